@@ -1,0 +1,6 @@
+//! gthctl: CPU scheduling for network data planes.
+//!
+//! The modules hold the logic and can be called without root; `main` and the
+//! files under `cmd/` only parse and call.
+
+pub mod error;
