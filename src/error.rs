@@ -43,9 +43,18 @@ impl ExitCode {
         (ExitCode::NoSchedExt, "the kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)"),
         (ExitCode::OtherScheduler, "another sched_ext scheduler is loaded; the message names it"),
         (ExitCode::AlreadyRunning, "another gthctl run is active; the message gives its PID"),
-        (ExitCode::KernelUnsupported, "the kernel's BTF or sched_ext interface cannot carry the scheduler"),
-        (ExitCode::SchedulerError, "the kernel ended the scheduler because of an error in it (its reason is printed)"),
-        (ExitCode::SchedulerEvicted, "the kernel ended the scheduler on an outside request (such as sysrq-S)"),
+        (
+            ExitCode::KernelUnsupported,
+            "the kernel's BTF or sched_ext interface cannot carry the scheduler",
+        ),
+        (
+            ExitCode::SchedulerError,
+            "the kernel ended the scheduler because of an error in it (its reason is printed)",
+        ),
+        (
+            ExitCode::SchedulerEvicted,
+            "the kernel ended the scheduler on an outside request (such as sysrq-S)",
+        ),
     ];
 }
 

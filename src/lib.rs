@@ -3,4 +3,9 @@
 //! The modules hold the logic and can be called without root; `main` and the
 //! files under `cmd/` only parse and call.
 
+pub mod cli;
+pub mod cmd;
+pub mod config;
+pub mod cpulist;
 pub mod error;
+pub mod policy;

@@ -1,0 +1,87 @@
+//! The command line: clap types only.
+//!
+//! Man pages and shell completions are generated from these (`tests/generated.rs`).
+
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::{Args, ColorChoice, Parser, Subcommand, ValueHint};
+
+/// Where `gthctl run` looks for its config file.
+pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
+
+/// What `--version` prints after the name: version, commit, the kernels built for.
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    // SAFETY: both return a constant and touch nothing.
+    let libbpf =
+        unsafe { (libbpf_sys::libbpf_major_version(), libbpf_sys::libbpf_minor_version()) };
+    format!(
+        "{}\ncommit: {}\nsched_ext: Linux 6.12 to 7.3\nlibbpf: {}.{}",
+        env!("CARGO_PKG_VERSION"),
+        option_env!("GTHCTL_COMMIT").unwrap_or("unknown"),
+        libbpf.0,
+        libbpf.1,
+    )
+});
+
+/// CPU scheduling for network data planes
+///
+/// gthctl loads a CPU scheduler into the Linux kernel (sched_ext) and tells it,
+/// by one policy file, which tasks go first, how long they run and where. When
+/// gthctl ends, however it ends, the kernel's default scheduler takes over again.
+#[derive(Debug, Parser)]
+#[command(name = "gthctl", version = VERSION.as_str(), after_help = EXAMPLES)]
+pub struct Cli {
+    /// When to use colour; auto means on a terminal, unless NO_COLOR is set
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
+    pub color: ColorChoice,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  gthctl run                      schedule as /etc/gthctl/config.yaml says
+  gthctl run --help               all about running the scheduler";
+
+/// The subcommands; those not built yet are not listed.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Run(RunArgs),
+}
+
+/// Load the scheduler and run until stopped
+///
+/// Reads the config file and the policy, loads the scheduler into the kernel and
+/// keeps it there until SIGINT or SIGTERM. Every task of the machine is then
+/// scheduled by it: fairly, apart from those that the policy names. A bad file
+/// is an error and nothing is loaded.
+///
+/// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
+#[derive(Debug, Args)]
+#[command(after_help = RUN_EXAMPLES)]
+pub struct RunArgs {
+    /// The config file
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_CONFIG, value_hint = ValueHint::FilePath)]
+    pub config: PathBuf,
+
+    /// The policy file, in place of the one that the config file names
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+
+    /// Print the scheduler's counters every SECONDS, from 1 up; they are
+    /// printed once at the end in any case
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub stats: Option<u64>,
+
+    /// Log more, as `debug: true` in the config file does
+    #[arg(long)]
+    pub debug: bool,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  gthctl run                              as /etc/gthctl/config.yaml says
+  gthctl run -c config.yaml --stats 1     counters every second
+  gthctl run -c config.yaml -p upf.yaml   another policy for this run";

@@ -1,0 +1,3 @@
+//! The subcommands: each file parses its arguments and calls the modules that do the work.
+
+pub mod run;

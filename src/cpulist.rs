@@ -1,0 +1,171 @@
+//! Sets of CPU numbers, written as the kernel writes them.
+//!
+//! The format is the kernel's cpulist (`Documentation/admin-guide/
+//! kernel-parameters.rst`, "cpu lists"; `bitmap_parselist()`), as found in
+//! `/sys/devices/system/cpu/online` or `taskset -c`: numbers, ranges `N-M`, and
+//! ranges of which only part is used, `N-M:used/group`, separated by commas.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+
+/// A set of CPU numbers, each below [`CpuList::MAX`].
+///
+/// `Display` writes the canonical form: ascending, runs joined (`0-3,8,10-11`).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CpuList(BTreeSet<u32>);
+
+impl CpuList {
+    /// CPU numbers go from 0 to `MAX - 1`.
+    pub const MAX: u32 = 1024;
+
+    /// True when no CPU is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// How many CPUs are in the set.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// True when `cpu` is in the set.
+    pub fn contains(&self, cpu: u32) -> bool {
+        self.0.contains(&cpu)
+    }
+
+    /// The CPU numbers in ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+impl FromIterator<u32> for CpuList {
+    /// Panics when a number is not below [`CpuList::MAX`]: a bug in the caller,
+    /// never the outcome of parsing.
+    fn from_iter<I: IntoIterator<Item = u32>>(cpus: I) -> Self {
+        let cpus: BTreeSet<u32> = cpus.into_iter().collect();
+        assert!(cpus.last().is_none_or(|&cpu| cpu < Self::MAX));
+        Self(cpus)
+    }
+}
+
+impl FromStr for CpuList {
+    type Err = String;
+
+    /// Parses a cpulist. An empty list is an error, as is a number of
+    /// [`CpuList::MAX`] or more; the message says which part is wrong.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut cpus = BTreeSet::new();
+        for part in text.split(',') {
+            add_part(part.trim_matches([' ', '\t', '\n']), &mut cpus)?;
+        }
+        Ok(Self(cpus))
+    }
+}
+
+/// Adds one comma-separated part of a list: `N`, `N-M` or `N-M:used/group`.
+///
+/// Of each `group` consecutive CPUs of the range the first `used` are taken.
+fn add_part(part: &str, cpus: &mut BTreeSet<u32>) -> Result<(), String> {
+    let shown: String = part.chars().take(32).collect();
+    let bad = |why: String| Err(format!("CPU list: {shown:?}: {why}"));
+    let (range, stride) = match part.split_once(':') {
+        None => (part, None),
+        Some((range, stride)) => (range, Some(stride)),
+    };
+    let (first, last) = range.split_once('-').unwrap_or((range, range));
+    let (Some(first), Some(last)) = (number(first), number(last)) else {
+        return bad("expected a CPU number or a range, such as 8, 0-3 or 0-31:2/4".into());
+    };
+    if first >= CpuList::MAX || last >= CpuList::MAX {
+        return bad(format!("CPU numbers go from 0 to {}", CpuList::MAX - 1));
+    }
+    if first > last {
+        return bad(format!("the range runs backwards; write {last}-{first}"));
+    }
+    let (used, group) = match stride.map(|s| s.split_once('/').unwrap_or((s, ""))) {
+        None => (1, 1),
+        Some((used, group)) => match (number(used), number(group)) {
+            (Some(used), Some(group)) if 1 <= used && used <= group => (used, group),
+            _ => return bad("after ':' expected USED/GROUP with 1 <= USED <= GROUP".into()),
+        },
+    };
+    cpus.extend((first..=last).filter(|cpu| (cpu - first) % group < used));
+    Ok(())
+}
+
+/// A decimal number without a sign.
+fn number(text: &str) -> Option<u32> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    digits.then(|| text.parse().ok()).flatten()
+}
+
+impl fmt::Display for CpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = self.iter().peekable();
+        let mut comma = "";
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while cpus.next_if_eq(&(last + 1)).is_some() {
+                last += 1;
+            }
+            match last - first {
+                0 => write!(f, "{comma}{first}")?,
+                _ => write!(f, "{comma}{first}-{last}")?,
+            }
+            comma = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn canonical(text: &str) -> String {
+        text.parse::<CpuList>().map_or_else(|e| e, |cpus| cpus.to_string())
+    }
+
+    #[test]
+    fn reads_what_the_kernel_writes() {
+        for text in ["0", "5", "0-3", "0-3,8,10-11", "1023"] {
+            assert_eq!(canonical(text), text);
+        }
+        assert_eq!(canonical(" 3, 1 ,2\n"), "1-3");
+        assert_eq!(canonical("0-1,1-2,007"), "0-2,7");
+    }
+
+    #[test]
+    fn takes_part_of_a_range() {
+        assert_eq!(canonical("0-15:2/4"), "0-1,4-5,8-9,12-13");
+        assert_eq!(canonical("1-6:1/2"), "1,3,5");
+        assert_eq!(canonical("0-3:9/9"), "0-3");
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        let form = "expected a CPU number or a range, such as 8, 0-3 or 0-31:2/4";
+        for bad in ["", "x", "-1", "1-", "+1", "1--2", "0x1", "1.5", "99999999999"] {
+            assert_eq!(canonical(bad), format!("CPU list: {bad:?}: {form}"));
+        }
+        assert_eq!(canonical("1,,2"), format!("CPU list: \"\": {form}"));
+        assert_eq!(canonical("1024"), "CPU list: \"1024\": CPU numbers go from 0 to 1023");
+        assert_eq!(canonical("3-1"), "CPU list: \"3-1\": the range runs backwards; write 1-3");
+        for bad in ["0-3:", "0-3:2", "0-3:0/2", "0-3:3/2", "0-3:1/0"] {
+            let why = "after ':' expected USED/GROUP with 1 <= USED <= GROUP";
+            assert_eq!(canonical(bad), format!("CPU list: {bad:?}: {why}"));
+        }
+    }
+
+    #[test]
+    fn is_a_set() {
+        let cpus: CpuList = "1,3".parse().unwrap();
+        assert!(cpus.contains(1) && !cpus.contains(2));
+        assert_eq!(cpus.iter().collect::<Vec<_>>(), [1, 3]);
+        assert_eq!((cpus.len(), cpus.is_empty()), (2, false));
+        assert!(CpuList::default().is_empty());
+        assert_eq!([4, 2, 3].into_iter().collect::<CpuList>().to_string(), "2-4");
+    }
+}
