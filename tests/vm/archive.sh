@@ -1,0 +1,54 @@
+# shellcheck shell=bash disable=SC2154,SC2016
+# A private view of Debian's archive: packages of another release are looked up
+# and downloaded from the mirror this machine already uses, without touching the
+# machine's own package lists. Proxies and the like come from its apt.conf.
+
+# The machine's mirror: the URI of its own release's main archive.
+mirror() {
+    local codename
+    codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
+    apt-get indextargets --format '$(RELEASE)|$(COMPONENT)|$(LABEL)|$(REPO_URI)' |
+        awk -F'|' -v c="$codename" '
+            $1 == c && $2 == "main" {
+                if ($3 == "Debian") { print $4; found = 1; exit }
+                if (!other) other = $4
+            }
+            END { if (!found && other) print other }'
+}
+
+# archive SUITE ARGS...: apt-get or apt-cache, looking at SUITE only.
+archive() {
+    local suite=$1 tool=$2 dir=$cache/archive/$1
+    shift 2
+    # apt sends nothing but errors to standard error once -qq is given.
+    "$tool" -qq \
+        -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
+        -o Dir::State::lists="$dir/lists" -o Dir::State::status=/dev/null \
+        -o Dir::Cache="$dir/cache" -o APT::Sandbox::User="$(id -un)" "$@"
+}
+
+# Fetches SUITE's package list.
+archive_update() {
+    local suite=$1 dir=$cache/archive/$1 uri
+    uri=$(mirror)
+    [[ -n $uri ]] || die "no Debian mirror in this machine's apt configuration (apt-get indextargets)"
+    mkdir -p "$dir/lists/partial" "$dir/cache/archives/partial"
+    printf 'deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] %s %s main\n' \
+        "$uri" "$suite" >"$dir/sources.list"
+    archive "$suite" apt-get update
+}
+
+# Is PACKAGE in SUITE's list?
+archive_has() {
+    archive "$1" apt-cache show --no-all-versions "$2" >/dev/null 2>&1
+}
+
+# Names of SUITE's packages that match the extended regular expression, oldest version first.
+archive_names() {
+    archive "$1" apt-cache pkgnames | grep -E "^($2)\$" | sort -V
+}
+
+# Downloads PACKAGE of SUITE into the current directory.
+archive_download() {
+    archive "$1" apt-get download "$2" >&2
+}
