@@ -3,12 +3,13 @@
 # and downloaded from the mirror this machine already uses, without touching the
 # machine's own package lists. Proxies and the like come from its apt.conf.
 
+# The machine's own release, such as bookworm.
+codename() { (. /etc/os-release && echo "$VERSION_CODENAME"); }
+
 # The machine's mirror: the URI of its own release's main archive.
 mirror() {
-    local codename
-    codename=$(. /etc/os-release && echo "$VERSION_CODENAME")
     apt-get indextargets --format '$(RELEASE)|$(COMPONENT)|$(LABEL)|$(REPO_URI)' |
-        awk -F'|' -v c="$codename" '
+        awk -F'|' -v c="$(codename)" '
             $1 == c && $2 == "main" {
                 if ($3 == "Debian") { print $4; found = 1; exit }
                 if (!other) other = $4
@@ -48,7 +49,9 @@ archive_names() {
     archive "$1" apt-cache pkgnames | grep -E "^($2)\$" | sort -V
 }
 
-# Downloads PACKAGE of SUITE into the current directory.
+# archive_download SUITE PACKAGE...: into the current directory.
 archive_download() {
-    archive "$1" apt-get download "$2" >&2
+    local suite=$1
+    shift
+    archive "$suite" apt-get download "$@" >&2
 }
