@@ -41,7 +41,7 @@ archive_update() {
 
 # Is PACKAGE in SUITE's list?
 archive_has() {
-    archive "$1" apt-cache show --no-all-versions "$2" >/dev/null 2>&1
+    [[ -n $(archive "$1" apt-cache show --no-all-versions "$2" 2>/dev/null) ]]
 }
 
 # Names of SUITE's packages that match the extended regular expression, oldest version first.
