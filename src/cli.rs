@@ -2,10 +2,14 @@
 //!
 //! Man pages and shell completions are generated from these (`tests/generated.rs`).
 
+use std::env;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
-use clap::{Args, ColorChoice, Parser, Subcommand, ValueHint};
+use clap::{
+    Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
+};
 
 /// Where `gthctl run` looks for its config file.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
@@ -38,6 +42,38 @@ pub struct Cli {
 
     #[command(subcommand)]
     pub command: Command,
+}
+
+impl Cli {
+    /// Reads the process's arguments. Help, version and usage errors (exit code
+    /// 2) end the process.
+    pub fn read() -> Cli {
+        let matches = Self::command().color(color_argument()).get_matches();
+        Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
+    }
+
+    /// True when what is written to `stream` may be coloured.
+    pub fn colored(&self, stream: &impl IsTerminal) -> bool {
+        let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
+        match self.color {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto => {
+                let dumb = env::var_os("TERM").is_none_or(|term| term == "dumb");
+                stream.is_terminal() && !set("NO_COLOR") && !dumb
+            }
+        }
+    }
+}
+
+/// The value of `--color`, which clap needs before it parses for its own help
+/// and errors. A wrong value is left for clap to report.
+fn color_argument() -> ColorChoice {
+    let args: Vec<String> = env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let apart = args.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1].as_str());
+    let joined = args.iter().filter_map(|arg| arg.strip_prefix("--color="));
+    let value = apart.chain(joined).last();
+    value.and_then(|value| ColorChoice::from_str(value, false).ok()).unwrap_or(ColorChoice::Auto)
 }
 
 const EXAMPLES: &str = "\

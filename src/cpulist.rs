@@ -69,7 +69,7 @@ impl FromStr for CpuList {
 /// Of each `group` consecutive CPUs of the range the first `used` are taken.
 fn add_part(part: &str, cpus: &mut BTreeSet<u32>) -> Result<(), String> {
     let shown: String = part.chars().take(32).collect();
-    let bad = |why: String| Err(format!("CPU list: {shown:?}: {why}"));
+    let bad = |why: String| Err(format!("{shown:?}: {why}"));
     let (range, stride) = match part.split_once(':') {
         None => (part, None),
         Some((range, stride)) => (range, Some(stride)),
@@ -148,14 +148,14 @@ mod tests {
     fn says_what_is_wrong() {
         let form = "expected a CPU number or a range, such as 8, 0-3 or 0-31:2/4";
         for bad in ["", "x", "-1", "1-", "+1", "1--2", "0x1", "1.5", "99999999999"] {
-            assert_eq!(canonical(bad), format!("CPU list: {bad:?}: {form}"));
+            assert_eq!(canonical(bad), format!("{bad:?}: {form}"));
         }
-        assert_eq!(canonical("1,,2"), format!("CPU list: \"\": {form}"));
-        assert_eq!(canonical("1024"), "CPU list: \"1024\": CPU numbers go from 0 to 1023");
-        assert_eq!(canonical("3-1"), "CPU list: \"3-1\": the range runs backwards; write 1-3");
+        assert_eq!(canonical("1,,2"), format!("\"\": {form}"));
+        assert_eq!(canonical("1024"), "\"1024\": CPU numbers go from 0 to 1023");
+        assert_eq!(canonical("3-1"), "\"3-1\": the range runs backwards; write 1-3");
         for bad in ["0-3:", "0-3:2", "0-3:0/2", "0-3:3/2", "0-3:1/0"] {
             let why = "after ':' expected USED/GROUP with 1 <= USED <= GROUP";
-            assert_eq!(canonical(bad), format!("CPU list: {bad:?}: {why}"));
+            assert_eq!(canonical(bad), format!("{bad:?}: {why}"));
         }
     }
 

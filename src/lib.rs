@@ -9,3 +9,6 @@ pub mod config;
 pub mod cpulist;
 pub mod error;
 pub mod policy;
+mod suggest;
+pub mod units;
+mod yaml;

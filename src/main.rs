@@ -1,20 +1,27 @@
 //! Parses the command line, calls the subcommand, prints its error.
 
+use std::io::stderr;
 use std::process::ExitCode;
 
-use clap::Parser;
 use gthctl::cli::{Cli, Command};
 use gthctl::cmd;
+use nix::sys::signal::{SigHandler, Signal, signal};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    // Rust ignores SIGPIPE, so that `gthctl --help | head -1` would panic.
+    // SAFETY: no other thread runs yet, and the default action is no handler.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
+    let cli = Cli::read();
     let done = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("gthctl: error: {error}");
+            let (red, plain) =
+                if cli.colored(&stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+            let line = error.to_string().replace('\n', " ");
+            eprintln!("gthctl: {red}error:{plain} {line}");
             ExitCode::from(error.exit_code())
         }
     }

@@ -5,6 +5,8 @@
 
 mod file;
 
+pub use file::KEYS;
+
 use std::path::Path;
 
 use regex_automata::util::syntax;
