@@ -1,0 +1,258 @@
+//! The built program as a user meets it, without root: help, version, and what
+//! it says about bad input. All of it ends before anything touches the kernel.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use tempfile::TempDir;
+
+/// Exit code, standard output and standard error of one run.
+#[derive(Debug)]
+struct Outcome {
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+fn command(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gthctl"));
+    command.current_dir(directory).stdin(Stdio::null()).env_remove("NO_COLOR");
+    command
+}
+
+fn outcome(command: &mut Command) -> Outcome {
+    let output = command.output().unwrap();
+    Outcome {
+        code: output.status.code(),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+fn gthctl(args: &[&str]) -> Outcome {
+    outcome(command(Path::new("/")).args(args))
+}
+
+/// A new directory with the given files: name and contents.
+fn directory(files: &[(&str, &[u8])]) -> TempDir {
+    let directory = TempDir::new().unwrap();
+    for (name, contents) in files {
+        fs::write(directory.path().join(name), contents).unwrap();
+    }
+    directory
+}
+
+/// Exactly one line on standard error, nothing on standard output, exit code 2.
+#[track_caller]
+fn assert_refused(outcome: &Outcome, message: &str) {
+    assert_eq!(outcome.stderr, format!("gthctl: error: {message}\n"));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""));
+}
+
+#[track_caller]
+fn assert_config_refused(config: &[u8], message: &str) {
+    let directory = directory(&[("c.yaml", config)]);
+    let outcome = outcome(command(directory.path()).args(["run", "-c", "c.yaml"]));
+    assert_refused(&outcome, message);
+}
+
+#[track_caller]
+fn assert_policy_refused(policy: &str, message: &str) {
+    let directory = directory(&[("c.yaml", b""), ("p.yaml", policy.as_bytes())]);
+    let outcome = outcome(command(directory.path()).args(["run", "-c", "c.yaml", "-p", "p.yaml"]));
+    assert_refused(&outcome, message);
+}
+
+#[test]
+fn help_lists_what_is_built_with_examples() {
+    let help = gthctl(&["--help"]);
+    assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    assert!(help.stdout.contains("\n  run   Load the scheduler"), "{}", help.stdout);
+    assert!(help.stdout.contains("\nExamples:\n"), "{}", help.stdout);
+    for unbuilt in ["trace", "irq", "policy "] {
+        assert!(!help.stdout.contains(&format!("\n  {unbuilt}")), "{}", help.stdout);
+    }
+    let help = gthctl(&["run", "--help"]);
+    assert_eq!(help.code, Some(0));
+    for part in [
+        "--config <FILE>",
+        "[default: /etc/gthctl/config.yaml]",
+        "--stats <SECONDS>",
+        "\nExamples:\n",
+    ] {
+        assert!(help.stdout.contains(part), "{part}: {}", help.stdout);
+    }
+}
+
+#[test]
+fn version_names_version_commit_and_kernels() {
+    let version = gthctl(&["--version"]);
+    assert_eq!(version.code, Some(0));
+    let lines: Vec<&str> = version.stdout.lines().collect();
+    assert_eq!(lines[0], concat!("gthctl ", env!("CARGO_PKG_VERSION")));
+    let commit = lines[1].strip_prefix("commit: ").unwrap();
+    assert!(!commit.is_empty());
+    assert_eq!(lines[2], "sched_ext: Linux 6.12 to 7.3");
+    assert!(lines[3].starts_with("libbpf: 1."), "{lines:?}");
+}
+
+#[test]
+fn a_bad_command_line_is_a_usage_error() {
+    for args in [
+        &[][..],
+        &["runn"],
+        &["run", "--stats", "0"],
+        &["run", "--stats", "x"],
+        &["run", "--stats", "86401"],
+        &["run", "-c"],
+        &["run", "--frobnicate"],
+        &["--color", "blue", "run"],
+    ] {
+        let outcome = gthctl(args);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{args:?}");
+        assert!(!outcome.stderr.is_empty(), "{args:?}");
+    }
+}
+
+#[test]
+fn unreadable_files() {
+    let directory = directory(&[
+        ("latin1.yaml", b"debug: true\nx: na\xefve\n"),
+        ("large.yaml", &[b'\n'; (256 << 10) + 1]),
+        ("c.yaml", b"policy: sub/p.yaml\n"),
+    ]);
+    fs::create_dir(directory.path().join("sub")).unwrap();
+    let run = |args: &[&str]| outcome(command(directory.path()).arg("run").args(args));
+    let hint = "name one with --config FILE";
+    for (file, why) in [
+        ("missing.yaml", "no such file"),
+        ("sub", "it is a directory"),
+        ("large.yaml", "it is larger than 256 KiB"),
+    ] {
+        let message = format!("{file}: cannot read the config file: {why}; {hint}");
+        assert_refused(&run(&["-c", file]), &message);
+    }
+    assert_refused(
+        &run(&["-c", "latin1.yaml"]),
+        "latin1.yaml:2:6: not UTF-8 text; the config file is YAML in UTF-8",
+    );
+    let missing = "sub/p.yaml: cannot read the policy file: no such file";
+    assert_refused(&run(&["-c", "c.yaml"]), missing);
+    assert_refused(
+        &run(&["-c", "c.yaml", "-p", "sub"]),
+        "sub: cannot read the policy file: it is a directory",
+    );
+}
+
+#[test]
+fn the_policy_is_found_beside_the_config() {
+    let directory = directory(&[]);
+    fs::create_dir(directory.path().join("etc")).unwrap();
+    fs::write(directory.path().join("etc/c.yaml"), "policy: p.yaml\n").unwrap();
+    fs::write(directory.path().join("etc/p.yaml"), "rules: []\n").unwrap();
+    let outcome = outcome(command(directory.path()).args(["run", "--config=etc/c.yaml"]));
+    assert_refused(&outcome, "etc/p.yaml:1:1: rules: unknown key; allowed here: strategies");
+}
+
+#[test]
+fn bad_configs() {
+    let root =
+        "policy, scheduler, simple_scheduler, builtin_idle, early_processing, debug, api, monitor";
+    let slice = "expected a time from 10us to 1s (nanoseconds, or such as 500us or 2ms)";
+    for (config, message) in [
+        ("debgu: true", format!("c.yaml:1:1: debgu: unknown key; did you mean debug? allowed here: {root}")),
+        (
+            "scheduler:\n  slice_ns_mni: 1",
+            "c.yaml:2:3: scheduler.slice_ns_mni: unknown key; did you mean slice_ns_min? allowed here: \
+             slice_ns_default, slice_ns_min, mode, scheduler_name, kernel_mode, max_time_watchdog"
+                .into(),
+        ),
+        ("debug: yes", "c.yaml:1:8: debug: expected true or false, found \"yes\"".into()),
+        ("scheduler:\n  slice_ns_default: 0", format!("c.yaml:2:21: scheduler.slice_ns_default: {slice}, found 0")),
+        ("scheduler:\n  slice_ns_min: 2 s", format!("c.yaml:2:17: scheduler.slice_ns_min: {slice}, found \"2 s\"")),
+        (
+            "scheduler:\n  slice_ns_min: 3ms\n  slice_ns_default: 2ms",
+            "c.yaml:2:17: scheduler.slice_ns_min: 3ms exceeds scheduler.slice_ns_default (2ms); expected at most that".into(),
+        ),
+        ("debug: true\ndebug: true", "c.yaml:2:1: debug: given twice; first in line 1".into()),
+        ("a: 1\n---\nb: 1", "c.yaml:3:1: a second YAML document begins here; only one is allowed".into()),
+        (
+            "debug: [",
+            "c.yaml:2:1: not valid YAML: did not find expected node content, while parsing a flow node".into(),
+        ),
+        ("- debug", format!("c.yaml:1:3: expected keys ({root}), found a list")),
+        (
+            "api: {enabled: true}",
+            "c.yaml:1:16: api.enabled: an API server is not supported yet; expected false, found true".into(),
+        ),
+    ] {
+        assert_config_refused(config.as_bytes(), &message);
+    }
+}
+
+#[test]
+fn bad_policies() {
+    for (policy, message) in [
+        ("", "p.yaml:1:1: strategies: missing; expected a list of rules"),
+        (
+            "strategies:\n- command_regex: \"^nr-(gnb$\"\n  priority: true\n",
+            "p.yaml:2:23: rule 1: command_regex: bad pattern at character 5: unclosed group",
+        ),
+        (
+            "strategies:\n- {name: upf, pid: 1, priority: 21}\n",
+            "p.yaml:2:33: rule 1 (\"upf\"): priority: expected true, false, or a whole number from 0 (strongest) to 20, found 21",
+        ),
+        (
+            "strategies:\n- {pid: 1, cpus: 4-2}\n",
+            "p.yaml:2:18: rule 1: cpus: \"4-2\": the range runs backwards; write 2-4",
+        ),
+        (
+            "strategies:\n- {pid: 1, priority: 1}\n- {pid: 1, exclusive: true, priority: 1}\n",
+            "p.yaml:3:23: rule 2: exclusive: needs cpus, which are not given",
+        ),
+        (
+            "strategies:\n- {pid: 1, priority: 1, k8s_namespace: [a]}\n",
+            "p.yaml:2:25: rule 1: k8s_namespace is not supported yet; expected name, command_regex, pid, priority, execution_time, cpus, exclusive",
+        ),
+    ] {
+        assert_policy_refused(policy, message);
+    }
+}
+
+#[test]
+fn an_error_is_one_line_whatever_the_input_holds() {
+    let directory = directory(&[("c\n.yaml", b"\"a\\nb\\e[31m\": 1\n")]);
+    let outcome = outcome(command(directory.path()).args(["run", "-c", "c\n.yaml"]));
+    assert_eq!(outcome.code, Some(2));
+    assert_eq!(outcome.stderr.lines().count(), 1, "{:?}", outcome.stderr);
+    assert!(
+        outcome.stderr.starts_with("gthctl: error: c .yaml:1:1: a\\nb\\u{1b}[31m: unknown key")
+    );
+}
+
+#[test]
+fn colour_only_when_asked_for_off_a_terminal() {
+    let run = |args: &[&str]| outcome(command(Path::new("/")).args(args));
+    for args in [&["--color", "always", "run"], &["run", "--color", "always"]] {
+        let args: Vec<&str> = args.iter().copied().chain(["-c", "/missing"]).collect();
+        let stderr = run(&args).stderr;
+        assert!(stderr.starts_with("gthctl: \x1b[1;31merror:\x1b[0m /missing: "), "{stderr:?}");
+    }
+    assert!(run(&["--color=always", "--help"]).stdout.contains('\x1b'));
+    for args in [&["--color", "auto"][..], &["--color", "never"], &[]] {
+        let all = [args, &["run", "-c", "/missing"]].concat();
+        assert!(run(&all).stderr.starts_with("gthctl: error: /missing: "));
+        assert!(!run(&[args, &["--help"]].concat()).stdout.contains('\x1b'));
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let (reader, writer) = nix::unistd::pipe().unwrap();
+    drop(reader);
+    let output = command(Path::new("/")).args(["run", "--help"]).stdout(writer).output().unwrap();
+    assert_eq!(output.status.signal(), Some(nix::libc::SIGPIPE));
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
