@@ -4,6 +4,8 @@
 //! kernel-parameters.rst`, "cpu lists"; `bitmap_parselist()`), as found in
 //! `/sys/devices/system/cpu/online` or `taskset -c`: numbers, ranges `N-M`, and
 //! ranges of which only part is used, `N-M:used/group`, separated by commas.
+//! `all` and `N` for the last CPU, which the kernel also reads, depend on the
+//! machine and are not accepted.
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -191,7 +191,7 @@ impl Node {
             Value::Null => "nothing".into(),
             Value::Bool(b) => b.to_string(),
             Value::Integer(i) => i.to_string(),
-            Value::Float(f) => f.to_string(),
+            Value::Float(f) => format!("{f:?}"),
             Value::Text(text) => quote(text),
             Value::List(_) => "a list".into(),
             Value::Map(_) => "a map of keys".into(),

@@ -35,6 +35,9 @@ const API_SERVER: [&str; 7] = ["server", "logging", "jwt", "mongodb", "key", "ac
 /// The kernel's largest process id (`PID_MAX_LIMIT` on 64 bits).
 const MAX_PID: u64 = 4_194_304;
 
+/// The longest name of a rule, in characters: it stands in tables and messages.
+const MAX_NAME: usize = 64;
+
 /// The longest pattern, in characters.
 const MAX_PATTERN: usize = 1024;
 
@@ -115,7 +118,12 @@ fn rule(source: Source, text: &str, number: usize, item: &Node, place: Place) ->
     let mut exclusive = None;
     for field in &fields {
         match field.name {
-            "name" => rule.name = field.text("a name")?.into(),
+            "name" => {
+                rule.name = field.text("a name")?.into();
+                if rule.name.chars().count() > MAX_NAME {
+                    return Err(field.error(format!("longer than {MAX_NAME} characters")));
+                }
+            }
             "command_regex" => {
                 let pattern = field.text("a regular expression")?;
                 check_regex(source, text, field, pattern)?;
@@ -424,6 +432,14 @@ mod tests {
         for unset in ["selectors: []", "k8s_namespace: ''", "cgroup: "] {
             only(&format!("{{pid: 1, priority: 1, {unset}}}"));
         }
+    }
+
+    #[test]
+    fn names_are_short() {
+        let name = "n".repeat(MAX_NAME);
+        assert_eq!(only(&format!("{{name: {name}, pid: 1, priority: 1}}")).name, name);
+        let message = error(&format!("{{name: {name}n, pid: 1, priority: 1}}"));
+        assert!(message.ends_with("): name: longer than 64 characters"), "{message}");
     }
 
     #[test]
