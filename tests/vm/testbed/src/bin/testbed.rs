@@ -1,0 +1,143 @@
+//! Builds the test VM's data plane and measures round-trip times on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+use clap::{Args, Parser, Subcommand};
+use gthctl_testbed::rtt::{Plan, Row, Scheduler};
+use gthctl_testbed::{plane, report, rtt};
+
+#[derive(Parser)]
+#[command(about)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the data plane: the namespaces ran, upf and dn, the tunnel, nr-gnb
+    Up,
+    /// Take the data plane down
+    Down,
+    /// Measure round-trip times through the tunnel and print them as tables
+    Rtt(Rtt),
+}
+
+/// A row of gthctl is measured when its config is given.
+#[derive(Args)]
+struct Rtt {
+    /// Probes of each row in each round
+    #[arg(long, default_value_t = 200)]
+    probes: usize,
+    /// Milliseconds between probes
+    #[arg(long, default_value_t = 10)]
+    interval: u32,
+    /// Rounds; each measures every row once, in turn
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Spinners of the load; two for each CPU unless given
+    #[arg(long)]
+    workers: Option<usize>,
+    /// Only the rows whose names contain one of these (separated by semicolons)
+    #[arg(long, value_delimiter = ';')]
+    rows: Vec<String>,
+    /// Write every sample to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// The gthctl to measure
+    #[arg(long)]
+    gthctl: Option<PathBuf>,
+    /// gthctl's config without a policy
+    #[arg(long, requires = "gthctl")]
+    config: Option<PathBuf>,
+    /// gthctl's config with a policy; its row is named after the file
+    #[arg(long, requires = "gthctl")]
+    policy_config: Option<PathBuf>,
+    /// gthctl's config with a policy that dedicates a CPU
+    #[arg(long, requires = "gthctl")]
+    dedicated_config: Option<PathBuf>,
+}
+
+const IDLE: &str = "idle";
+const FIFO: &str = "SCHED_FIFO, load";
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("testbed: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Up => plane::up(&gnb()?)?,
+        Command::Down => plane::down()?,
+        Command::Rtt(options) => {
+            plane::up(&gnb()?)?;
+            let code = measure(&options);
+            plane::down()?;
+            return code;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The simulator lies beside this program.
+fn gnb() -> Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name("nr-gnb"))
+}
+
+fn measure(options: &Rtt) -> Result<ExitCode> {
+    let cpus = std::thread::available_parallelism()?.get();
+    let plan = Plan {
+        probes: options.probes,
+        interval_ms: options.interval,
+        rounds: options.rounds,
+        workers: options.workers.unwrap_or(2 * cpus),
+        warm_up: 20,
+    };
+    let mut rows = rows(options)?;
+    if !options.rows.is_empty() {
+        rows.retain(|row| options.rows.iter().any(|name| row.name.contains(name.as_str())));
+    }
+    ensure!(!rows.is_empty(), "no row is left to measure");
+
+    let results = rtt::measure(&rows, &plan);
+    if let Some(path) = &options.json {
+        fs::write(path, serde_json::to_string(&results)?)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    println!("{}\n{}", report::times(&results), report::multiples(&results, &[IDLE, FIFO]));
+    Ok(ExitCode::from(u8::from(results.iter().any(report::Row::failed))))
+}
+
+/// Every row the options allow, in the table's order.
+fn rows(options: &Rtt) -> Result<Vec<Row>> {
+    let row = |name: &str, scheduler, load| Row { name: name.to_owned(), scheduler, load };
+    let mut rows =
+        vec![row(IDLE, Scheduler::Eevdf, false), row("EEVDF, load", Scheduler::Eevdf, true)];
+    let configs = [
+        ("gthctl, no policy, load", &options.config),
+        ("gthctl, policy, load", &options.policy_config),
+        ("gthctl, dedicated CPU, load", &options.dedicated_config),
+    ];
+    for (name, config) in configs {
+        if let (Some(binary), Some(config)) = (&options.gthctl, config) {
+            let scheduler =
+                Scheduler::Gthctl { binary: absolute(binary)?, config: absolute(config)? };
+            rows.push(row(name, scheduler, true));
+        }
+    }
+    rows.push(row(FIFO, Scheduler::Fifo, true));
+    Ok(rows)
+}
+
+fn absolute(path: &Path) -> Result<PathBuf> {
+    path.canonicalize().with_context(|| format!("no file {}", path.display()))
+}

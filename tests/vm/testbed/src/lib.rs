@@ -1,0 +1,19 @@
+//! The GTP data plane of gthctl's test VM, and what is measured on it.
+//!
+//! ```text
+//!  netns ran                      netns upf                    netns dn
+//!  uesimtun0 ─ nr-gnb ─ n3 ═════ n3 ─ gtp0 ─ (routing) ─ n6 ═══ n6
+//!  10.60.0.1   UDP 2152  10.100.0.0/24  kernel gtp  10.200.0.0/24
+//! ```
+
+pub mod gthctl;
+pub mod gtp;
+pub mod load;
+pub mod netns;
+pub mod pdp;
+pub mod ping;
+pub mod plane;
+pub mod realtime;
+pub mod report;
+pub mod rtt;
+pub mod stats;

@@ -1,0 +1,138 @@
+//! Builds the data plane (see the crate's picture) and takes it down.
+
+use std::fs::{self, File};
+use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::netns::{self, ip};
+use crate::pdp::{self, Pdp};
+
+/// Network namespaces.
+pub const RAN: &str = "ran";
+pub const UPF: &str = "upf";
+const DATA_NETWORK: &str = "dn";
+/// The UE's interface in [`RAN`].
+pub const TUN: &str = "uesimtun0";
+
+pub const UE: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 1);
+const GNB: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 1);
+const UPF_N3: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 2);
+const UPF_N6: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 1);
+/// The N6 address behind the UPF: the far end of every measurement.
+pub const DN: Ipv4Addr = Ipv4Addr::new(10, 200, 0, 2);
+
+const UPLINK_TEID: u32 = 0x101;
+const DOWNLINK_TEID: u32 = 0x202;
+
+const PID_FILE: &str = "/run/nr-gnb.pid";
+const LOG_FILE: &str = "/run/nr-gnb.log";
+
+/// Builds the data plane anew and starts `nr-gnb`, the binary at `gnb`.
+pub fn up(gnb: &Path) -> Result<()> {
+    down()?;
+    for namespace in [RAN, UPF, DATA_NETWORK] {
+        ip(&format!("netns add {namespace}"))?;
+        ip(&format!("-n {namespace} link set lo up"))?;
+    }
+    veth((RAN, GNB), (UPF, UPF_N3), "n3")?;
+    veth((UPF, UPF_N6), (DATA_NETWORK, DN), "n6")?;
+
+    // The sockets the driver makes for itself live as long as the device.
+    ip(&format!("-n {UPF} link add gtp0 type gtp role ggsn"))?;
+    ip(&format!("-n {UPF} link set gtp0 up"))?;
+    ip(&format!("-n {UPF} route add {UE}/32 dev gtp0"))?;
+    ip(&format!("-n {DATA_NETWORK} route add {UE}/32 via {UPF_N6}"))?;
+    netns::with(UPF, || {
+        // /proc/sys/net shows the namespace of the thread that opens it.
+        fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot turn on forwarding")?;
+        pdp::add("gtp0", &Pdp { ue: UE, gnb: GNB, uplink: UPLINK_TEID, downlink: DOWNLINK_TEID })
+    })?;
+    start_gnb(gnb)
+}
+
+/// Stops `nr-gnb` and removes the namespaces; what is not there is no error.
+pub fn down() -> Result<()> {
+    if let Ok(pid) = gnb_pid() {
+        match kill(pid, Signal::SIGTERM) {
+            Ok(()) | Err(Errno::ESRCH) => {}
+            Err(e) => bail!("cannot stop nr-gnb ({pid}): {e}"),
+        }
+        wait_until("nr-gnb to end", || !is_gnb(pid))?;
+        fs::remove_file(PID_FILE)?;
+    }
+    for namespace in [RAN, UPF, DATA_NETWORK] {
+        if Path::new("/run/netns").join(namespace).exists() {
+            ip(&format!("netns delete {namespace}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// The running simulator.
+pub fn gnb_pid() -> Result<Pid> {
+    let text = fs::read_to_string(PID_FILE).context("nr-gnb is not running; run `testbed up`")?;
+    Ok(Pid::from_raw(text.trim().parse().with_context(|| format!("bad {PID_FILE}"))?))
+}
+
+/// A veth pair: `name` at both ends, each with its address in a network of 24 bits.
+fn veth(a: (&str, Ipv4Addr), b: (&str, Ipv4Addr), name: &str) -> Result<()> {
+    ip(&format!("-n {} link add {name} type veth peer name {name} netns {}", a.0, b.0))?;
+    for (namespace, address) in [a, b] {
+        ip(&format!("-n {namespace} address add {address}/24 dev {name}"))?;
+        ip(&format!("-n {namespace} link set {name} up"))?;
+    }
+    Ok(())
+}
+
+fn start_gnb(gnb: &Path) -> Result<()> {
+    let log = File::create(LOG_FILE)?;
+    let mut command = Command::new(gnb);
+    command
+        .args(["--gnb", &GNB.to_string(), "--upf", &UPF_N3.to_string()])
+        .args(["--ue", &UE.to_string(), "--tun", TUN])
+        .args(["--uplink-teid", &UPLINK_TEID.to_string()])
+        .args(["--downlink-teid", &DOWNLINK_TEID.to_string()])
+        .args(["--route", &format!("{DN}/32")])
+        .stdin(Stdio::null())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .process_group(0);
+    netns::inside(&mut command, RAN)?;
+    let mut child = command.spawn().with_context(|| format!("cannot start {}", gnb.display()))?;
+    fs::write(PID_FILE, child.id().to_string())?;
+    wait_until("nr-gnb to be ready", || {
+        fs::read_to_string(LOG_FILE).is_ok_and(|log| log.contains("ready"))
+            || child.try_wait().is_ok_and(|status| status.is_some())
+    })?;
+    if let Some(status) = child.try_wait()? {
+        bail!("nr-gnb ended ({status}): {}", fs::read_to_string(LOG_FILE)?.trim());
+    }
+    Ok(())
+}
+
+/// Is the process alive (and not only waiting for its parent)?
+fn is_gnb(pid: Pid) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.contains("(nr-gnb)") && !stat.contains("(nr-gnb) Z"))
+}
+
+/// Waits up to ten seconds.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !condition() {
+        if start.elapsed() > Duration::from_secs(10) {
+            bail!("waited 10 s for {what}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
