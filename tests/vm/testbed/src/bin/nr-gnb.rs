@@ -162,7 +162,7 @@ impl Tunnel {
         };
         match gtp::decode(&buffer[..length]) {
             Ok(Message::Packet { teid, payload }) if teid == self.downlink => {
-                match (&self.tun).write(payload) {
+                match (&self.tun).write_all(payload) {
                     Ok(_) => self.count(&self.counters.downlink),
                     Err(error) => {
                         eprintln!("nr-gnb: the UE's interface refuses a packet: {error}");

@@ -26,7 +26,6 @@ enum Command {
     Rtt(Rtt),
 }
 
-/// A row of gthctl is measured when its config is given.
 #[derive(Args)]
 struct Rtt {
     /// Probes of each row in each round
@@ -50,15 +49,9 @@ struct Rtt {
     /// The gthctl to measure
     #[arg(long)]
     gthctl: Option<PathBuf>,
-    /// gthctl's config without a policy
-    #[arg(long, requires = "gthctl")]
-    config: Option<PathBuf>,
-    /// gthctl's config with a policy; its row is named after the file
-    #[arg(long, requires = "gthctl")]
-    policy_config: Option<PathBuf>,
-    /// gthctl's config with a policy that dedicates a CPU
-    #[arg(long, requires = "gthctl")]
-    dedicated_config: Option<PathBuf>,
+    /// A row for gthctl with the config FILE, named after NAME; may be repeated
+    #[arg(long, requires = "gthctl", value_name = "NAME=FILE", value_parser = name_and_file)]
+    config: Vec<(String, PathBuf)>,
 }
 
 const IDLE: &str = "idle";
@@ -122,17 +115,10 @@ fn rows(options: &Rtt) -> Result<Vec<Row>> {
     let row = |name: &str, scheduler, load| Row { name: name.to_owned(), scheduler, load };
     let mut rows =
         vec![row(IDLE, Scheduler::Eevdf, false), row("EEVDF, load", Scheduler::Eevdf, true)];
-    let configs = [
-        ("gthctl, no policy, load", &options.config),
-        ("gthctl, policy, load", &options.policy_config),
-        ("gthctl, dedicated CPU, load", &options.dedicated_config),
-    ];
-    for (name, config) in configs {
-        if let (Some(binary), Some(config)) = (&options.gthctl, config) {
-            let scheduler =
-                Scheduler::Gthctl { binary: absolute(binary)?, config: absolute(config)? };
-            rows.push(row(name, scheduler, true));
-        }
+    for (name, config) in &options.config {
+        let binary = options.gthctl.as_deref().context("--gthctl is missing")?;
+        let scheduler = Scheduler::Gthctl { binary: absolute(binary)?, config: absolute(config)? };
+        rows.push(row(&format!("gthctl, {name}, load"), scheduler, true));
     }
     rows.push(row(FIFO, Scheduler::Fifo, true));
     Ok(rows)
@@ -140,4 +126,9 @@ fn rows(options: &Rtt) -> Result<Vec<Row>> {
 
 fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("no file {}", path.display()))
+}
+
+fn name_and_file(argument: &str) -> Result<(String, PathBuf), String> {
+    let (name, file) = argument.split_once('=').ok_or("not NAME=FILE")?;
+    Ok((name.to_owned(), file.into()))
 }

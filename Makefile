@@ -1,0 +1,70 @@
+# gthctl's build and tests, from a fresh Debian 12 on. `make help` lists the targets.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+# A host's sched_ext, or its absence.
+STATE := /sys/kernel/sched_ext/state
+GTHCTL := target/x86_64-unknown-linux-gnu/release/gthctl
+# The oldest cargo that builds this (rust-version in Cargo.toml).
+CARGO_MIN := 1.85
+# The build, the VM and what goes into it.
+PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zlib1g-dev \
+	busybox-static cpio debian-archive-keyring iproute2 iputils-ping kmod qemu-system-x86 \
+	shellcheck stress-ng xz-utils
+SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* .ci/* 2>/dev/null)
+
+help: ## this list
+	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+deps: ## install what is missing (apt; root or sudo)
+	@tests/vm/install $(PACKAGES)
+	@version=$$(cargo --version 2>/dev/null | cut -d' ' -f2) || true; \
+	if [[ -z $$version || $$(printf '%s\n' $(CARGO_MIN) $$version | sort -V | head -n 1) != $(CARGO_MIN) ]]; then \
+		tests/vm/install cargo-web rustc-web; \
+	fi
+
+build: deps ## the static release binary
+	cargo build --release
+
+run: build ## gthctl on this host, or measured in the test VM
+	@if [[ ! -e $(STATE) ]]; then \
+		why="this kernel ($$(uname -r)) has no sched_ext"; \
+	elif [[ $$(id -u) != 0 ]]; then \
+		why="loading a scheduler takes root"; \
+	else \
+		exec $(GTHCTL) run -c examples/config.yaml; \
+	fi; \
+	echo "$$why: running gthctl in the test VM instead"; \
+	exec tests/vm/rtt
+
+test: lint unit vm ## everything CI runs
+
+lint: deps ## shellcheck; rustfmt and clippy where installed
+	shellcheck -x -P SCRIPTDIR $(SCRIPTS)
+	shellcheck -s dash tests/vm/init
+	@if cargo fmt --version >/dev/null 2>&1; then \
+		set -x; cargo fmt --all --check; \
+	else echo "no rustfmt here: not checked"; fi
+	@if cargo clippy --version >/dev/null 2>&1; then \
+		set -x; cargo clippy --workspace --all-targets -- -D warnings; \
+	else echo "no clippy here: not checked"; fi
+
+unit: deps ## the tests that need no kernel
+	cargo test --workspace
+
+vm: deps ## the tests that need one, in the VM
+	tests/vm/test
+
+test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
+	tests/vm/test-kernels
+
+generate: deps ## man pages and completions, from the command line's definition
+	UPDATE=1 cargo test --test generated
+
+clean: ## remove everything built or downloaded
+	rm -rf target
+
+.PHONY: help deps build run test lint unit vm test-kernels generate clean
