@@ -3,6 +3,8 @@
 //! `file` reads a policy file into the types here. They say what the user
 //! wrote; how the scheduler carries it out is decided elsewhere.
 
+mod comm_dfa;
+pub mod compile;
 mod file;
 
 pub use file::KEYS;

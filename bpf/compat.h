@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * One name for each kfunc whose name or signature differs from kernel to
+ * kernel (6.12 to 7.3). Which one is there is known at load time: a weak ksym
+ * that the kernel does not have, or has with another prototype, resolves to 0
+ * and the verifier drops the branch.
+ *
+ * A local name ending in ___something stands for the kernel's name without
+ * that ending.
+ *
+ * Kernels whose kfunc BTF is malformed (Debian trixie-backports' 7.1 and 7.2)
+ * keep a `struct bpf_prog_aux *` parameter in the prototypes of
+ * scx_bpf_dsq_insert___v2, scx_bpf_task_set_slice, scx_bpf_kick_cpu and a few
+ * more. Their prototypes do not match the ones below, so they count as absent
+ * and the older form is used; scx_bpf_kick_cpu has none, see kick_idle().
+ */
+#ifndef GTH_COMPAT_H
+#define GTH_COMPAT_H
+
+#include "kernel.h"
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_helpers.h>
+
+#define SCX_ENUM(type, value) bpf_core_enum_value(enum type, value)
+#define DSQ_LOCAL SCX_ENUM(scx_dsq_id_flags, SCX_DSQ_LOCAL)
+#define ENQ_WAKEUP SCX_ENUM(scx_enq_flags, SCX_ENQ_WAKEUP)
+#define ENQ_PREEMPT SCX_ENUM(scx_enq_flags, SCX_ENQ_PREEMPT)
+
+/* The same in every kernel since 6.12. */
+s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
+s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
+s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
+bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
+s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
+s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
+int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
+struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
+void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it) __ksym;
+
+struct bpf_cpumask *bpf_cpumask_create(void) __ksym;
+void bpf_cpumask_release(struct bpf_cpumask *cpumask) __ksym;
+void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *cpumask) __ksym;
+bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
+bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *a, const struct cpumask *b) __ksym;
+bool bpf_cpumask_intersects(const struct cpumask *a, const struct cpumask *b) __ksym;
+u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) __ksym;
+void bpf_rcu_read_lock(void) __ksym;
+void bpf_rcu_read_unlock(void) __ksym;
+
+/* scx_bpf_now: since 6.14; a cached clock, cheaper than the helper. */
+u64 scx_bpf_now(void) __ksym __weak;
+
+static __always_inline u64 now_ns(void)
+{
+	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
+}
+
+/* scx_bpf_kick_cpu: the same everywhere, absent where the BTF is malformed. */
+void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
+
+/* FIFO insertion: scx_bpf_dispatch in 6.12, scx_bpf_dsq_insert since 6.13, ___v2 since 6.19. */
+bool scx_bpf_dsq_insert___v2___new(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
+void scx_bpf_dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
+
+static __always_inline void dsq_insert(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert___v2___new))
+		scx_bpf_dsq_insert___v2___new(p, dsq_id, slice, enq_flags);
+	else if (bpf_ksym_exists(scx_bpf_dsq_insert))
+		scx_bpf_dsq_insert(p, dsq_id, slice, enq_flags);
+	else
+		scx_bpf_dispatch(p, dsq_id, slice, enq_flags);
+}
+
+/* Insertion by virtual time: the same history, with an argument struct since 6.19. */
+struct scx_bpf_dsq_insert_vtime_args {
+	u64 dsq_id;
+	u64 slice;
+	u64 vtime;
+	u64 enq_flags;
+};
+
+bool __scx_bpf_dsq_insert_vtime(struct task_struct *p, struct scx_bpf_dsq_insert_vtime_args *args) __ksym __weak;
+void scx_bpf_dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime, u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime, u64 enq_flags) __ksym __weak;
+
+static __always_inline void dsq_insert_vtime(struct task_struct *p, u64 dsq_id, u64 slice, u64 vtime, u64 enq_flags)
+{
+	if (bpf_ksym_exists(__scx_bpf_dsq_insert_vtime)) {
+		struct scx_bpf_dsq_insert_vtime_args args = {
+			.dsq_id = dsq_id,
+			.slice = slice,
+			.vtime = vtime,
+			.enq_flags = enq_flags,
+		};
+
+		__scx_bpf_dsq_insert_vtime(p, &args);
+	} else if (bpf_ksym_exists(scx_bpf_dsq_insert_vtime)) {
+		scx_bpf_dsq_insert_vtime(p, dsq_id, slice, vtime, enq_flags);
+	} else {
+		scx_bpf_dispatch_vtime(p, dsq_id, slice, vtime, enq_flags);
+	}
+}
+
+/* scx_bpf_consume in 6.12, scx_bpf_dsq_move_to_local since 6.13, with enq_flags since 7.1. */
+bool scx_bpf_dsq_move_to_local___v2___new(u64 dsq_id, u64 enq_flags) __ksym __weak;
+bool scx_bpf_dsq_move_to_local(u64 dsq_id) __ksym __weak;
+bool scx_bpf_consume(u64 dsq_id) __ksym __weak;
+
+static __always_inline bool dsq_move_to_local(u64 dsq_id)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local___v2___new))
+		return scx_bpf_dsq_move_to_local___v2___new(dsq_id, 0);
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local))
+		return scx_bpf_dsq_move_to_local(dsq_id);
+	return scx_bpf_consume(dsq_id);
+}
+
+/* The built-in idle selection inside a mask: since 6.17, with an argument struct since 6.19. */
+struct scx_bpf_select_cpu_and_args {
+	s32 prev_cpu;
+	u64 wake_flags;
+	u64 flags;
+};
+
+s32 __scx_bpf_select_cpu_and(struct task_struct *p, const struct cpumask *cpus_allowed,
+			     struct scx_bpf_select_cpu_and_args *args) __ksym __weak;
+s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
+			   const struct cpumask *cpus_allowed, u64 flags) __ksym __weak;
+
+static __always_inline bool have_select_cpu_and(void)
+{
+	return bpf_ksym_exists(__scx_bpf_select_cpu_and) || bpf_ksym_exists(scx_bpf_select_cpu_and);
+}
+
+static __always_inline s32 select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
+					  const struct cpumask *mask)
+{
+	if (bpf_ksym_exists(__scx_bpf_select_cpu_and)) {
+		struct scx_bpf_select_cpu_and_args args = {
+			.prev_cpu = prev_cpu,
+			.wake_flags = wake_flags,
+		};
+
+		return __scx_bpf_select_cpu_and(p, mask, &args);
+	}
+	if (bpf_ksym_exists(scx_bpf_select_cpu_and))
+		return scx_bpf_select_cpu_and(p, prev_cpu, wake_flags, mask, 0);
+	return -1;
+}
+
+/* A store to p->scx.slice before 6.19, a kfunc since. */
+bool scx_bpf_task_set_slice(struct task_struct *p, u64 slice) __ksym __weak;
+
+static __always_inline void task_set_slice(struct task_struct *p, u64 slice)
+{
+	if (bpf_ksym_exists(scx_bpf_task_set_slice))
+		scx_bpf_task_set_slice(p, slice);
+	else
+		p->scx.slice = slice;
+}
+
+#endif

@@ -1,0 +1,612 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * gthctl's sched_ext scheduler.
+ *
+ * A task that wakes up goes straight onto an idle CPU. If there is none, a
+ * priority task goes in front of something weaker, and a normal task into its
+ * pool's DSQ in the order of virtual time. A pool is an LLC's CPUs, or the
+ * CPUs a rule has to itself. When a CPU has nothing to run it takes, in this
+ * order: a waiting priority task, the earliest normal task of its own or its
+ * pool's DSQ, one of another LLC, the task it just ran.
+ *
+ * Two things keep priority from starving the rest, each with a test of its own
+ * in tests/vm/suite: a priority task that runs BURST_SLICES slices without
+ * sleeping shares fairly until it sleeps, and a CPU that has given priority
+ * tasks GUARD_RATIO times what normal tasks got gives those the next turn.
+ *
+ * kernel.h   the kernel's types            state.h  CPU, pool and task records
+ * compat.h   one name for each kfunc       match.h  which rule a task falls under
+ * intf.h     shared with user space        idle.h   finding a CPU; masks.h: CPU masks
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "intf.h"
+#include "compat.h"
+#include "state.h"
+#include "masks.h"
+#include "match.h"
+#include "idle.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+enum {
+	BURST_SLICES = 4,	/* slices without sleep before priority is lost */
+	GUARD_RATIO = 20,	/* priority tasks' time to one part of the normal tasks' */
+	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
+};
+
+/* What is to happen to a task that is being queued. */
+struct plan {
+	struct where where;
+	u64 slice;
+	u64 credit;
+	u32 rank;
+	u32 pool;
+	s32 cpu;		/* where it is, or one of its pool's CPUs instead */
+	bool let_in;		/* it may only run on CPUs that are exclusive to others */
+};
+
+static __always_inline bool is_priority(u32 rank)
+{
+	return rank <= GTH_RANK_WEAKEST_PRIO;
+}
+
+/* ---- virtual time ---- */
+
+/*
+ * Puts the task on @pool's clock: it keeps its distance when it changes pools,
+ * may lag by one slice (a sleeper's credit) and lead by what one slice costs
+ * the lightest weight.
+ */
+static __always_inline void set_clock(struct task_ctx *tctx, u32 pool)
+{
+	u64 now = pool_of(pool)->vtime_now;
+	u64 lag = knobs.slice_ns;
+
+	if (tctx->pool == NO_POOL)
+		tctx->vtime = now;
+	else if (tctx->pool != pool)
+		tctx->vtime += now - pool_of(tctx->pool)->vtime_now;
+	tctx->pool = pool;
+	if ((s64)(tctx->vtime - (now - lag)) < 0)
+		tctx->vtime = now - lag;
+	else if ((s64)(tctx->vtime - (now + VTIME_AHEAD_SLICES * lag)) > 0)
+		tctx->vtime = now + VTIME_AHEAD_SLICES * lag;
+}
+
+/* The slice of a normal task: shorter the more tasks wait in its pool. */
+static __always_inline u64 fair_slice(const struct gth_tables *t, u32 pool)
+{
+	u64 cpus = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	u64 slice = knobs.slice_ns;
+
+	if (waiting > 0 && cpus)
+		slice = slice * cpus / (cpus + waiting);
+	return slice < knobs.slice_min_ns ? knobs.slice_min_ns : slice;
+}
+
+/* Charges what the task ran since the last call, to itself and to its CPU. */
+static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c)
+{
+	u64 total = p->se.sum_exec_runtime;
+	u64 ran = total - tctx->charged_until;
+	u32 weight = p->scx.weight;
+
+	tctx->charged_until = total;
+	tctx->vtime += ran * 100 / (weight ? weight : 100);
+	tctx->burst += ran;
+	if (is_priority(tctx->rank))
+		c->prio_debt += ran;
+	else if (c->prio_debt > ran * GUARD_RATIO)
+		c->prio_debt -= ran * GUARD_RATIO;
+	else
+		c->prio_debt = 0;
+}
+
+/* ---- what a rule makes of a task ---- */
+
+/* The task's rank now: its rule's, unless it has used up its burst. */
+static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule *rule)
+{
+	u64 slice;
+
+	if (!rule || !is_priority(rule->rank))
+		return GTH_RANK_NORMAL;
+	slice = rule->slice_ns ? rule->slice_ns : knobs.slice_ns;
+	if (tctx->burst < BURST_SLICES * slice)
+		return rule->rank;
+	if (is_priority(tctx->rank))
+		count(GTH_COUNT_DEMOTIONS);
+	return GTH_RANK_NORMAL;
+}
+
+static __always_inline void make_plan(struct task_struct *p, struct task_ctx *tctx,
+				      const struct gth_rule *rule, s32 cpu, struct plan *plan)
+{
+	u32 generation = match_generation(tctx->match);
+	const struct gth_tables *t = live_tables(generation);
+	const struct cpumask *mask;
+	u32 other;
+
+	plan->where.generation = generation;
+	plan->where.mask = GTH_MASK_NORMAL;
+	plan->where.first = NO_MASK;
+	plan->where.exclusive = false;
+	plan->rank = rank_now(tctx, rule);
+	plan->credit = rule ? rule->credit_ns : 0;
+	plan->cpu = cpu;
+	plan->pool = cpu_pool(t, cpu);
+	plan->let_in = false;
+
+	if (rule && (rule->flags & GTH_RULE_CPUS)) {
+		u32 index = GTH_MASK_RULE + match_rule(tctx->match);
+
+		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
+			plan->where.first = index;
+		} else {
+			mask = mask_of(generation, index);
+			other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
+			if (other < machine.nr_cpus) {
+				plan->where.mask = index;
+				plan->where.exclusive = true;
+				if (plan->pool != rule->pool)
+					plan->cpu = other;
+				plan->pool = rule->pool;
+				goto slice;
+			}
+			count(GTH_COUNT_RESERVED_MISSED);
+		}
+	}
+	if (pool_is_exclusive(plan->pool)) {
+		mask = mask_of(generation, GTH_MASK_NORMAL);
+		other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
+		if (other < machine.nr_cpus) {
+			plan->cpu = other;
+			plan->pool = cpu_pool(t, other);
+			count(GTH_COUNT_RESERVED_AVOIDED);
+		} else {
+			plan->let_in = true;
+		}
+	}
+slice:
+	if (rule && rule->slice_ns)
+		plan->slice = rule->slice_ns;
+	else if (is_priority(plan->rank))
+		plan->slice = knobs.slice_ns;
+	else
+		plan->slice = fair_slice(t, plan->pool);
+}
+
+/* ---- kicks ---- */
+
+/*
+ * A task was just queued: if a CPU of its pool went idle meanwhile, wake it.
+ * Without scx_bpf_kick_cpu (malformed kfunc BTF, see compat.h) that CPU finds
+ * the task at its next interrupt.
+ */
+static __always_inline void kick_idle(struct task_struct *p, const struct plan *plan)
+{
+	s32 cpu;
+
+	if (!bpf_ksym_exists(scx_bpf_kick_cpu))
+		return;
+	cpu = pick_idle_in(p, plan->where.generation, plan->where.mask);
+	if (cpu >= 0)
+		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_IDLE));
+}
+
+/* Makes a CPU schedule at once; user space calls it when a policy changes what may run there. */
+SEC("syscall")
+int kick_cpu(struct gth_kick_arg *arg)
+{
+	if (bpf_ksym_exists(scx_bpf_kick_cpu))
+		scx_bpf_kick_cpu(arg->cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
+	return 0;
+}
+
+/* ---- wake-up ---- */
+
+static __always_inline void note_priority_wakeup(struct task_ctx *tctx, u32 rank)
+{
+	if (!is_priority(rank) || tctx->woken_at)
+		return;
+	tctx->woken_at = now_ns();
+	count(GTH_COUNT_PRIO_WAKEUPS);
+}
+
+static __always_inline s32 pick_idle(struct task_struct *p, const struct plan *plan, s32 prev, u64 wake_flags)
+{
+	s32 cpu;
+
+	if (plan->where.first != NO_MASK) {
+		cpu = pick_idle_first(p, prev, &plan->where);
+		if (cpu >= 0)
+			return cpu;
+	}
+	if (machine.builtin_idle)
+		return pick_idle_builtin(p, prev, wake_flags, &plan->where);
+	return pick_idle_own(p, plan->cpu, &plan->where);
+}
+
+static __always_inline s32 claim(struct task_struct *p, const struct plan *plan, s32 prev)
+{
+	u32 generation = plan->where.generation;
+	s32 cpu = NO_CPU;
+
+	if (plan->where.first != NO_MASK)
+		cpu = claim_in(p, prev, plan->rank, generation, plan->where.first);
+	if (cpu < 0)
+		cpu = claim_in(p, prev, plan->rank, generation, plan->where.mask);
+	return cpu;
+}
+
+SEC("struct_ops/select_cpu")
+s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
+{
+	struct task_ctx *tctx = task_of(p);
+	const struct gth_rule *rule;
+	struct plan plan;
+	s32 cpu;
+
+	if (!tctx)
+		return prev;
+	rule = rule_of(p, tctx);
+	make_plan(p, tctx, rule, prev, &plan);
+	note_priority_wakeup(tctx, plan.rank);
+
+	cpu = pick_idle(p, &plan, prev, wake_flags);
+	if (cpu >= 0) {
+		tctx->rank = plan.rank;
+		set_clock(tctx, plan.pool);
+		count_path(GTH_PATH_IDLE);
+		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
+		return cpu;
+	}
+	if (is_priority(plan.rank)) {
+		cpu = claim(p, &plan, plan.cpu);
+		if (cpu >= 0) {
+			tctx->rank = plan.rank;
+			set_clock(tctx, plan.pool);
+			count_path(GTH_PATH_PREEMPT);
+			dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+			return cpu;
+		}
+	}
+	return plan.cpu;
+}
+
+/* ---- queueing ---- */
+
+/* Puts a task that may run on one CPU only onto that CPU. */
+static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ctx *tctx,
+					   const struct plan *plan, s32 cpu, u64 enq_flags)
+{
+	if (plan->let_in)
+		count(GTH_COUNT_RESERVED_PINNED);
+	if (is_priority(plan->rank)) {
+		if (claim_own(cpu, plan->rank)) {
+			count_path(GTH_PATH_PREEMPT);
+			dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
+			return;
+		}
+		dsq_insert_vtime(p, prio_dsq(plan->pool), plan->slice, prio_key(plan->rank), enq_flags);
+	} else if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		count_path(GTH_PATH_IDLE);
+		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags);
+		return;
+	} else {
+		dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
+	}
+	if (bpf_ksym_exists(scx_bpf_kick_cpu))
+		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_IDLE));
+}
+
+SEC("struct_ops/enqueue")
+void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	const struct gth_rule *rule;
+	struct plan plan;
+
+	if (!tctx) {
+		dsq_insert(p, DSQ_LOCAL, knobs.slice_ns, enq_flags);
+		return;
+	}
+	rule = rule_of(p, tctx);
+	make_plan(p, tctx, rule, cpu, &plan);
+	if (enq_flags & ENQ_WAKEUP)
+		note_priority_wakeup(tctx, plan.rank);
+	tctx->rank = plan.rank;
+	set_clock(tctx, plan.pool);
+
+	if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
+		if (plan.let_in)
+			count(GTH_COUNT_RESERVED_KTHREAD);
+		count_path(GTH_PATH_KTHREAD);
+		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags);
+	} else if (is_pinned(p)) {
+		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
+	} else if (plan.let_in) {
+		count(GTH_COUNT_RESERVED_PINNED);
+		dsq_insert_vtime(p, cpu_dsq(cpu), plan.slice, tctx->vtime - plan.credit, enq_flags);
+	} else if (is_priority(plan.rank)) {
+		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), enq_flags);
+		kick_idle(p, &plan);
+	} else {
+		dsq_insert_vtime(p, pool_dsq(plan.pool), plan.slice, tctx->vtime - plan.credit, enq_flags);
+		kick_idle(p, &plan);
+	}
+}
+
+/* ---- a CPU needs something to run ---- */
+
+static __always_inline bool head_vtime(u64 dsq, u64 *vtime)
+{
+	struct task_struct *p;
+	bool found = false;
+
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		*vtime = p->scx.dsq_vtime;
+		found = true;
+		break;
+	}
+	return found;
+}
+
+/* May @prev go on here, as far as the policy is concerned? */
+static __always_inline bool may_stay(struct task_struct *p, struct task_ctx *tctx,
+				     const struct gth_rule *rule, s32 cpu)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	u32 pool = cpu_pool(t, cpu);
+	const struct cpumask *mask;
+	u32 other;
+
+	if (rule && (rule->flags & GTH_RULE_EXCLUSIVE)) {
+		if (pool == rule->pool)
+			return true;
+		mask = mask_of(knobs.generation, GTH_MASK_RULE + match_rule(tctx->match));
+		if (mask && bpf_cpumask_intersects(mask, p->cpus_ptr))
+			return false;
+	}
+	if (!pool_is_exclusive(pool) || is_pinned(p))
+		return true;
+	mask = mask_of(knobs.generation, GTH_MASK_NORMAL);
+	other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
+	return other >= machine.nr_cpus;
+}
+
+static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
+				 u32 rank, u64 slice)
+{
+	tctx->rank = rank;
+	c->rank = rank;
+	count_path(GTH_PATH_KEPT);
+	task_set_slice(p, slice);
+}
+
+static __always_inline bool take(u64 dsq, enum gth_path path)
+{
+	if (!dsq_move_to_local(dsq))
+		return false;
+	count_path(path);
+	return true;
+}
+
+static __always_inline bool steal(const struct gth_tables *t, u32 pool)
+{
+	u32 i;
+
+	if (pool_is_exclusive(pool))
+		return false;
+	bpf_for(i, 1, machine.nr_llcs) {
+		u32 other = pool + i;
+
+		if (other >= machine.nr_llcs)
+			other -= machine.nr_llcs;
+		if (scx_bpf_dsq_nr_queued(pool_dsq(other)) > 0 && take(pool_dsq(other), GTH_PATH_STOLEN))
+			return true;
+	}
+	return false;
+}
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	u32 pool = cpu_pool(t, cpu);
+	struct cpu_ctx *c = cpu_of(cpu);
+	s32 shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	s32 pinned = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
+	const struct gth_rule *rule = NULL;
+	struct task_ctx *tctx = NULL;
+	u32 rank = GTH_RANK_IDLE;
+	u64 slice = knobs.slice_ns;
+	u64 key, pinned_key;
+	bool pinned_first, guarded;
+
+	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
+		tctx = task_of(prev);
+		if (tctx) {
+			charge(prev, tctx, c);
+			rule = rule_of(prev, tctx);
+			if (may_stay(prev, tctx, rule, cpu)) {
+				rank = rank_now(tctx, rule);
+				if (rule && rule->slice_ns)
+					slice = rule->slice_ns;
+				else if (!is_priority(rank))
+					slice = fair_slice(t, pool);
+			}
+		}
+	}
+	if (shared <= 0 && pinned <= 0)
+		c->prio_debt = 0;
+	guarded = c->prio_debt > GUARD_RATIO * knobs.slice_min_ns;
+
+	if (!guarded) {
+		if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) > 0) {
+			if (is_priority(rank) && head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) > rank) {
+				keep(prev, tctx, c, rank, slice);
+				return;
+			}
+			if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
+				return;
+		}
+		if (is_priority(rank)) {
+			keep(prev, tctx, c, rank, slice);
+			return;
+		}
+	}
+
+	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
+	pinned_first = pinned > 0;
+	key = 0;
+	if (pinned > 0 && shared > 0)
+		pinned_first = head_vtime(cpu_dsq(cpu), &pinned_key) && head_vtime(pool_dsq(pool), &key) &&
+			       (s64)(pinned_key - key) <= 0;
+	if (rank == GTH_RANK_NORMAL && !guarded && (pinned > 0 || shared > 0)) {
+		set_clock(tctx, pool);
+		if (head_vtime(pinned_first ? cpu_dsq(cpu) : pool_dsq(pool), &key) &&
+		    (s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - key) < 0) {
+			keep(prev, tctx, c, rank, slice);
+			return;
+		}
+	}
+	if ((pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) ||
+	    (shared > 0 && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
+	    (pinned > 0 && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED))) {
+		if (guarded) {
+			count(GTH_COUNT_GUARDED);
+			c->protected_until = now_ns() + knobs.slice_min_ns;
+		}
+		return;
+	}
+	if (guarded && take(prio_dsq(pool), GTH_PATH_PRIORITY))
+		return;
+	if (rank == GTH_RANK_IDLE && steal(t, pool))
+		return;
+	if (rank != GTH_RANK_IDLE)
+		keep(prev, tctx, c, rank, slice);
+	else
+		c->rank = GTH_RANK_IDLE;
+}
+
+/* ---- on and off the CPU ---- */
+
+SEC("struct_ops/running")
+void BPF_PROG(gth_running, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+	struct pool_ctx *pool;
+	struct gth_stats *s;
+
+	if (!tctx)
+		return;
+	cpu_of(scx_bpf_task_cpu(p))->rank = tctx->rank;
+	tctx->charged_until = p->se.sum_exec_runtime;
+	if (tctx->woken_at) {
+		s = my_stats();
+		if (s)
+			s->wakeup_ns[log2_bucket(now_ns() - tctx->woken_at)]++;
+		tctx->woken_at = 0;
+	}
+	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
+		return;
+	pool = pool_of(tctx->pool);
+	if ((s64)(tctx->vtime - pool->vtime_now) > 0)
+		pool->vtime_now = tctx->vtime;
+}
+
+SEC("struct_ops/stopping")
+void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (!tctx)
+		return;
+	charge(p, tctx, cpu_of(scx_bpf_task_cpu(p)));
+	if (!runnable)
+		tctx->burst = 0;
+}
+
+/* ---- life cycle ---- */
+
+SEC("struct_ops.s/init_task")
+s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_ctx *tctx = bpf_task_storage_get(&task_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!tctx)
+		return -12; /* ENOMEM */
+	tctx->pool = NO_POOL;
+	tctx->rank = GTH_RANK_NORMAL;
+	return 0;
+}
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(gth_init)
+{
+	u32 i;
+	s32 err;
+
+	err = create_scratch_masks();
+	if (err)
+		return err;
+	bpf_for(i, 0, machine.nr_cpus) {
+		cpu_of(i)->rank = GTH_RANK_NORMAL;
+		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
+		if (err)
+			return err;
+	}
+	bpf_for(i, 0, machine.nr_llcs + GTH_MAX_RESERVED) {
+		err = scx_bpf_create_dsq(pool_dsq(i), -1);
+		if (err)
+			return err;
+		if (i && !pool_is_exclusive(i))
+			continue; /* the LLC pools share the first one's */
+		err = scx_bpf_create_dsq(prio_dsq(i), -1);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+SEC("struct_ops.s/exit")
+void BPF_PROG(gth_exit, struct scx_exit_info *ei)
+{
+	u32 len = ei->bt_len;
+	u8 *event;
+
+	bpf_probe_read_kernel_str(exited.reason, sizeof(exited.reason), ei->reason);
+	bpf_probe_read_kernel_str(exited.msg, sizeof(exited.msg), ei->msg);
+	if (len > GTH_BT_LEN)
+		len = GTH_BT_LEN;
+	bpf_probe_read_kernel(exited.bt, len * sizeof(exited.bt[0]), ei->bt);
+	exited.bt_len = len;
+	exited.exit_code = ei->exit_code;
+	exited.kind = ei->kind;
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (event) {
+		*event = 1;
+		bpf_ringbuf_submit(event, 0);
+	}
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops gthctl_ops = {
+	.select_cpu = (void *)gth_select_cpu,
+	.enqueue = (void *)gth_enqueue,
+	.dispatch = (void *)gth_dispatch,
+	.running = (void *)gth_running,
+	.stopping = (void *)gth_stopping,
+	.init_task = (void *)gth_init_task,
+	.init = (void *)gth_init,
+	.exit = (void *)gth_exit,
+	.flags = GTH_OPS_ENQ_LAST | GTH_OPS_ENQ_EXITING,
+	.timeout_ms = 10000,
+	.name = "gthctl",
+};

@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Finding a CPU for a task that wakes up: an idle one, or one that runs
+ * something weaker.
+ */
+#ifndef GTH_IDLE_H
+#define GTH_IDLE_H
+
+#include "masks.h"
+
+enum {
+	NO_MASK = ~0U,
+	NO_CPU = -1,
+};
+
+/* Where a task may go. Masks are indices (enum gth_mask). */
+struct where {
+	u32 generation;		/* whose masks they are */
+	u32 mask;		/* the exclusive pool's CPUs, or all normal ones */
+	u32 first;		/* the rule's `cpus` as a preference, or NO_MASK */
+	bool exclusive;
+};
+
+static __always_inline bool may_run_on(struct task_struct *p, const struct cpumask *mask, s32 cpu)
+{
+	return bpf_cpumask_test_cpu(cpu, mask) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/*
+ * An idle CPU of the mask that @p may use, in a wholly idle core if there is
+ * one. The CPU is no longer idle for others: use it.
+ */
+static __always_inline s32 pick_idle_in(struct task_struct *p, u32 generation, u32 index)
+{
+	const struct cpumask *mask = mask_of(generation, index);
+	s32 cpu;
+
+	if (!mask)
+		return NO_CPU;
+	if (p->nr_cpus_allowed < machine.nr_possible) {
+		struct bpf_cpumask *both = scratch_mask();
+
+		if (!both || !bpf_cpumask_and(both, mask, p->cpus_ptr))
+			return NO_CPU;
+		mask = (const struct cpumask *)both;
+	}
+	if (machine.smt) {
+		cpu = scx_bpf_pick_idle_cpu(mask, SCX_ENUM(scx_pick_idle_cpu_flags, SCX_PICK_IDLE_CORE));
+		if (cpu >= 0)
+			return cpu;
+	}
+	return scx_bpf_pick_idle_cpu(mask, 0);
+}
+
+/* Our own order: the previous CPU, the others of its core, its LLC, any. */
+static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const struct where *w)
+{
+	const struct cpumask *mask = mask_of(w->generation, w->mask);
+	u32 sibling = prev;
+	u32 i;
+	s32 cpu;
+
+	if (!mask)
+		return NO_CPU;
+	if (may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
+		return prev;
+	if (machine.smt) {
+		bpf_for(i, 0, 8) { /* more CPUs than any core has */
+			sibling = machine.cpu_sibling[sibling & (GTH_MAX_CPUS - 1)];
+			if (sibling == prev)
+				break;
+			if (may_run_on(p, mask, sibling) && scx_bpf_test_and_clear_cpu_idle(sibling))
+				return sibling;
+		}
+	}
+	if (machine.nr_llcs > 1 && !w->exclusive) {
+		cpu = pick_idle_in(p, w->generation, GTH_MASK_LLC + machine.cpu_llc[prev & (GTH_MAX_CPUS - 1)]);
+		if (cpu >= 0)
+			return cpu;
+	}
+	return pick_idle_in(p, w->generation, w->mask);
+}
+
+/* The kernel's own selection, where it can be held to the mask. */
+static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u64 wake_flags,
+					     const struct where *w)
+{
+	const struct cpumask *mask;
+	bool idle = false;
+	s32 cpu;
+
+	if (!w->exclusive && !live_tables(w->generation)->restricted) {
+		cpu = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &idle);
+		return idle ? cpu : NO_CPU;
+	}
+	mask = mask_of(w->generation, w->mask);
+	if (!mask)
+		return NO_CPU;
+	if (have_select_cpu_and())
+		return select_cpu_and(p, prev, wake_flags, mask);
+	if (may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
+		return prev;
+	return pick_idle_in(p, w->generation, w->mask);
+}
+
+/* The rule's preferred CPUs; its previous one if it is among them and idle. */
+static __always_inline s32 pick_idle_first(struct task_struct *p, s32 prev, const struct where *w)
+{
+	const struct cpumask *mask = mask_of(w->generation, w->first);
+
+	if (mask && may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
+		return prev;
+	return pick_idle_in(p, w->generation, w->first);
+}
+
+/*
+ * Takes over a CPU of the mask that runs something weaker than @rank: @prev if
+ * it does; else the one with the weakest, in the LLC of @prev if there is a
+ * choice. Marks the CPU, so that no two wake-ups choose the same; the mark goes
+ * with the next task that gets the CPU (ops.running).
+ */
+static __noinline s32 claim_in(struct task_struct *p, s32 prev, u32 rank, u32 generation, u32 index)
+{
+	const struct cpumask *mask = mask_of(generation, index);
+	u32 llc = machine.cpu_llc[prev & (GTH_MAX_CPUS - 1)];
+	u32 best_rank = rank;
+	s32 best = NO_CPU;
+	bool best_near = false;
+	u64 now = now_ns();
+	struct cpu_ctx *c;
+	u32 i;
+
+	if (!mask)
+		return NO_CPU;
+	bpf_for(i, 0, machine.nr_cpus) {
+		u32 cpu = prev + i;
+		bool near;
+		u32 there;
+
+		if (cpu >= machine.nr_cpus)
+			cpu -= machine.nr_cpus;
+		c = cpu_of(cpu);
+		there = c->rank;
+		near = machine.cpu_llc[cpu & (GTH_MAX_CPUS - 1)] == llc;
+		if (there < best_rank || (there == best_rank && (best_near || !near || best < 0)))
+			continue;
+		if (!may_run_on(p, mask, cpu) || now < c->protected_until)
+			continue;
+		best = cpu;
+		best_rank = there;
+		best_near = near;
+		if (near && there >= GTH_RANK_NORMAL)
+			break;
+	}
+	if (best < 0)
+		return NO_CPU;
+	if (__sync_val_compare_and_swap(&cpu_of(best)->rank, best_rank, rank) != best_rank)
+		return NO_CPU;
+	if (best_rank < GTH_RANK_IDLE)
+		count(GTH_COUNT_PREEMPTIONS);
+	return best;
+}
+
+/* The only CPU of a pinned task, if that runs something weaker. */
+static __always_inline bool claim_own(s32 cpu, u32 rank)
+{
+	struct cpu_ctx *c = cpu_of(cpu);
+	u32 there = c->rank;
+
+	if (there <= rank || now_ns() < c->protected_until)
+		return false;
+	if (__sync_val_compare_and_swap(&c->rank, there, rank) != there)
+		return false;
+	if (there < GTH_RANK_IDLE)
+		count(GTH_COUNT_PREEMPTIONS);
+	return true;
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What BPF and user space share: limits, table layouts, counters.
+ *
+ * Every struct here is the type of a global variable of gthctl.bpf.c, so the
+ * skeleton generator writes the Rust side from this file's BTF: there is no
+ * second definition to keep in step. The limits and ids reach Rust as the
+ * enumerators of enum gth_limit and of the enums below, the same way.
+ *
+ * Times are nanoseconds unless a name says otherwise.
+ */
+#ifndef GTH_INTF_H
+#define GTH_INTF_H
+
+#include "kernel.h"
+
+enum gth_limit {
+	GTH_MAX_CPUS = 1024,		/* power of two: used as an index mask */
+	GTH_CPU_WORDS = GTH_MAX_CPUS / 64,
+	GTH_MAX_LLCS = 128,
+	GTH_MAX_RESERVED = 128,		/* exclusive pools: at most one a rule */
+	GTH_MAX_POOLS = GTH_MAX_LLCS + GTH_MAX_RESERVED,
+	GTH_MAX_RULES = 128,
+	GTH_RULE_WORDS = GTH_MAX_RULES / 64,
+	GTH_MAX_DFAS = 16,
+	GTH_MAX_TRANS = 1 << 17,	/* transitions of all DFAs */
+	GTH_MAX_STATES = 1 << 13,	/* states of all DFAs */
+	GTH_COMM_LEN = 16,		/* TASK_COMM_LEN, include/linux/sched.h */
+	GTH_HIST_BUCKETS = 32,
+	GTH_BT_LEN = 64,		/* SCX_EXIT_BT_LEN, kernel/sched/ext.c */
+	GTH_REASON_LEN = 128,
+	GTH_MSG_LEN = 1024,		/* SCX_EXIT_MSG_LEN */
+};
+
+/*
+ * A rank orders what runs: 0..9 come from a policy's priority and preempt what
+ * is strictly weaker (a greater number); the rest cannot preempt.
+ */
+enum gth_rank {
+	GTH_RANK_WEAKEST_PRIO = 9,
+	GTH_RANK_NORMAL = 64,
+	GTH_RANK_IDLE = 128,
+};
+
+enum gth_rule_flag {
+	GTH_RULE_COMM = 1 << 0,		/* has a command_regex */
+	GTH_RULE_PID = 1 << 1,		/* has a pid */
+	GTH_RULE_CPUS = 1 << 2,		/* its CPU mask is set */
+	GTH_RULE_EXCLUSIVE = 1 << 3,	/* ... and is the pool's, nobody else's */
+};
+
+/*
+ * Indices into the CPU masks; each parity of the generation has a set of them,
+ * GTH_NR_MASKS apart.
+ */
+enum gth_mask {
+	GTH_MASK_NORMAL,			/* every CPU that is not exclusive */
+	GTH_MASK_LLC,				/* + LLC: the same, in that LLC */
+	GTH_MASK_RULE = GTH_MASK_LLC + GTH_MAX_LLCS,	/* + rule: its cpus */
+	GTH_NR_MASKS = GTH_MASK_RULE + GTH_MAX_RULES,
+};
+
+/* What one rule of the policy does, ready for the scheduler. */
+struct gth_rule {
+	u64 slice_ns;			/* execution_time; 0: the default slice */
+	u64 credit_ns;			/* virtual time given to priorities 10..20 */
+	u64 start_ticks;		/* start time of pid, in clock ticks since boot */
+	u32 pid;			/* thread-group or thread id */
+	u16 pool;			/* exclusive pool */
+	u8 rank;			/* enum gth_rank */
+	u8 flags;			/* enum gth_rule_flag */
+};
+
+/*
+ * A dense DFA over the bytes of a comm. The next state of s on byte b is
+ * trans[trans_base + s * stride + class[b]]; the end of the comm is class
+ * stride - 1.
+ */
+struct gth_dfa {
+	u32 trans_base;
+	u32 state_base;			/* of its states in gth_tables.accept */
+	u16 start;
+	u16 stride;
+	u8 class[256];
+};
+
+/* A set of rules, one bit each. */
+struct gth_rules {
+	u64 word[GTH_RULE_WORDS];
+};
+
+/*
+ * One generation of the policy. There are two, the parity of the generation
+ * number says which is live: a new policy is written to the other one and made
+ * live by one store.
+ */
+struct gth_tables {
+	u32 nr_rules;
+	u32 nr_dfas;
+	u32 nr_reserved;		/* exclusive pools in use */
+	u32 restricted;			/* any exclusive CPU at all */
+	struct gth_rule rules[GTH_MAX_RULES];
+	struct gth_dfa dfas[GTH_MAX_DFAS];
+	u16 cpu_pool[GTH_MAX_CPUS];	/* < nr_llcs: that LLC's; else exclusive */
+	u16 pool_cpus[GTH_MAX_POOLS];	/* how many CPUs each pool has */
+	struct gth_rules accept[GTH_MAX_STATES];
+	u16 trans[GTH_MAX_TRANS];
+};
+
+/* Set once, before loading. */
+struct gth_machine {
+	u32 nr_cpus;			/* one past the highest possible CPU id */
+	u32 nr_possible;		/* how many possible CPUs there are */
+	u32 nr_llcs;
+	u32 smt;			/* some core has more than one CPU */
+	u32 builtin_idle;
+	u16 cpu_llc[GTH_MAX_CPUS];
+	u16 cpu_sibling[GTH_MAX_CPUS];	/* next CPU of the same core, in a ring */
+	u64 tick_ns;			/* 1e9 / USER_HZ, the unit of start_ticks */
+};
+
+/* May change while the scheduler runs. */
+struct gth_knobs {
+	u64 slice_ns;			/* slice_ns_default */
+	u64 slice_min_ns;		/* slice_ns_min */
+	u32 generation;			/* of the policy; parity picks gth_tables */
+	u32 debug;
+};
+
+/* How a task got to a CPU. */
+enum gth_path {
+	GTH_PATH_IDLE,			/* woken straight onto an idle CPU */
+	GTH_PATH_PREEMPT,		/* priority: in front of a weaker task */
+	GTH_PATH_PRIORITY,		/* priority: waited in the priority DSQ */
+	GTH_PATH_SHARED,		/* virtual time order, the pool's DSQ */
+	GTH_PATH_PINNED,		/* virtual time order, the CPU's own DSQ */
+	GTH_PATH_STOLEN,		/* from another LLC's DSQ */
+	GTH_PATH_KTHREAD,		/* per-CPU kthread, local DSQ */
+	GTH_PATH_KEPT,			/* kept its CPU for another slice */
+	GTH_NR_PATHS,
+};
+
+enum gth_counter {
+	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks */
+	GTH_COUNT_PREEMPTIONS,		/* weaker tasks put off a CPU */
+	GTH_COUNT_DEMOTIONS,		/* priority tasks sent to fair sharing */
+	GTH_COUNT_GUARDED,		/* slices given to normal tasks by force */
+	GTH_COUNT_MATCHED,		/* task records (re)matched against the rules */
+	GTH_COUNT_RESERVED_AVOIDED,	/* kept off an exclusive CPU */
+	GTH_COUNT_RESERVED_KTHREAD,	/* let onto one: per-CPU kthread */
+	GTH_COUNT_RESERVED_PINNED,	/* let onto one: no other CPU allowed */
+	GTH_COUNT_RESERVED_MISSED,	/* matched, but its affinity excludes the rule's CPUs */
+	GTH_NR_COUNTERS,
+};
+
+/* Counters of one CPU. */
+struct gth_stats {
+	u64 paths[GTH_NR_PATHS];
+	u64 counters[GTH_NR_COUNTERS];
+	/* priority wake-ups; bucket b counts latencies of [2^b, 2^(b+1)) ns */
+	u64 wakeup_ns[GTH_HIST_BUCKETS];
+};
+
+/* Why the kernel ended the scheduler: struct scx_exit_info, copied. */
+struct gth_exit {
+	s32 kind;			/* enum scx_exit_kind; 0: still running */
+	u32 bt_len;
+	s64 exit_code;
+	u64 bt[GTH_BT_LEN];
+	char reason[GTH_REASON_LEN];
+	char msg[GTH_MSG_LEN];
+};
+
+/* Only here for its BTF: it makes the skeleton generator write these enums out. */
+struct gth_enums {
+	enum gth_limit limit;
+	enum gth_rank rank;
+	enum gth_rule_flag rule_flag;
+	enum gth_mask mask;
+	enum gth_path path;
+	enum gth_counter counter;
+	enum gth_ops_flag ops_flag;
+};
+
+/* Argument of the kick_cpu program. */
+struct gth_kick_arg {
+	s32 cpu;
+};
+
+/* Argument of the set_mask program. */
+struct gth_mask_arg {
+	u32 index;			/* enum gth_mask, + GTH_NR_MASKS for odd generations */
+	u64 bits[GTH_CPU_WORDS];
+};
+
+#endif

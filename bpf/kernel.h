@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The kernel's types as far as gthctl uses them.
+ *
+ * preserve_access_index makes libbpf take every offset from the running
+ * kernel's BTF, so a struct here needs only the members that are read, in any
+ * order. Names and meanings: include/linux/sched.h, include/linux/sched/ext.h
+ * and kernel/sched/ext.c (kernel/sched/ext/ since 7.1).
+ */
+#ifndef GTH_KERNEL_H
+#define GTH_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+
+typedef __u8 u8;
+typedef __u16 u16;
+typedef __u32 u32;
+typedef __u64 u64;
+typedef __s32 s32;
+typedef __s64 s64;
+typedef _Bool bool;
+
+#define true 1
+#define false 0
+#define NULL ((void *)0)
+
+/* include/uapi/linux/bpf.h */
+enum bpf_map_type {
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_RINGBUF = 27,
+	BPF_MAP_TYPE_TASK_STORAGE = 29,
+};
+
+enum {
+	BPF_F_NO_PREALLOC = 1,
+	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+/* include/linux/sched.h */
+enum {
+	PF_KTHREAD = 0x00200000,
+};
+
+/* kernel/bpf/task_iter.c: the threads of one process */
+enum {
+	BPF_TASK_ITER_ALL_PROCS = 0,
+	BPF_TASK_ITER_ALL_THREADS,
+	BPF_TASK_ITER_PROC_THREADS,
+};
+
+enum scx_exit_kind {
+	SCX_EXIT_NONE,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct cpumask {
+	unsigned long bits[1];
+};
+
+struct bpf_cpumask {
+	struct cpumask cpumask;
+};
+
+struct sched_entity {
+	u64 sum_exec_runtime;
+};
+
+struct sched_ext_entity {
+	u32 flags;
+	u32 weight;
+	u64 slice;
+	u64 dsq_vtime;
+};
+
+struct task_struct {
+	unsigned int flags;
+	int nr_cpus_allowed;
+	const struct cpumask *cpus_ptr;
+	unsigned short migration_disabled;
+	struct sched_entity se;
+	struct sched_ext_entity scx;
+	int pid;
+	int tgid;
+	struct task_struct *group_leader;
+	u64 start_boottime;
+	char comm[16];
+};
+
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	s64 exit_code;
+	const char *reason;
+	unsigned long *bt;
+	u32 bt_len;
+	char *msg;
+};
+
+struct scx_init_task_args {
+	bool fork;
+};
+
+#pragma clang attribute pop
+
+/* Iterators live on the BPF stack: their sizes are part of the interface. */
+struct bpf_iter_scx_dsq {
+	u64 __opaque[6];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_num {
+	u64 __opaque[1];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_task {
+	u64 __opaque[3];
+} __attribute__((aligned(8)));
+
+/*
+ * Values that a kernel may renumber: never used as numbers, always through
+ * bpf_core_enum_value(), which reads the running kernel's.
+ */
+enum scx_ent_flags {
+	SCX_TASK_QUEUED = 1 << 0,
+};
+
+enum scx_dsq_id_flags {
+	SCX_DSQ_LOCAL = 0x8000000000000002LLU,
+};
+
+enum scx_enq_flags {
+	SCX_ENQ_WAKEUP = 1LLU << 0,
+	SCX_ENQ_PREEMPT = 1LLU << 32,
+};
+
+enum scx_kick_flags {
+	SCX_KICK_IDLE = 1 << 0,
+	SCX_KICK_PREEMPT = 1 << 1,
+};
+
+enum scx_pick_idle_cpu_flags {
+	SCX_PICK_IDLE_CORE = 1 << 0,
+};
+
+/*
+ * ops.flags, set before loading, when nothing is relocated yet; user space
+ * checks these against the kernel's BTF (src/sched/kernel.rs).
+ */
+enum gth_ops_flag {
+	GTH_OPS_ENQ_LAST = 1 << 1,
+	GTH_OPS_ENQ_EXITING = 1 << 2,
+};
+
+/* The members gthctl fills; libbpf finds each by name in the kernel's. */
+struct sched_ext_ops {
+	s32 (*select_cpu)(struct task_struct *p, s32 prev_cpu, u64 wake_flags);
+	void (*enqueue)(struct task_struct *p, u64 enq_flags);
+	void (*dispatch)(s32 cpu, struct task_struct *prev);
+	void (*running)(struct task_struct *p);
+	void (*stopping)(struct task_struct *p, bool runnable);
+	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *ei);
+	u64 flags;
+	u32 timeout_ms;
+	char name[128];
+};
+
+#endif

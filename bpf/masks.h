@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * CPU masks as the kernel wants them (struct bpf_cpumask), one set for each
+ * parity of the policy generation: written by user space through set_mask,
+ * read under RCU by the scheduler.
+ */
+#ifndef GTH_MASKS_H
+#define GTH_MASKS_H
+
+#include "state.h"
+
+struct mask_slot {
+	struct bpf_cpumask __kptr *mask;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * GTH_NR_MASKS);
+	__type(key, u32);
+	__type(value, struct mask_slot);
+} masks SEC(".maps");
+
+/* For the intersection of a mask with a task's affinity. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct mask_slot);
+} scratch SEC(".maps");
+
+static __always_inline const struct cpumask *mask_of(u32 generation, u32 mask)
+{
+	u32 index = (generation & 1) * GTH_NR_MASKS + mask;
+	struct mask_slot *slot = bpf_map_lookup_elem(&masks, &index);
+
+	return slot ? (const struct cpumask *)slot->mask : NULL;
+}
+
+/* Interrupts are off wherever this is used, so nothing else on the CPU can touch it. */
+static __always_inline struct bpf_cpumask *scratch_mask(void)
+{
+	u32 zero = 0;
+	struct mask_slot *slot = bpf_map_lookup_elem(&scratch, &zero);
+
+	return slot ? slot->mask : NULL;
+}
+
+/* Replaces masks[arg->index]; readers of the old one are waited for by RCU. */
+SEC("syscall")
+int set_mask(struct gth_mask_arg *arg)
+{
+	struct bpf_cpumask *mask, *old;
+	struct mask_slot *slot;
+	u32 index = arg->index;
+	u32 cpu;
+
+	slot = bpf_map_lookup_elem(&masks, &index);
+	if (!slot)
+		return -22; /* EINVAL */
+	mask = bpf_cpumask_create();
+	if (!mask)
+		return -12; /* ENOMEM */
+	bpf_for(cpu, 0, machine.nr_cpus) {
+		u32 word = cpu / 64;
+
+		if (word < GTH_CPU_WORDS && (arg->bits[word] >> (cpu % 64)) & 1)
+			bpf_cpumask_set_cpu(cpu, mask);
+	}
+	old = bpf_kptr_xchg(&slot->mask, mask);
+	if (old)
+		bpf_cpumask_release(old);
+	return 0;
+}
+
+/* One scratch mask a CPU; called once, by ops.init. */
+static __always_inline s32 create_scratch_masks(void)
+{
+	u32 zero = 0;
+	u32 cpu;
+
+	bpf_for(cpu, 0, machine.nr_cpus) {
+		struct bpf_cpumask *mask, *old;
+		struct mask_slot *slot;
+
+		slot = bpf_map_lookup_percpu_elem(&scratch, &zero, cpu);
+		if (!slot)
+			continue; /* an id without a possible CPU */
+		mask = bpf_cpumask_create();
+		if (!mask)
+			return -12; /* ENOMEM */
+		old = bpf_kptr_xchg(&slot->mask, mask);
+		if (old)
+			bpf_cpumask_release(old);
+	}
+	return 0;
+}
+
+#endif

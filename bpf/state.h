@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * All state of the scheduler: what user space sets, what each CPU and each
+ * task carries, and the counters.
+ */
+#ifndef GTH_STATE_H
+#define GTH_STATE_H
+
+#include "intf.h"
+#include "compat.h"
+
+/* ---- set by user space ---- */
+
+const volatile struct gth_machine machine;
+const volatile struct gth_enums enums;
+struct gth_knobs knobs SEC(".data.knobs");
+struct gth_tables tables[2] SEC(".bss.tables");
+
+/* ---- reported to user space ---- */
+
+struct gth_exit exited SEC(".bss.exited");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct gth_stats);
+} stats SEC(".maps");
+
+/* One byte when the scheduler ends, so that user space need not poll. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} events SEC(".maps");
+
+static __always_inline struct gth_stats *my_stats(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&stats, &zero);
+}
+
+static __always_inline void count_path(enum gth_path path)
+{
+	struct gth_stats *s = my_stats();
+
+	if (s)
+		s->paths[path]++;
+}
+
+static __always_inline void count(enum gth_counter counter)
+{
+	struct gth_stats *s = my_stats();
+
+	if (s)
+		s->counters[counter]++;
+}
+
+static __always_inline u32 log2_bucket(u64 ns)
+{
+	u32 bucket = 0;
+	u32 i;
+
+	bpf_for(i, 1, GTH_HIST_BUCKETS) {
+		ns >>= 1;
+		if (!ns)
+			break;
+		bucket = i;
+	}
+	return bucket & (GTH_HIST_BUCKETS - 1);
+}
+
+/* ---- CPUs ---- */
+
+struct cpu_ctx {
+	u32 rank;		/* of what runs there, or is about to (enum gth_rank) */
+	u32 padding;
+	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
+	u64 protected_until;	/* a normal task runs by right until then */
+} __attribute__((aligned(64)));
+
+struct cpu_ctx cpus[GTH_MAX_CPUS];
+
+static __always_inline struct cpu_ctx *cpu_of(s32 cpu)
+{
+	return &cpus[cpu & (GTH_MAX_CPUS - 1)];
+}
+
+/* ---- pools: sets of CPUs that share run queues ---- */
+
+struct pool_ctx {
+	u64 vtime_now;		/* the furthest virtual time that has started to run */
+} __attribute__((aligned(64)));
+
+struct pool_ctx pools[GTH_MAX_POOLS];
+
+static __always_inline struct pool_ctx *pool_of(u32 pool)
+{
+	return &pools[pool & (GTH_MAX_POOLS - 1)];
+}
+
+/*
+ * DSQ ids. A pool has a DSQ in virtual time order; an exclusive pool has a
+ * priority DSQ of its own, the LLC pools share one, so that a waiting priority
+ * task takes the first CPU of any LLC. Each CPU has one for normal tasks that
+ * may run nowhere else.
+ */
+enum {
+	DSQ_POOL = 0x100000,
+	DSQ_PRIO = 0x200000,
+	DSQ_CPU = 0x300000,
+};
+
+static __always_inline bool pool_is_exclusive(u32 pool)
+{
+	return pool >= machine.nr_llcs;
+}
+
+static __always_inline u64 pool_dsq(u32 pool)
+{
+	return DSQ_POOL + pool;
+}
+
+static __always_inline u64 prio_dsq(u32 pool)
+{
+	return DSQ_PRIO + (pool_is_exclusive(pool) ? pool + 1 : 0);
+}
+
+static __always_inline u64 cpu_dsq(s32 cpu)
+{
+	return DSQ_CPU + (u32)cpu;
+}
+
+/*
+ * A priority DSQ is ordered by rank, then by the time of queueing. DSQ keys are
+ * compared by signed difference (time_before64()), which ten ranks of 2^56 ns,
+ * more than two years each, stay well inside of.
+ */
+static __always_inline u64 prio_key(u32 rank)
+{
+	return (u64)rank << 56 | (now_ns() & ((1ULL << 56) - 1));
+}
+
+static __always_inline u32 prio_key_rank(u64 key)
+{
+	return key >> 56;
+}
+
+/* ---- policy ---- */
+
+static __always_inline const struct gth_tables *live_tables(u32 generation)
+{
+	return &tables[generation & 1];
+}
+
+static __always_inline u32 cpu_pool(const struct gth_tables *t, s32 cpu)
+{
+	return t->cpu_pool[cpu & (GTH_MAX_CPUS - 1)];
+}
+
+/* ---- tasks ---- */
+
+enum {
+	NO_RULE = 0xffff,
+	NO_POOL = 0xffff,
+};
+
+struct task_ctx {
+	u64 match;		/* rule and policy generation in one word, match_word() */
+	u64 vtime;
+	u16 pool;		/* whose clock `vtime` follows */
+	u8 rank;		/* with which it was last queued (enum gth_rank) */
+	u64 woken_at;		/* of a priority task that has not run since; else 0 */
+	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
+	u64 burst;		/* CPU time since it last slept */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} task_ctxs SEC(".maps");
+
+/* One word, so that a rule is never read with another generation's number. */
+static __always_inline u64 match_word(u32 generation, u16 rule)
+{
+	return (u64)generation << 32 | rule;
+}
+
+static __always_inline u32 match_generation(u64 match)
+{
+	return match >> 32;
+}
+
+static __always_inline u32 match_rule(u64 match)
+{
+	return (u32)match;
+}
+
+static __always_inline struct task_ctx *task_of(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
+}
+
+/*
+ * BPF programs run with migration disabled, which counts in the task that they
+ * run on (kernel/bpf/trampoline.c): 1 means nothing there.
+ */
+static __always_inline bool is_migration_disabled(struct task_struct *p)
+{
+	u16 depth = p->migration_disabled;
+
+	return depth > 1 || (depth == 1 && bpf_get_current_task_btf() != p);
+}
+
+static __always_inline bool is_pinned(struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+}
+
+static __always_inline bool is_percpu_kthread(struct task_struct *p)
+{
+	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
+}
+
+#endif

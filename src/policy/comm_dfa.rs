@@ -1,0 +1,211 @@
+//! The `command_regex` patterns of a policy as dense DFAs over the bytes of a comm.
+//!
+//! A comm has at most 15 bytes (`TASK_COMM_LEN`, include/linux/sched.h), so one
+//! walk of 16 steps tells all patterns that are found in it, however many there
+//! are. `regex-automata` determinises; here its DFA is copied into the flat
+//! tables that BPF can walk. Patterns that blow up together are split over
+//! several DFAs.
+
+use std::collections::HashMap;
+
+use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::util::primitives::StateID;
+use regex_automata::util::start;
+use regex_automata::{Anchored, MatchKind};
+
+use super::{MAX_RULES, regex_syntax_config};
+
+/// A set of rules, one bit each.
+pub type RuleSet = u128;
+
+/// No DFA of a policy gets more states than this; a transition is stored in 16 bits.
+const MAX_STATES: usize = 4096;
+/// Bytes that one determinisation may take before its patterns are split.
+const SIZE_LIMIT: usize = 4 << 20;
+
+/// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`,
+/// and at the end of the comm to `trans[s * stride + stride - 1]`. Whatever
+/// `accept` holds of a state that is passed has been found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommDfa {
+    pub start: u16,
+    pub stride: u16,
+    pub class: [u8; 256],
+    pub trans: Vec<u16>,
+    pub accept: Vec<RuleSet>,
+}
+
+impl CommDfa {
+    /// The rules whose patterns are found in `comm`: what BPF computes, for tests.
+    pub fn find(&self, comm: &[u8]) -> RuleSet {
+        let mut state = self.start;
+        let mut found = 0;
+        let end = usize::from(self.stride) - 1;
+        let classes = comm.iter().map(|&byte| usize::from(self.class[usize::from(byte)]));
+        for class in classes.chain([end]) {
+            state = self.trans[usize::from(state) * usize::from(self.stride) + class];
+            found |= self.accept[usize::from(state)];
+        }
+        found
+    }
+}
+
+/// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
+///
+/// Fails with the index into `patterns` of one that is too large by itself, and why.
+pub fn compile(patterns: &[(usize, &str)]) -> Result<Vec<CommDfa>, (usize, String)> {
+    compile_from(patterns, 0)
+}
+
+fn compile_from(
+    patterns: &[(usize, &str)],
+    offset: usize,
+) -> Result<Vec<CommDfa>, (usize, String)> {
+    if patterns.is_empty() {
+        return Ok(Vec::new());
+    }
+    match determinise(patterns) {
+        Ok(dfa) => Ok(vec![dfa]),
+        Err(why) if patterns.len() == 1 => Err((offset, why)),
+        Err(_) => {
+            let half = patterns.len() / 2;
+            let mut dfas = compile_from(&patterns[..half], offset)?;
+            dfas.extend(compile_from(&patterns[half..], offset + half)?);
+            Ok(dfas)
+        }
+    }
+}
+
+fn determinise(patterns: &[(usize, &str)]) -> Result<CommDfa, String> {
+    let config = dense::Config::new()
+        .match_kind(MatchKind::All)
+        .start_kind(StartKind::Unanchored)
+        .dfa_size_limit(Some(SIZE_LIMIT))
+        .determinize_size_limit(Some(SIZE_LIMIT));
+    let texts: Vec<&str> = patterns.iter().map(|(_, text)| *text).collect();
+    let dfa = dense::Builder::new()
+        .configure(config)
+        .syntax(regex_syntax_config())
+        .build_many(&texts)
+        .map_err(|e| e.to_string())?;
+    copy(&dfa, patterns)
+}
+
+/// Copies the states that can be reached, numbered in the order of discovery.
+fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<CommDfa, String> {
+    let classes = dfa.byte_classes();
+    let mut class = [0; 256];
+    let mut representatives = Vec::new();
+    for byte in 0..=255u8 {
+        let number = usize::from(classes.get(byte));
+        if number == representatives.len() {
+            representatives.push(byte);
+        }
+        class[usize::from(byte)] = number as u8;
+    }
+    let begin =
+        dfa.start_state(&start::Config::new().anchored(Anchored::No)).map_err(|e| e.to_string())?;
+    let mut numbers: HashMap<StateID, u16> = HashMap::from([(begin, 0)]);
+    let mut states = vec![begin];
+    let mut trans = Vec::new();
+    let mut accept = Vec::new();
+    let mut next_state = 0;
+    while let Some(&state) = states.get(next_state) {
+        next_state += 1;
+        accept.push(if dfa.is_match_state(state) { matched(dfa, state, patterns) } else { 0 });
+        let bytes = representatives.iter().map(|&byte| dfa.next_state(state, byte));
+        for next in bytes.chain([dfa.next_eoi_state(state)]) {
+            let new = states.len();
+            let number = *numbers.entry(next).or_insert_with(|| {
+                states.push(next);
+                new as u16
+            });
+            trans.push(number);
+        }
+        if states.len() > MAX_STATES {
+            return Err(format!("more than {MAX_STATES} states"));
+        }
+    }
+    Ok(CommDfa { start: 0, stride: representatives.len() as u16 + 1, class, trans, accept })
+}
+
+fn matched(dfa: &dense::DFA<Vec<u32>>, state: StateID, patterns: &[(usize, &str)]) -> RuleSet {
+    (0..dfa.match_len(state))
+        .map(|i| patterns[dfa.match_pattern(state, i).as_usize()].0)
+        .inspect(|&rule| assert!(rule < MAX_RULES))
+        .fold(0, |set, rule| set | 1 << rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(patterns: &[&str], comm: &str) -> Vec<usize> {
+        let numbered: Vec<_> = patterns.iter().copied().enumerate().collect();
+        let dfas = compile(&numbered).unwrap();
+        let found = dfas.iter().fold(0, |set, dfa| set | dfa.find(comm.as_bytes()));
+        (0..patterns.len()).filter(|i| found >> i & 1 == 1).collect()
+    }
+
+    #[test]
+    fn searches_unless_anchored() {
+        let patterns = ["^nr-gnb$", "gnb", "^gnb", "nr-", "upf|gnb$", "", "^$"];
+        assert_eq!(find(&patterns, "nr-gnb"), [0, 1, 3, 4, 5]);
+        assert_eq!(find(&patterns, "nr-gnb2"), [1, 3, 5]);
+        assert_eq!(find(&patterns, "gnb"), [1, 2, 4, 5]);
+        assert_eq!(find(&patterns, ""), [5, 6]);
+    }
+
+    #[test]
+    fn byte_classes_words_and_case() {
+        assert_eq!(find(&[r"\bupf\b", r"(?i)UPF", r"^\w+$", "[0-9]{2,}"], "my-upf 12"), [0, 1, 3]);
+        assert_eq!(find(&["é", "^.{2}$"], "é"), [0, 1]);
+        assert_eq!(find(&["^kworker/[0-9]+:"], "kworker/12:0"), [0]);
+    }
+
+    /// Against another implementation of the same semantics: a plain search with each pattern.
+    #[test]
+    fn agrees_with_a_search_for_each_pattern() {
+        let patterns = ["a.*b", "^(ab|ba)+$", "b{2}", "[^a]a", "a?b?c", "^a|c$", r"a\b", "^.{15}$"];
+        let comms = (0..3usize.pow(7)).map(|mut n| {
+            let mut comm = String::new();
+            while n > 0 {
+                comm.push(b"abc"[n % 3] as char);
+                n /= 3;
+            }
+            comm
+        });
+        let each: Vec<_> = patterns
+            .iter()
+            .map(|p| dense::Builder::new().syntax(regex_syntax_config()).build(p).unwrap())
+            .collect();
+        let numbered: Vec<_> = patterns.iter().copied().enumerate().collect();
+        let dfas = compile(&numbered).unwrap();
+        for comm in comms.chain(["aaaaaaaaaaaaaaa".to_string()]) {
+            let found = dfas.iter().fold(0, |set, dfa| set | dfa.find(comm.as_bytes()));
+            for (i, dfa) in each.iter().enumerate() {
+                let input = regex_automata::Input::new(&comm);
+                let expected = dfa.try_search_fwd(&input).unwrap().is_some();
+                assert_eq!(found >> i & 1 == 1, expected, "{:?} in {comm:?}", patterns[i]);
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_that_blow_up_together_are_split() {
+        let hard: Vec<String> = (0..12).map(|i| format!("{}.{{8}}x", (b'a' + i) as char)).collect();
+        let hard: Vec<&str> = hard.iter().map(String::as_str).collect();
+        let numbered: Vec<_> = hard.iter().copied().enumerate().collect();
+        let dfas = compile(&numbered).unwrap();
+        assert!(dfas.len() > 1);
+        assert_eq!(find(&hard, "abc.......x"), [1]);
+        assert_eq!(find(&hard, "bbbbbbbbbbx"), [1]);
+    }
+
+    #[test]
+    fn one_that_is_too_large_is_named() {
+        let (index, why) = compile(&[(0, "a"), (1, "a.{14}b.{14}c.{14}"), (2, "b")]).unwrap_err();
+        assert_eq!(index, 1);
+        assert!(!why.is_empty());
+    }
+}

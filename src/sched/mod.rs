@@ -1,0 +1,269 @@
+//! The scheduler in the kernel: load, attach, feed, watch, unload.
+//!
+//! Everything that is decided about a task is decided by the BPF program
+//! (bpf/gthctl.bpf.c); here it gets its tables and is watched.
+
+mod bpf;
+pub mod exit;
+pub mod kernel;
+pub mod stats;
+pub mod tables;
+
+use std::mem::{MaybeUninit, size_of};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{LazyLock, Mutex};
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, SkelBuilder};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, RingBuffer,
+    RingBufferBuilder, set_print,
+};
+use nix::unistd::{SysconfVar, sysconf};
+
+use self::bpf::types::{gth_kick_arg, gth_mask_arg};
+use self::bpf::{GthctlSkel, GthctlSkelBuilder};
+use self::exit::Ended;
+use self::kernel::KernelTypes;
+use self::stats::Stats;
+use self::tables::{Limits, MaskIndex};
+use crate::cpulist::CpuList;
+use crate::error::{Error, ExitCode, Result};
+use crate::policy::compile::Compiled;
+use crate::topology::Topology;
+
+/// What `ops.timeout_ms` is set to: a task that waits longer ends the scheduler.
+pub const WATCHDOG: Duration = Duration::from_secs(10);
+
+/// The scheduler's settings from the config file, in nanoseconds where times.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub slice_ns: u64,
+    pub slice_min_ns: u64,
+    pub builtin_idle: bool,
+    pub debug: bool,
+}
+
+/// A loaded scheduler. Dropping it takes it out of the kernel.
+pub struct Scheduler<'obj> {
+    skel: GthctlSkel<'obj>,
+    ops: Option<Link>,
+    _rename: Link,
+    kernel: KernelTypes<'static>,
+    nr_llcs: usize,
+}
+
+impl<'obj> Scheduler<'obj> {
+    /// Loads the BPF program with `policy` and puts every task of the machine
+    /// under it. `object` is only storage.
+    ///
+    /// Fails with [`ExitCode::KernelUnsupported`] when the kernel refuses the
+    /// program; the message holds what libbpf or the verifier said last.
+    pub fn load(
+        object: &'obj mut MaybeUninit<OpenObject>,
+        settings: &Settings,
+        topology: &Topology,
+        policy: &Compiled,
+    ) -> Result<Self> {
+        let kernel = KernelTypes::read()?;
+        capture_libbpf_messages(settings.debug);
+        let mut open = GthctlSkelBuilder::default().open(object).map_err(refused)?;
+        let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
+        describe_machine(topology, settings, machine)?;
+        let knobs = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
+        knobs.slice_ns = settings.slice_ns;
+        knobs.slice_min_ns = settings.slice_min_ns;
+        knobs.debug = settings.debug.into();
+        open.struct_ops.gthctl_ops_mut().timeout_ms = WATCHDOG.as_millis() as u32;
+        let mut skel = open.load().map_err(refused)?;
+        let nr_llcs = topology.nr_llcs();
+        install(&mut skel, policy, nr_llcs, 1)?;
+        let rename = skel.progs.gth_task_rename.attach().map_err(refused)?;
+        let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
+        let mut scheduler = Self { skel, ops: Some(ops), _rename: rename, kernel, nr_llcs };
+        scheduler.clear_cpus(&policy.reserved)?;
+        Ok(scheduler)
+    }
+
+    /// The kfuncs whose malformed BTF the program steers clear of; usually none.
+    pub fn malformed_kfuncs(&self) -> Vec<&'static str> {
+        self.kernel.malformed_kfuncs()
+    }
+
+    /// Makes `policy` the live one, in one step for every task.
+    pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
+        let generation = self.generation().wrapping_add(1).max(1);
+        install(&mut self.skel, policy, self.nr_llcs, generation)?;
+        self.clear_cpus(&policy.reserved)
+    }
+
+    /// The number of the live policy, from 1.
+    pub fn generation(&self) -> u32 {
+        let data = self.skel.maps.data_knobs_data.as_ref();
+        data.expect("the program has .data.knobs").knobs.generation
+    }
+
+    /// Has whatever runs on `cpus` scheduled anew.
+    fn clear_cpus(&mut self, cpus: &CpuList) -> Result<()> {
+        for cpu in cpus.iter() {
+            let mut arg = gth_kick_arg { cpu: cpu as i32 };
+            // SAFETY: a plain integer in a struct of its own.
+            let bytes = unsafe { bytes_of(&mut arg) };
+            run_program(&mut self.skel.progs.kick_cpu, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// The counters since loading.
+    pub fn stats(&self) -> Result<Stats> {
+        let values = self
+            .skel
+            .maps
+            .stats
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::failure(format!("reading the counters: {e}")))?;
+        Ok(Stats::sum(&values.unwrap_or_default()))
+    }
+
+    /// Becomes readable when the kernel ends the scheduler; see [`Events`].
+    pub fn events(&self) -> Result<Events<'_>> {
+        let mut builder = RingBufferBuilder::new();
+        builder.add(&self.skel.maps.events, |_| 0).map_err(refused)?;
+        Ok(Events(builder.build().map_err(refused)?))
+    }
+
+    /// Why the kernel ended the scheduler; `None` while it runs.
+    pub fn ended(&self) -> Option<Ended> {
+        let data = self.skel.maps.bss_exited_data.as_ref().expect("the program has .bss.exited");
+        Ended::read(&data.exited, &self.kernel, self.ops.is_none())
+    }
+
+    /// Takes the scheduler out of the kernel and waits until that is done.
+    pub fn unload(&mut self) -> Option<Ended> {
+        let before = self.ended();
+        // Closing the link returns when the kernel's default scheduler is in charge.
+        self.ops = None;
+        before.or_else(|| self.ended())
+    }
+}
+
+/// Wakes a `poll(2)` when something happened to the scheduler.
+pub struct Events<'a>(RingBuffer<'a>);
+
+impl AsFd for Events<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the epoll descriptor lives as long as the ring buffer.
+        unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
+    }
+}
+
+/// Writes `policy` where `generation` is read from and makes it live.
+fn install(
+    skel: &mut GthctlSkel<'_>,
+    policy: &Compiled,
+    nr_llcs: usize,
+    generation: u32,
+) -> Result<()> {
+    // Nothing may still be reading the generation before the live one, which
+    // had the same place: membarrier(2) waits for an RCU grace period, and BPF
+    // programs are RCU readers.
+    // SAFETY: no pointers are involved.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    for (&index, cpus) in &policy.masks {
+        let mut arg = gth_mask_arg {
+            index: MaskIndex::of_generation(index, generation),
+            ..Default::default()
+        };
+        for cpu in cpus.iter() {
+            arg.bits[cpu as usize / 64] |= 1 << (cpu % 64);
+        }
+        // SAFETY: every byte of the struct is initialised by Default.
+        let bytes = unsafe { bytes_of(&mut arg) };
+        run_program(&mut skel.progs.set_mask, bytes)?;
+    }
+    let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
+    tables::write(policy, nr_llcs, &mut data.tables[generation as usize & 1]);
+    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    let knobs = skel.maps.data_knobs_data.as_mut().expect("the program has .data.knobs");
+    // SAFETY: an aligned word in a map that is mapped for as long as the skeleton lives.
+    unsafe { (&raw mut knobs.knobs.generation).write_volatile(generation) };
+    Ok(())
+}
+
+fn describe_machine(
+    topology: &Topology,
+    settings: &Settings,
+    machine: &mut bpf::types::gth_machine,
+) -> Result<()> {
+    if topology.nr_cpus() > Limits::CPUS || topology.nr_llcs() > Limits::LLCS {
+        let (cpus, llcs) = (Limits::CPUS, Limits::LLCS);
+        return Err(Error::failure(format!("more than {cpus} CPUs or {llcs} last-level caches")));
+    }
+    let user_hz = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as u64;
+    machine.nr_cpus = topology.nr_cpus() as u32;
+    machine.nr_possible = topology.possible.len() as u32;
+    machine.nr_llcs = topology.nr_llcs() as u32;
+    machine.smt = topology.smt().into();
+    machine.builtin_idle = settings.builtin_idle.into();
+    machine.cpu_llc[..topology.llc.len()].copy_from_slice(&topology.llc);
+    machine.cpu_sibling[..topology.sibling.len()].copy_from_slice(&topology.sibling);
+    machine.tick_ns = 1_000_000_000 / user_hz;
+    Ok(())
+}
+
+/// Runs a SEC("syscall") program on `context`; fails when it returns an error.
+fn run_program(program: &mut ProgramMut<'_>, context: &mut [u8]) -> Result<()> {
+    let name = program.name().to_string_lossy().into_owned();
+    let failed = |why: String| Error::failure(format!("BPF program {name}: {why}"));
+    let input = ProgramInput { context_in: Some(context), ..Default::default() };
+    let output = program.test_run(input).map_err(|e| failed(e.to_string()))?;
+    match output.return_value as i32 {
+        0 => Ok(()),
+        code => Err(failed(std::io::Error::from_raw_os_error(-code).to_string())),
+    }
+}
+
+/// # Safety
+/// `T` must be plain data without padding or with its padding initialised.
+unsafe fn bytes_of<T>(value: &mut T) -> &mut [u8] {
+    // SAFETY: the reference is valid for the size of T.
+    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast(), size_of::<T>()) }
+}
+
+/// The warnings of libbpf since the last call of [`capture_libbpf_messages`].
+static MESSAGES: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
+
+/// Keeps libbpf's messages for [`refused`]; prints them as well when `debug`.
+fn capture_libbpf_messages(debug: bool) {
+    fn keep(_: PrintLevel, message: String) {
+        if let Ok(mut messages) = MESSAGES.lock() {
+            messages.push(message);
+        }
+    }
+    fn keep_and_print(level: PrintLevel, message: String) {
+        eprint!("{message}");
+        keep(level, message);
+    }
+    if let Ok(mut messages) = MESSAGES.lock() {
+        messages.clear();
+    }
+    match debug {
+        true => set_print(Some((PrintLevel::Debug, keep_and_print))),
+        false => set_print(Some((PrintLevel::Warn, keep))),
+    };
+}
+
+/// The kernel or libbpf refused something: the error, and the most telling message.
+fn refused(e: libbpf_rs::Error) -> Error {
+    let messages = MESSAGES.lock().map(|m| m.concat()).unwrap_or_default();
+    let telling = |line: &&str| {
+        !line.trim().is_empty()
+            && !line.contains("-- BEGIN PROG LOAD LOG --")
+            && !line.contains("-- END PROG")
+    };
+    let verifier = messages.split("-- END PROG LOAD LOG --").next().unwrap_or_default();
+    let last = verifier.lines().filter(telling).rfind(|line| !line.starts_with("processed "));
+    let why = last.map_or_else(String::new, |line| format!(": {}", line.trim()));
+    Error::new(ExitCode::KernelUnsupported, format!("the kernel refused the scheduler: {e}{why}"))
+        .help("run with --debug for the whole log")
+}

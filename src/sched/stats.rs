@@ -1,0 +1,172 @@
+//! The scheduler's counters, and how they are shown.
+
+use std::fmt;
+use std::time::Duration;
+
+use tabled::builder::Builder;
+use tabled::settings::object::Columns;
+use tabled::settings::{Alignment, Style};
+
+use super::bpf::types::{gth_counter, gth_path, gth_stats};
+use crate::units::Nanoseconds;
+
+const PATHS: [(gth_path, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
+    (gth_path::GTH_PATH_IDLE, "idle CPU"),
+    (gth_path::GTH_PATH_PREEMPT, "priority, preempting"),
+    (gth_path::GTH_PATH_PRIORITY, "priority, queued"),
+    (gth_path::GTH_PATH_SHARED, "fair"),
+    (gth_path::GTH_PATH_PINNED, "fair, one CPU only"),
+    (gth_path::GTH_PATH_STOLEN, "fair, from another LLC"),
+    (gth_path::GTH_PATH_KTHREAD, "per-CPU kthread"),
+    (gth_path::GTH_PATH_KEPT, "kept its CPU"),
+];
+
+const COUNTERS: [(gth_counter, &str); gth_counter::GTH_NR_COUNTERS.0 as usize] = [
+    (gth_counter::GTH_COUNT_PRIO_WAKEUPS, "priority wake-ups"),
+    (gth_counter::GTH_COUNT_PREEMPTIONS, "preemptions"),
+    (gth_counter::GTH_COUNT_DEMOTIONS, "demotions to fair sharing"),
+    (gth_counter::GTH_COUNT_GUARDED, "turns guarded for normal tasks"),
+    (gth_counter::GTH_COUNT_MATCHED, "tasks matched"),
+    (gth_counter::GTH_COUNT_RESERVED_AVOIDED, "exclusive CPU: kept off"),
+    (gth_counter::GTH_COUNT_RESERVED_KTHREAD, "exclusive CPU: kthread let in"),
+    (gth_counter::GTH_COUNT_RESERVED_PINNED, "exclusive CPU: pinned task let in"),
+    (gth_counter::GTH_COUNT_RESERVED_MISSED, "exclusive CPU: outside the task's affinity"),
+];
+
+/// Counters since the scheduler was loaded, summed over the CPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    paths: [u64; PATHS.len()],
+    counters: [u64; COUNTERS.len()],
+    /// Bucket `b` counts priority wake-ups that took `2^b` to `2^(b+1)` ns.
+    wakeup_ns: [u64; 32],
+}
+
+impl Stats {
+    /// Sums the per-CPU values of the `stats` map.
+    pub(super) fn sum(cpus: &[Vec<u8>]) -> Self {
+        let mut sum = Self::default();
+        for bytes in cpus.iter().filter(|bytes| bytes.len() >= size_of::<gth_stats>()) {
+            // SAFETY: the map's value is a gth_stats, all integers; a map value
+            // need not be aligned.
+            let one = unsafe { bytes.as_ptr().cast::<gth_stats>().read_unaligned() };
+            add(&mut sum.paths, &one.paths);
+            add(&mut sum.counters, &one.counters);
+            add(&mut sum.wakeup_ns, &one.wakeup_ns);
+        }
+        sum
+    }
+
+    /// The upper bound, in nanoseconds, of the histogram bucket that holds the
+    /// given part (0 to 1) of the priority wake-ups; `None` without any.
+    pub fn wakeup_quantile(&self, part: f64) -> Option<u64> {
+        let total: u64 = self.wakeup_ns.iter().sum();
+        let wanted = ((total as f64 * part).ceil() as u64).clamp(1, total.max(1));
+        let mut seen = 0;
+        let bucket = self.wakeup_ns.iter().position(|count| {
+            seen += count;
+            seen >= wanted
+        });
+        bucket.map(|bucket| 2 << bucket)
+    }
+
+    /// A table of the counters: the totals, and what came since `earlier`, a
+    /// time `interval` ago, as a rate.
+    pub fn report(&self, earlier: &Stats, interval: Duration) -> Report {
+        Report { now: self.clone(), earlier: earlier.clone(), interval }
+    }
+}
+
+fn add<const N: usize>(sum: &mut [u64; N], one: &[u64; N]) {
+    for (sum, one) in sum.iter_mut().zip(one) {
+        *sum += one;
+    }
+}
+
+/// [`Stats`] with rates; `Display` writes the table.
+pub struct Report {
+    now: Stats,
+    earlier: Stats,
+    interval: Duration,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.interval.as_secs_f64().max(1e-9);
+        let mut table = Builder::new();
+        table.push_record(["dispatched by", "total", "per second"]);
+        let mut row = |name: &str, now: u64, earlier: u64| {
+            let rate = now.saturating_sub(earlier) as f64 / seconds;
+            table.push_record([name.to_string(), now.to_string(), format!("{rate:.0}")]);
+        };
+        for (path, name) in PATHS {
+            let i = path.0 as usize;
+            row(name, self.now.paths[i], self.earlier.paths[i]);
+        }
+        for (counter, name) in COUNTERS {
+            let i = counter.0 as usize;
+            row(name, self.now.counters[i], self.earlier.counters[i]);
+        }
+        let mut table = table.build();
+        table.with(Style::psql()).modify(Columns::new(1..), Alignment::right());
+        writeln!(f, "{table}")?;
+        write_histogram(f, &self.now)
+    }
+}
+
+/// One line a bucket, from the first that is not empty to the last.
+fn write_histogram(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
+    let buckets = &stats.wakeup_ns;
+    let (Some(p50), Some(p99)) = (stats.wakeup_quantile(0.5), stats.wakeup_quantile(0.99)) else {
+        return Ok(());
+    };
+    let first = buckets.iter().position(|&count| count > 0).unwrap_or(0);
+    let last = buckets.iter().rposition(|&count| count > 0).unwrap_or(0);
+    let most = buckets.iter().max().copied().unwrap_or(1).max(1);
+    writeln!(f, "priority wake-up latency: half under {}, 99 % under {}", round(p50), round(p99))?;
+    for (bucket, count) in buckets.iter().enumerate().take(last + 1).skip(first) {
+        let bar = "#".repeat((count * 40).div_ceil(most) as usize);
+        writeln!(f, "{:>8} .. {:>8} {count:>10} {bar}", round(1 << bucket), round(2 << bucket))?;
+    }
+    Ok(())
+}
+
+/// A bucket's bound without digits that mean nothing: 2^20 ns is shown as 1ms.
+fn round(ns: u64) -> Nanoseconds {
+    let unit = [1_000_000_000, 1_000_000, 1_000, 1].into_iter().find(|&unit| ns >= unit);
+    let unit = unit.unwrap_or(1);
+    Nanoseconds(ns / unit * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_in_the_order_of_the_enums() {
+        assert!(PATHS.iter().enumerate().all(|(i, (path, _))| path.0 as usize == i));
+        assert!(COUNTERS.iter().enumerate().all(|(i, (counter, _))| counter.0 as usize == i));
+    }
+
+    #[test]
+    fn quantiles_are_upper_bounds_of_buckets() {
+        let mut stats = Stats::default();
+        assert_eq!(stats.wakeup_quantile(0.5), None);
+        stats.wakeup_ns[10] = 98;
+        stats.wakeup_ns[20] = 2;
+        assert_eq!(stats.wakeup_quantile(0.5), Some(2048));
+        assert_eq!(stats.wakeup_quantile(0.98), Some(2048));
+        assert_eq!(stats.wakeup_quantile(0.99), Some(2 << 20));
+    }
+
+    #[test]
+    fn sums_cpus_and_reports_rates() {
+        let mut one = vec![0u8; size_of::<gth_stats>()];
+        one[0] = 100;
+        let now = Stats::sum(&[one.clone(), one]);
+        let report = now.report(&Stats::default(), Duration::from_secs(2)).to_string();
+        let line = report.lines().find(|line| line.contains("idle CPU")).unwrap();
+        let cells: Vec<_> = line.split('|').map(str::trim).collect();
+        assert_eq!(cells, ["idle CPU", "200", "100"]);
+    }
+}
