@@ -5,8 +5,8 @@
 //! looks at thread-group leaders only misses it. Both are called nr-gnb.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -76,7 +76,6 @@ fn run(options: &Options) -> Result<()> {
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)?;
 
     let udp = UdpSocket::bind((options.gnb, gtp::PORT)).context("cannot bind to N3")?;
-    udp.connect((options.upf, gtp::PORT))?;
     let tun = open_tun(&options.tun)?;
     // The UE has no IPv6: no router solicitations through the tunnel.
     ip(&format!("link set {} addrgenmode none", options.tun))?;
@@ -90,6 +89,7 @@ fn run(options: &Options) -> Result<()> {
     let tunnel = Tunnel {
         tun,
         udp,
+        upf: (options.upf, gtp::PORT).into(),
         uplink: options.uplink_teid,
         downlink: options.downlink_teid,
         counters: Arc::clone(&counters),
@@ -118,6 +118,7 @@ fn run(options: &Options) -> Result<()> {
 struct Tunnel {
     tun: File,
     udp: UdpSocket,
+    upf: SocketAddr,
     uplink: u32,
     downlink: u32,
     counters: Arc<Counters>,
@@ -147,19 +148,12 @@ impl Tunnel {
         let (head, packet) = buffer.split_at_mut(gtp::HEADER);
         let length = (&self.tun).read(packet).context("cannot read from the UE's interface")?;
         head.copy_from_slice(&gtp::header(self.uplink, u16::try_from(length)?));
-        self.send(&buffer[..gtp::HEADER + length], &self.counters.uplink);
+        self.send(&buffer[..gtp::HEADER + length], self.upf, &self.counters.uplink);
         Ok(())
     }
 
     fn downlink(&self, buffer: &mut [u8]) -> Result<()> {
-        let length = match self.udp.recv(buffer) {
-            Ok(length) => length,
-            // The UPF's port was closed when an earlier packet arrived.
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => {
-                return self.count(&self.counters.dropped);
-            }
-            Err(e) => return Err(e).context("cannot receive from the UPF"),
-        };
+        let (length, from) = self.udp.recv_from(buffer).context("cannot receive on N3")?;
         match gtp::decode(&buffer[..length]) {
             Ok(Message::Packet { teid, payload }) if teid == self.downlink => {
                 match (&self.tun).write_all(payload) {
@@ -171,7 +165,7 @@ impl Tunnel {
                 }
             }
             Ok(Message::EchoRequest { sequence }) => {
-                self.send(&gtp::echo_response(sequence), &self.counters.echoes);
+                self.send(&gtp::echo_response(sequence), from, &self.counters.echoes);
                 Ok(())
             }
             Ok(Message::Packet { teid, .. }) => {
@@ -189,10 +183,10 @@ impl Tunnel {
         }
     }
 
-    /// Sends to the UPF and counts; a full or refusing network costs this packet only.
-    fn send(&self, datagram: &[u8], counter: &AtomicU64) {
+    /// Sends and counts; a full or refusing network costs this packet only.
+    fn send(&self, datagram: &[u8], to: SocketAddr, counter: &AtomicU64) {
         let counter =
-            if self.udp.send(datagram).is_ok() { counter } else { &self.counters.dropped };
+            if self.udp.send_to(datagram, to).is_ok() { counter } else { &self.counters.dropped };
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
