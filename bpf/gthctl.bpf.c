@@ -200,10 +200,10 @@ static __always_inline void kick_idle(struct task_struct *p, const struct plan *
 
 /* Makes a CPU schedule at once; user space calls it when a policy changes what may run there. */
 SEC("syscall")
-int kick_cpu(struct gth_kick_arg *arg)
+int kick_cpu(void *ctx)
 {
 	if (bpf_ksym_exists(scx_bpf_kick_cpu))
-		scx_bpf_kick_cpu(arg->cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
+		scx_bpf_kick_cpu(request.cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
 	return 0;
 }
 

@@ -182,15 +182,11 @@ struct gth_enums {
 	enum gth_ops_flag ops_flag;
 };
 
-/* Argument of the kick_cpu program. */
-struct gth_kick_arg {
-	s32 cpu;
-};
-
-/* Argument of the set_mask program. */
-struct gth_mask_arg {
-	u32 index;			/* enum gth_mask, + GTH_NR_MASKS for odd generations */
-	u64 bits[GTH_CPU_WORDS];
+/* What the SEC("syscall") programs are to do; user space fills it and runs one. */
+struct gth_request {
+	u32 mask;			/* set_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
+	s32 cpu;			/* kick_cpu */
+	u64 cpus[GTH_CPU_WORDS];	/* set_mask: one bit a CPU */
 };
 
 #endif

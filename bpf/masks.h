@@ -45,13 +45,13 @@ static __always_inline struct bpf_cpumask *scratch_mask(void)
 	return slot ? slot->mask : NULL;
 }
 
-/* Replaces masks[arg->index]; readers of the old one are waited for by RCU. */
+/* Replaces a mask as requested; readers of the old one are waited for by RCU. */
 SEC("syscall")
-int set_mask(struct gth_mask_arg *arg)
+int set_mask(void *ctx)
 {
 	struct bpf_cpumask *mask, *old;
 	struct mask_slot *slot;
-	u32 index = arg->index;
+	u32 index = request.mask;
 	u32 cpu;
 
 	slot = bpf_map_lookup_elem(&masks, &index);
@@ -61,9 +61,7 @@ int set_mask(struct gth_mask_arg *arg)
 	if (!mask)
 		return -12; /* ENOMEM */
 	bpf_for(cpu, 0, machine.nr_cpus) {
-		u32 word = cpu / 64;
-
-		if (word < GTH_CPU_WORDS && (arg->bits[word] >> (cpu % 64)) & 1)
+		if ((request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] >> (cpu % 64)) & 1)
 			bpf_cpumask_set_cpu(cpu, mask);
 	}
 	old = bpf_kptr_xchg(&slot->mask, mask);

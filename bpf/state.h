@@ -15,6 +15,7 @@ const volatile struct gth_machine machine;
 const volatile struct gth_enums enums;
 struct gth_knobs knobs SEC(".data.knobs");
 struct gth_tables tables[2] SEC(".bss.tables");
+struct gth_request request SEC(".bss.request");
 
 /* ---- reported to user space ---- */
 

@@ -9,7 +9,7 @@ pub mod kernel;
 pub mod stats;
 pub mod tables;
 
-use std::mem::{MaybeUninit, size_of};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use libbpf_rs::{
 };
 use nix::unistd::{SysconfVar, sysconf};
 
-use self::bpf::types::{gth_kick_arg, gth_mask_arg};
+use self::bpf::types::gth_request;
 use self::bpf::{GthctlSkel, GthctlSkelBuilder};
 use self::exit::Ended;
 use self::kernel::KernelTypes;
@@ -106,10 +106,8 @@ impl<'obj> Scheduler<'obj> {
     /// Has whatever runs on `cpus` scheduled anew.
     fn clear_cpus(&mut self, cpus: &CpuList) -> Result<()> {
         for cpu in cpus.iter() {
-            let mut arg = gth_kick_arg { cpu: cpu as i32 };
-            // SAFETY: a plain integer in a struct of its own.
-            let bytes = unsafe { bytes_of(&mut arg) };
-            run_program(&mut self.skel.progs.kick_cpu, bytes)?;
+            self.skel.request().cpu = cpu as i32;
+            run_program(&self.skel.progs.kick_cpu)?;
         }
         Ok(())
     }
@@ -170,16 +168,13 @@ fn install(
     // SAFETY: no pointers are involved.
     unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
     for (&index, cpus) in &policy.masks {
-        let mut arg = gth_mask_arg {
-            index: MaskIndex::of_generation(index, generation),
-            ..Default::default()
-        };
+        let request = skel.request();
+        request.mask = MaskIndex::of_generation(index, generation);
+        request.cpus = Default::default();
         for cpu in cpus.iter() {
-            arg.bits[cpu as usize / 64] |= 1 << (cpu % 64);
+            request.cpus[cpu as usize / 64] |= 1 << (cpu % 64);
         }
-        // SAFETY: every byte of the struct is initialised by Default.
-        let bytes = unsafe { bytes_of(&mut arg) };
-        run_program(&mut skel.progs.set_mask, bytes)?;
+        run_program(&skel.progs.set_mask)?;
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
     tables::write(policy, nr_llcs, &mut data.tables[generation as usize & 1]);
@@ -211,23 +206,22 @@ fn describe_machine(
     Ok(())
 }
 
-/// Runs a SEC("syscall") program on `context`; fails when it returns an error.
-fn run_program(program: &mut ProgramMut<'_>, context: &mut [u8]) -> Result<()> {
+/// Runs a SEC("syscall") program, which does what `request` says; fails when it
+/// returns an error.
+fn run_program(program: &ProgramMut<'_>) -> Result<()> {
     let name = program.name().to_string_lossy().into_owned();
     let failed = |why: String| Error::failure(format!("BPF program {name}: {why}"));
-    let input = ProgramInput { context_in: Some(context), ..Default::default() };
-    let output = program.test_run(input).map_err(|e| failed(e.to_string()))?;
+    let output = program.test_run(ProgramInput::default()).map_err(|e| failed(e.to_string()))?;
     match output.return_value as i32 {
         0 => Ok(()),
         code => Err(failed(std::io::Error::from_raw_os_error(-code).to_string())),
     }
 }
 
-/// # Safety
-/// `T` must be plain data without padding or with its padding initialised.
-unsafe fn bytes_of<T>(value: &mut T) -> &mut [u8] {
-    // SAFETY: the reference is valid for the size of T.
-    unsafe { std::slice::from_raw_parts_mut(std::ptr::from_mut(value).cast(), size_of::<T>()) }
+impl GthctlSkel<'_> {
+    fn request(&mut self) -> &mut gth_request {
+        &mut self.maps.bss_request_data.as_mut().expect("the program has .bss.request").request
+    }
 }
 
 /// The warnings of libbpf since the last call of [`capture_libbpf_messages`].
