@@ -1,5 +1,7 @@
 # gthctl's build and tests, from a fresh Debian 12 on. `make help` lists the targets.
 
+# Everything is built in the release profile, so that nothing is compiled twice.
+
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -49,11 +51,11 @@ lint: deps ## shellcheck; rustfmt and clippy where installed
 		set -x; cargo fmt --all --check; \
 	else echo "no rustfmt here: not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
-		set -x; cargo clippy --workspace --all-targets -- -D warnings; \
+		set -x; cargo clippy --release --workspace --all-targets -- -D warnings; \
 	else echo "no clippy here: not checked"; fi
 
 unit: deps ## the tests that need no kernel
-	cargo test --workspace
+	cargo test --release --workspace
 
 vm: deps ## the tests that need one, in the VM
 	tests/vm/test
@@ -62,7 +64,7 @@ test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
 	tests/vm/test-kernels
 
 generate: deps ## man pages and completions, from the command line's definition
-	UPDATE=1 cargo test --test generated
+	UPDATE=1 cargo test --release --test generated
 
 clean: ## remove everything built or downloaded
 	rm -rf target
