@@ -8,6 +8,7 @@
 
 pub mod gthctl;
 pub mod gtp;
+pub mod host;
 pub mod load;
 pub mod netns;
 pub mod pdp;

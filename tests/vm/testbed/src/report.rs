@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
+use crate::host::Usage;
 use crate::stats::Summary;
 
 /// The pooled samples of one row.
@@ -13,6 +14,13 @@ pub struct Row {
     pub sent: usize,
     pub rtt_ms: Vec<f64>,
     pub error: Option<String>,
+    /// The host's part in it, where known.
+    #[serde(serialize_with = "as_percent", rename = "host_wait_percent")]
+    pub host: Option<Usage>,
+}
+
+fn as_percent<S: Serializer>(host: &Option<Usage>, serializer: S) -> Result<S::Ok, S::Error> {
+    host.and_then(Usage::waited_percent).serialize(serializer)
 }
 
 impl Row {
@@ -56,7 +64,8 @@ pub fn times(rows: &[Row]) -> String {
     table
 }
 
-/// Every row's average and p99 as multiples of those of the rows named in `bases`.
+/// Every row's average and p99 as multiples of those of the rows named in `bases`,
+/// and how much of the time its virtual CPUs waited for a CPU of the host.
 pub fn multiples(rows: &[Row], bases: &[&str]) -> String {
     let bases: Vec<(&str, Summary)> = bases
         .iter()
@@ -66,7 +75,8 @@ pub fn multiples(rows: &[Row], bases: &[&str]) -> String {
     for (name, _) in &bases {
         let _ = write!(table, " avg / {name} | p99 / {name} |");
     }
-    let _ = writeln!(table, "\n|---|{}", "---:|---:|".repeat(bases.len()));
+    let _ =
+        writeln!(table, " waited for the host |\n|---|{}---:|", "---:|---:|".repeat(bases.len()));
     for row in rows {
         let Some(summary) = row.summary() else { continue };
         let _ = write!(table, "| {} |", row.name);
@@ -74,7 +84,10 @@ pub fn multiples(rows: &[Row], bases: &[&str]) -> String {
             let (avg, p99) = (summary.avg / base.avg, summary.p99 / base.p99);
             let _ = write!(table, " {avg:.2} | {p99:.2} |");
         }
-        table.push('\n');
+        let _ = match row.host.and_then(Usage::waited_percent) {
+            Some(percent) => writeln!(table, " {percent:.0} % |"),
+            None => writeln!(table, " unknown |"),
+        };
     }
     table
 }
@@ -84,7 +97,13 @@ mod tests {
     use super::*;
 
     fn row(name: &str, sent: usize, rtt_ms: &[f64], error: Option<&str>) -> Row {
-        Row { name: name.into(), sent, rtt_ms: rtt_ms.into(), error: error.map(str::to_owned) }
+        Row {
+            name: name.into(),
+            sent,
+            rtt_ms: rtt_ms.into(),
+            error: error.map(str::to_owned),
+            host: None,
+        }
     }
 
     #[test]
@@ -117,10 +136,10 @@ mod tests {
         assert_eq!(
             multiples(&rows, &["idle", "fifo"]),
             "\
-| multiples | avg / idle | p99 / idle |
-|---|---:|---:|
-| idle | 1.00 | 1.00 |
-| load | 2.50 | 2.50 |
+| multiples | avg / idle | p99 / idle | waited for the host |
+|---|---:|---:|---:|
+| idle | 1.00 | 1.00 | unknown |
+| load | 2.50 | 2.50 | unknown |
 "
         );
     }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::gthctl::{self, Gthctl};
+use crate::host::Usage;
 use crate::load::Load;
 use crate::plane;
 use crate::realtime::Realtime;
@@ -48,7 +49,8 @@ pub fn measure(rows: &[Row], plan: &Plan) -> Vec<report::Row> {
             }
             eprintln!("testbed: round {round} of {}: {}", plan.rounds, row.name);
             match measure_once(row, plan) {
-                Ok(replies) => {
+                Ok((replies, host)) => {
+                    result.host = host.map(|h| result.host.unwrap_or_default().plus(h));
                     result.sent += replies.sent;
                     result.rtt_ms.extend(replies.rtt_ms);
                 }
@@ -63,7 +65,7 @@ pub fn measure(rows: &[Row], plan: &Plan) -> Vec<report::Row> {
     results
 }
 
-fn measure_once(row: &Row, plan: &Plan) -> Result<ping::Replies> {
+fn measure_once(row: &Row, plan: &Plan) -> Result<(ping::Replies, Option<Usage>)> {
     gthctl::check_disabled()?;
     let gthctl = match &row.scheduler {
         Scheduler::Gthctl { binary, config } => Some(Gthctl::start(binary, config)?),
@@ -74,12 +76,14 @@ fn measure_once(row: &Row, plan: &Plan) -> Result<ping::Replies> {
     let load = row.load.then(|| Load::start(plan.workers)).transpose()?;
 
     ping::run(plan.warm_up, plan.interval_ms, realtime)?;
+    let before = Usage::now();
     let replies = ping::run(plan.probes, plan.interval_ms, realtime)?;
+    let host = before.zip(Usage::now()).map(|(before, after)| after.since(before));
 
     load.map(Load::stop).transpose()?;
     match gthctl {
         Some(gthctl) => gthctl.stop()?,
         None => gthctl::check_disabled()?,
     }
-    Ok(replies)
+    Ok((replies, host))
 }
