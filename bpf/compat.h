@@ -12,7 +12,7 @@
  * keep a `struct bpf_prog_aux *` parameter in the prototypes of
  * scx_bpf_dsq_insert___v2, scx_bpf_task_set_slice, scx_bpf_kick_cpu and a few
  * more. Their prototypes do not match the ones below, so they count as absent
- * and the older form is used; scx_bpf_kick_cpu has none, see kick_idle().
+ * and the older form is used; scx_bpf_kick_cpu has none, see enqueue_shared().
  */
 #ifndef GTH_COMPAT_H
 #define GTH_COMPAT_H
@@ -23,6 +23,8 @@
 
 #define SCX_ENUM(type, value) bpf_core_enum_value(enum type, value)
 #define DSQ_LOCAL SCX_ENUM(scx_dsq_id_flags, SCX_DSQ_LOCAL)
+#define DSQ_LOCAL_ON(cpu) (SCX_ENUM(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | (u32)(cpu))
+#define WAKE_SYNC SCX_ENUM(scx_wake_flags, SCX_WAKE_SYNC)
 #define ENQ_WAKEUP SCX_ENUM(scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_PREEMPT SCX_ENUM(scx_enq_flags, SCX_ENQ_PREEMPT)
 
@@ -55,8 +57,19 @@ static __always_inline u64 now_ns(void)
 	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
 }
 
-/* scx_bpf_kick_cpu: the same everywhere, absent where the BTF is malformed. */
+/* The same everywhere, absent where the BTF is malformed. */
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
+
+static __always_inline bool can_kick(void)
+{
+	return bpf_ksym_exists(scx_bpf_kick_cpu);
+}
+
+static __always_inline void kick_if_idle(s32 cpu)
+{
+	if (can_kick())
+		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_IDLE));
+}
 
 /* FIFO insertion: scx_bpf_dispatch in 6.12, scx_bpf_dsq_insert since 6.13, ___v2 since 6.19. */
 bool scx_bpf_dsq_insert___v2___new(struct task_struct *p, u64 dsq_id, u64 slice, u64 enq_flags) __ksym __weak;
@@ -129,11 +142,11 @@ s32 __scx_bpf_select_cpu_and(struct task_struct *p, const struct cpumask *cpus_a
 s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 			   const struct cpumask *cpus_allowed, u64 flags) __ksym __weak;
 
-static __always_inline bool have_select_cpu_and(void)
-{
-	return bpf_ksym_exists(__scx_bpf_select_cpu_and) || bpf_ksym_exists(scx_bpf_select_cpu_and);
-}
+enum {
+	NO_KFUNC = -1000,	/* no errno */
+};
 
+/* A CPU, a negative error if none is idle, or NO_KFUNC. */
 static __always_inline s32 select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 					  const struct cpumask *mask)
 {
@@ -147,7 +160,7 @@ static __always_inline s32 select_cpu_and(struct task_struct *p, s32 prev_cpu, u
 	}
 	if (bpf_ksym_exists(scx_bpf_select_cpu_and))
 		return scx_bpf_select_cpu_and(p, prev_cpu, wake_flags, mask, 0);
-	return -1;
+	return NO_KFUNC;
 }
 
 /* A store to p->scx.slice before 6.19, a kfunc since. */

@@ -182,27 +182,11 @@ slice:
 
 /* ---- kicks ---- */
 
-/*
- * A task was just queued: if a CPU of its pool went idle meanwhile, wake it.
- * Without scx_bpf_kick_cpu (malformed kfunc BTF, see compat.h) that CPU finds
- * the task at its next interrupt.
- */
-static __always_inline void kick_idle(struct task_struct *p, const struct plan *plan)
-{
-	s32 cpu;
-
-	if (!bpf_ksym_exists(scx_bpf_kick_cpu))
-		return;
-	cpu = pick_idle_in(p, plan->where.generation, plan->where.mask);
-	if (cpu >= 0)
-		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_IDLE));
-}
-
 /* Makes a CPU schedule at once; user space calls it when a policy changes what may run there. */
 SEC("syscall")
 int kick_cpu(void *ctx)
 {
-	if (bpf_ksym_exists(scx_bpf_kick_cpu))
+	if (can_kick())
 		scx_bpf_kick_cpu(request.cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
 	return 0;
 }
@@ -231,16 +215,26 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct plan *p
 	return pick_idle_own(p, plan->cpu, &plan->where);
 }
 
-static __always_inline s32 claim(struct task_struct *p, const struct plan *plan, s32 prev)
+/*
+ * A CPU for a priority task, taken from something weaker: the waker's, which
+ * needs no interrupt and has the data in its cache; else the task's previous
+ * one, else any of its pool.
+ */
+static __always_inline s32 claim(struct task_struct *p, const struct plan *plan, s32 prev, s32 here)
 {
 	u32 generation = plan->where.generation;
-	s32 cpu = NO_CPU;
+	const struct cpumask *mask;
+	s32 cpu;
 
-	if (plan->where.first != NO_MASK)
+	if (plan->where.first != NO_MASK) {
 		cpu = claim_in(p, prev, plan->rank, generation, plan->where.first);
-	if (cpu < 0)
-		cpu = claim_in(p, prev, plan->rank, generation, plan->where.mask);
-	return cpu;
+		if (cpu >= 0)
+			return cpu;
+	}
+	mask = mask_of(generation, plan->where.mask);
+	if (mask && may_run_on(p, mask, here) && same_llc(here, prev) && claim_own(here, plan->rank))
+		return here;
+	return claim_in(p, prev, plan->rank, generation, plan->where.mask);
 }
 
 SEC("struct_ops/select_cpu")
@@ -266,10 +260,23 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return cpu;
 	}
 	if (is_priority(plan.rank)) {
-		cpu = claim(p, &plan, plan.cpu);
+		s32 here = bpf_get_smp_processor_id();
+
+		cpu = claim(p, &plan, plan.cpu, here);
 		if (cpu >= 0) {
 			tctx->rank = plan.rank;
 			set_clock(tctx, plan.pool);
+			if (cpu != here && (wake_flags & WAKE_SYNC) && can_kick()) {
+				/*
+				 * The waker is about to sleep: offer the task to
+				 * its CPU as well as to the one that is interrupted
+				 * for it; the first to get to it runs it. The kick
+				 * is sent by irq_work, after the task is queued.
+				 */
+				dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
+				scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
+				return plan.cpu;
+			}
 			count_path(GTH_PATH_PREEMPT);
 			dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
 			return cpu;
@@ -300,8 +307,36 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 	} else {
 		dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
 	}
-	if (bpf_ksym_exists(scx_bpf_kick_cpu))
-		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_IDLE));
+	kick_if_idle(cpu);
+}
+
+/*
+ * Queues a task for whichever CPU of its pool comes first. A CPU that goes idle
+ * at this moment may have looked into the DSQ just before, so it is kicked.
+ *
+ * Where there is no kick (malformed kfunc BTF, see compat.h), an idle CPU is
+ * looked for first and gets the task into its local DSQ, which wakes it; what
+ * goes idle between the two is found by gthctl's own wake-ups (src/cmd/run.rs).
+ */
+static __always_inline void enqueue_shared(struct task_struct *p, const struct plan *plan,
+					   u64 dsq, u64 key, u64 enq_flags)
+{
+	s32 cpu;
+
+	if (!can_kick() && bpf_get_current_task_btf() != p) {
+		cpu = pick_idle_in(p, plan->where.generation, plan->where.mask);
+		if (cpu >= 0) {
+			count_path(GTH_PATH_IDLE);
+			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
+			return;
+		}
+	}
+	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
+	if (can_kick()) {
+		cpu = pick_idle_in(p, plan->where.generation, plan->where.mask);
+		if (cpu >= 0)
+			kick_if_idle(cpu);
+	}
 }
 
 SEC("struct_ops/enqueue")
@@ -334,11 +369,9 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		count(GTH_COUNT_RESERVED_PINNED);
 		dsq_insert_vtime(p, cpu_dsq(cpu), plan.slice, tctx->vtime - plan.credit, enq_flags);
 	} else if (is_priority(plan.rank)) {
-		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), enq_flags);
-		kick_idle(p, &plan);
+		enqueue_shared(p, &plan, prio_dsq(plan.pool), prio_key(plan.rank), enq_flags);
 	} else {
-		dsq_insert_vtime(p, pool_dsq(plan.pool), plan.slice, tctx->vtime - plan.credit, enq_flags);
-		kick_idle(p, &plan);
+		enqueue_shared(p, &plan, pool_dsq(plan.pool), tctx->vtime - plan.credit, enq_flags);
 	}
 }
 
@@ -397,7 +430,32 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 	return true;
 }
 
-static __always_inline bool steal(const struct gth_tables *t, u32 pool)
+/*
+ * Evens out the LLCs: takes a task from another one that would still have more
+ * waiting for each CPU than this one afterwards. Looks at one other LLC a call,
+ * so the cost does not grow with their number.
+ */
+static __always_inline bool balance(const struct gth_tables *t, struct cpu_ctx *c, u32 pool, s32 waiting)
+{
+	u32 other = c->next_llc;
+	s64 there;
+
+	if (machine.nr_llcs < 2 || pool_is_exclusive(pool))
+		return false;
+	if (++other >= machine.nr_llcs)
+		other = 0;
+	c->next_llc = other;
+	if (other == pool)
+		return false;
+	there = scx_bpf_dsq_nr_queued(pool_dsq(other));
+	if ((there - 1) * t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] <=
+	    ((s64)waiting + 1) * t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
+		return false;
+	return take(pool_dsq(other), GTH_PATH_STOLEN);
+}
+
+/* Takes a task from any other LLC that has one: this CPU would be idle. */
+static __always_inline bool steal(u32 pool)
 {
 	u32 i;
 
@@ -462,6 +520,9 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		}
 	}
 
+	if (!guarded && balance(t, c, pool, shared))
+		return;
+
 	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
 	pinned_first = pinned > 0;
 	key = 0;
@@ -487,7 +548,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (guarded && take(prio_dsq(pool), GTH_PATH_PRIORITY))
 		return;
-	if (rank == GTH_RANK_IDLE && steal(t, pool))
+	if (rank == GTH_RANK_IDLE && steal(pool))
 		return;
 	if (rank != GTH_RANK_IDLE)
 		keep(prev, tctx, c, rank, slice);

@@ -26,6 +26,11 @@ static __always_inline bool may_run_on(struct task_struct *p, const struct cpuma
 	return bpf_cpumask_test_cpu(cpu, mask) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
+static __always_inline bool same_llc(s32 a, s32 b)
+{
+	return machine.cpu_llc[a & (GTH_MAX_CPUS - 1)] == machine.cpu_llc[b & (GTH_MAX_CPUS - 1)];
+}
+
 /*
  * An idle CPU of the mask that @p may use, in a wholly idle core if there is
  * one. The CPU is no longer idle for others: use it.
@@ -96,8 +101,9 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 	mask = mask_of(w->generation, w->mask);
 	if (!mask)
 		return NO_CPU;
-	if (have_select_cpu_and())
-		return select_cpu_and(p, prev, wake_flags, mask);
+	cpu = select_cpu_and(p, prev, wake_flags, mask);
+	if (cpu != NO_KFUNC)
+		return cpu;
 	if (may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
 		return prev;
 	return pick_idle_in(p, w->generation, w->mask);

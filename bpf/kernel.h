@@ -136,11 +136,16 @@ enum scx_ent_flags {
 
 enum scx_dsq_id_flags {
 	SCX_DSQ_LOCAL = 0x8000000000000002LLU,
+	SCX_DSQ_LOCAL_ON = 0xC000000000000000LLU,
 };
 
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1LLU << 0,
 	SCX_ENQ_PREEMPT = 1LLU << 32,
+};
+
+enum scx_wake_flags {
+	SCX_WAKE_SYNC = 0x10,
 };
 
 enum scx_kick_flags {

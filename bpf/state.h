@@ -75,7 +75,7 @@ static __always_inline u32 log2_bucket(u64 ns)
 
 struct cpu_ctx {
 	u32 rank;		/* of what runs there, or is about to (enum gth_rank) */
-	u32 padding;
+	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 } __attribute__((aligned(64)));

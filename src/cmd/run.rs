@@ -89,7 +89,8 @@ fn load_and_watch(
         }
     );
     let begin = Instant::now();
-    let watched = watch(&scheduler, args.stats.map(Duration::from_secs), signals);
+    let every = args.stats.map(Duration::from_secs);
+    let watched = watch(&scheduler, every, can_kick(&malformed), signals);
     let stats = scheduler.stats();
     let ended = scheduler.unload();
     println!("{}", stats?.report(&Stats::default(), begin.elapsed()));
@@ -106,18 +107,32 @@ fn load_and_watch(
     Ok(if ended.cause == Cause::Restart { End::Restart } else { End::Signal })
 }
 
+/// Whether the BPF program can wake an idle CPU.
+fn can_kick(malformed: &[&str]) -> bool {
+    !malformed.contains(&"scx_bpf_kick_cpu")
+}
+
+/// How often gthctl wakes up where it cannot: the idle CPU it wakes up on looks
+/// for waiting tasks when gthctl sleeps again, which bounds how long a task
+/// waits that was queued just as a CPU went idle (bpf/gthctl.bpf.c, enqueue_shared).
+const HEARTBEAT: Duration = Duration::from_millis(10);
+
 /// Returns on a signal or when the kernel has ended the scheduler.
-fn watch(scheduler: &Scheduler<'_>, every: Option<Duration>, signals: &SignalFd) -> Result<()> {
+fn watch(
+    scheduler: &Scheduler<'_>,
+    every: Option<Duration>,
+    can_kick: bool,
+    signals: &SignalFd,
+) -> Result<()> {
     let events = scheduler.events()?;
     let mut earlier = Stats::default();
     let mut last = Instant::now();
     loop {
-        let timeout = match every {
+        let report_in = every.map(|every| every.saturating_sub(last.elapsed()));
+        let heartbeat = (!can_kick).then_some(HEARTBEAT);
+        let timeout = match report_in.into_iter().chain(heartbeat).min() {
             None => PollTimeout::NONE,
-            Some(every) => {
-                let left = every.saturating_sub(last.elapsed()).as_millis() + 1;
-                PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX)
-            }
+            Some(left) => PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX),
         };
         let mut fds = [
             PollFd::new(signals.as_fd(), PollFlags::POLLIN),

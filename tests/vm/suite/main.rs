@@ -1,1 +1,15 @@
-fn main() {}
+//! Tests on a real kernel: gthctl is driven as a user would, and what it did is
+//! read from the kernel (sysfs, /proc), not from gthctl's words alone.
+//!
+//! Run as root in the test VM by tests/vm/test, one at a time: there is only one
+//! scheduler a machine.
+
+mod exclusive;
+mod fairness;
+mod gthctl;
+mod kernel;
+mod lifecycle;
+mod matching;
+mod priority;
+mod robustness;
+mod task;

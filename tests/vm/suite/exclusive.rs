@@ -1,0 +1,136 @@
+//! CPUs that belong to a rule alone, and CPUs that a rule prefers.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::gthctl::{Gthctl, Output};
+use crate::kernel;
+use crate::task::{self, Task};
+
+const CPU: usize = 1;
+const POLICY: &str =
+    "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true, priority: true}]";
+
+/// Watches for a while which of the tasks run on the CPU.
+fn seen_on(cpu: usize, tasks: &[Task], watch: Duration) -> usize {
+    let begin = Instant::now();
+    let mut seen = vec![false; tasks.len()];
+    while begin.elapsed() < watch {
+        for (seen, task) in seen.iter_mut().zip(tasks) {
+            *seen |= kernel::cpu_of(task.pid) == Some(cpu);
+        }
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    seen.iter().filter(|&&seen| seen).count()
+}
+
+/// The part of the time that the CPU spent in user mode while `during` ran.
+fn user_time(cpu: usize, during: impl FnOnce()) -> f64 {
+    let read = || -> (u64, u64) {
+        let stat = kernel::read("/proc/stat");
+        let line = stat.lines().find(|line| line.starts_with(&format!("cpu{cpu} "))).unwrap();
+        let ticks: Vec<u64> = line.split(' ').skip(1).map(|n| n.parse().unwrap()).collect();
+        (ticks[0] + ticks[1], ticks.iter().sum())
+    };
+    let (user, all) = read();
+    during();
+    let (user_after, all_after) = read();
+    (user_after - user) as f64 / (all_after - all).max(1) as f64
+}
+
+fn runs_alone(config: &str) -> Output {
+    // Some are there before the scheduler, some come after it.
+    let mut cold = task::spinners(kernel::cpus(), "cold");
+    let gthctl = Gthctl::start_with(config, POLICY, &[]);
+    cold.extend(task::spinners(kernel::cpus(), "cold-too"));
+    let off = || cold.iter().all(|task| kernel::cpu_of(task.pid) != Some(CPU));
+    assert!(kernel::wait(Duration::from_secs(5), off));
+    let used = user_time(CPU, || {
+        assert_eq!(seen_on(CPU, &cold, Duration::from_secs(2)), 0);
+    });
+    assert!(used < 0.1, "nobody has a right to it, yet {used:.2} of its time was used");
+
+    let hot = task::spinners(2, "hot");
+    let settled = || hot.iter().all(|task| kernel::cpu_of(task.pid) == Some(CPU));
+    assert!(kernel::wait(Duration::from_secs(5), settled));
+    let before: Duration = hot.iter().map(Task::cpu_time).sum();
+    let begin = Instant::now();
+    assert_eq!(seen_on(CPU, &cold, Duration::from_secs(2)), 0);
+    assert!(settled());
+    let used = hot.iter().map(Task::cpu_time).sum::<Duration>() - before;
+    let part = used.as_secs_f64() / begin.elapsed().as_secs_f64();
+    assert!(part > 0.7, "the CPU's owners got {part:.2} of it");
+    gthctl.stop()
+}
+
+#[test]
+fn only_the_matched_run_there() {
+    let output = runs_alone("builtin_idle: false");
+    assert!(output.counter("exclusive CPU: kept off") > 0, "{}", output.stdout);
+    assert!(output.counter("exclusive CPU: kthread let in") > 0, "{}", output.stdout);
+}
+
+#[test]
+fn only_the_matched_run_there_with_the_builtin_idle_selection() {
+    runs_alone("builtin_idle: true");
+}
+
+#[test]
+fn a_task_that_can_run_nowhere_else_is_let_in_and_counted() {
+    let gthctl = Gthctl::start(POLICY);
+    let pinned = Task::fork_on("pinned", Some(&[CPU]), task::spin);
+    let both = Task::fork_on("both", Some(&[0, CPU]), task::spin);
+    let before = pinned.cpu_time();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(pinned.cpu_time() - before > Duration::from_millis(300));
+    assert_eq!(kernel::cpu_of(pinned.pid), Some(CPU));
+    assert_eq!(seen_on(CPU, &[both], Duration::from_millis(500)), 0);
+    let output = gthctl.stop();
+    assert!(output.counter("exclusive CPU: pinned task let in") > 0, "{}", output.stdout);
+}
+
+#[test]
+fn a_matched_task_whose_affinity_excludes_it_keeps_its_affinity() {
+    let gthctl = Gthctl::start(POLICY);
+    let hot = Task::fork_on("hot", Some(&[0, 2]), task::spin);
+    let before = hot.cpu_time();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(hot.cpu_time() - before > Duration::from_millis(300));
+    assert!(matches!(kernel::cpu_of(hot.pid), Some(0 | 2)));
+    let output = gthctl.stop();
+    assert!(output.counter("exclusive CPU: outside the task's affinity") > 0, "{}", output.stdout);
+}
+
+#[test]
+fn kthreads_of_an_exclusive_cpu_still_run() {
+    let gthctl = Gthctl::start(POLICY);
+    let hot = task::spinners(2, "hot");
+    assert!(kernel::wait(Duration::from_secs(5), || kernel::cpu_of(hot[0].pid) == Some(CPU)));
+    // Waits for a kworker of every CPU (mm/vmstat.c, vmstat_refresh()).
+    let begin = Instant::now();
+    fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    gthctl.stop();
+}
+
+#[test]
+fn cpus_without_exclusive_are_a_preference() {
+    let gthctl = Gthctl::start("strategies: [{command_regex: ^pref$, cpus: 2}]");
+    let task = Task::fork("pref", task::wake_often(2_000_000));
+    let elsewhere = Task::fork_on("pref", Some(&[0, 1]), task::wake_often(2_000_000));
+    std::thread::sleep(Duration::from_millis(300));
+    let mut on_it = 0;
+    for _ in 0..200 {
+        on_it += usize::from(kernel::cpu_of(task.pid) == Some(2));
+        assert!(matches!(kernel::cpu_of(elsewhere.pid), Some(0 | 1)));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(on_it > 160, "on the CPU it prefers in {on_it} of 200 samples");
+    // It is not confined: with that CPU taken by a stronger task it runs elsewhere.
+    let busy = Task::fork_on("busy", Some(&[2]), task::spin);
+    let wakes = task.shared().latencies().len();
+    let moved = kernel::wait(Duration::from_secs(5), || kernel::cpu_of(task.pid) != Some(2));
+    assert!(moved, "stayed behind {}", busy.pid);
+    assert!(task.shared().latencies().len() > wakes);
+    gthctl.stop();
+}

@@ -1,0 +1,142 @@
+//! The gthctl under test.
+
+use std::fs;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+
+use crate::kernel;
+
+/// A `gthctl run` whose scheduler is in charge. Killed when dropped.
+pub struct Gthctl {
+    child: Child,
+    _files: TempDir,
+}
+
+/// What a gthctl left when it ended.
+pub struct Output {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Output {
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or(-1)
+    }
+
+    /// The total of a counter in the last table that was printed.
+    pub fn counter(&self, name: &str) -> u64 {
+        let mut rows = self.stdout.lines().rev().map(|line| line.split('|').map(str::trim));
+        let row = rows.find(|row| row.clone().next() == Some(name));
+        let cell = row.unwrap_or_else(|| panic!("no counter {name:?} in\n{}", self.stdout)).nth(1);
+        cell.unwrap().parse().unwrap()
+    }
+}
+
+pub fn binary() -> PathBuf {
+    std::env::var_os("GTHCTL_BIN").expect("GTHCTL_BIN is set by tests/vm/test").into()
+}
+
+/// A directory with config.yaml and policy.yaml.
+pub fn files(config: &str, policy: &str) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("config.yaml"), format!("{config}\npolicy: policy.yaml\n")).unwrap();
+    fs::write(dir.path().join("policy.yaml"), policy).unwrap();
+    dir
+}
+
+/// `gthctl run` on these files, not started yet.
+pub fn command(files: &TempDir, args: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    command.arg("run").arg("-c").arg(files.path().join("config.yaml")).args(args);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Whatever becomes of the test, no scheduler stays behind.
+    // SAFETY: prctl is async-signal-safe.
+    unsafe {
+        command.pre_exec(|| {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            Ok(())
+        });
+    }
+    command
+}
+
+/// Runs a gthctl that is expected to end by itself.
+pub fn output(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    Output {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }
+}
+
+impl Gthctl {
+    /// Starts `gthctl run` with a policy and waits until it is in charge.
+    pub fn start(policy: &str) -> Self {
+        Self::start_with("", policy, &[])
+    }
+
+    pub fn start_with(config: &str, policy: &str, args: &[&str]) -> Self {
+        let files = files(config, policy);
+        let child = command(&files, args).spawn().unwrap();
+        let mut gthctl = Self { child, _files: files };
+        let up = kernel::wait(Duration::from_secs(60), || {
+            gthctl.has_ended() || (kernel::state() == "enabled" && kernel::ops() == "gthctl")
+        });
+        if !up || gthctl.has_ended() {
+            let _ = gthctl.child.kill();
+            panic!("gthctl did not start: {}", gthctl.collect().stderr);
+        }
+        gthctl
+    }
+
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid()), signal).unwrap();
+    }
+
+    /// Ctrl-C, as a user would; it must end well.
+    pub fn stop(self) -> Output {
+        self.signal(Signal::SIGINT);
+        let output = self.wait();
+        assert_eq!(output.code(), 0, "{}", output.stderr);
+        assert_eq!(kernel::state(), "disabled");
+        output
+    }
+
+    /// Waits for its end.
+    pub fn wait(mut self) -> Output {
+        self.collect()
+    }
+
+    fn collect(&mut self) -> Output {
+        let status = self.child.wait().unwrap();
+        let mut output = Output { status, stdout: String::new(), stderr: String::new() };
+        self.child.stdout.take().unwrap().read_to_string(&mut output.stdout).unwrap();
+        self.child.stderr.take().unwrap().read_to_string(&mut output.stderr).unwrap();
+        output
+    }
+}
+
+impl Drop for Gthctl {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        kernel::wait(Duration::from_secs(10), || kernel::state() == "disabled");
+    }
+}

@@ -1,0 +1,60 @@
+//! What the kernel says about its scheduler, its CPUs and its tasks.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+
+/// `disabled`, `enabled`, …
+pub fn state() -> String {
+    read(&format!("{SCHED_EXT}/state"))
+}
+
+/// The name of the loaded sched_ext scheduler.
+pub fn ops() -> String {
+    read(&format!("{SCHED_EXT}/root/ops"))
+}
+
+pub fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+}
+
+/// How many CPUs are online.
+pub fn cpus() -> usize {
+    read("/proc/cpuinfo").lines().filter(|line| line.starts_with("processor")).count()
+}
+
+/// True when the task is scheduled by the loaded sched_ext scheduler.
+pub fn is_ext(pid: i32) -> bool {
+    read(&format!("/proc/{pid}/sched"))
+        .lines()
+        .any(|line| line.starts_with("ext.enabled") && line.ends_with('1'))
+}
+
+/// The CPU a thread is on, or was on last (proc_pid_stat(5), field 39).
+pub fn cpu_of(tid: i32) -> Option<usize> {
+    let stat = read(&format!("/proc/{tid}/stat"));
+    let after_comm = &stat[stat.rfind(')')? + 2..];
+    after_comm.split(' ').nth(36)?.parse().ok()
+}
+
+/// CPU time of a thread (Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat).
+pub fn cpu_time(tid: i32) -> Duration {
+    let schedstat = read(&format!("/proc/{tid}/schedstat"));
+    let ns = schedstat.split(' ').next().and_then(|ns| ns.parse().ok());
+    Duration::from_nanos(ns.unwrap_or_else(|| panic!("/proc/{tid}/schedstat: {schedstat:?}")))
+}
+
+/// Waits for `condition`, at most `limit`; false when it did not come true.
+pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
+    let begin = Instant::now();
+    loop {
+        if condition() {
+            return true;
+        }
+        if begin.elapsed() > limit {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}

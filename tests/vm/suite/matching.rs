@@ -1,0 +1,240 @@
+//! Which tasks a rule reaches. Seen from outside by where the kernel runs them:
+//! the rule gives its tasks a CPU of their own, and every task here keeps running.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::gthctl::Gthctl;
+use crate::kernel;
+use crate::task::{self, Task};
+
+const CPU: usize = 1;
+
+/// How long a task may take to be where it belongs. The record itself is right
+/// at once; the task then has to come to the end of its slice, and on kernels
+/// without scx_bpf_kick_cpu an idle CPU to its next interrupt.
+const SOON: Duration = Duration::from_secs(4);
+
+fn policy(conditions: &str) -> String {
+    format!("strategies: [{{name: hot, {conditions}, cpus: {CPU}, exclusive: true}}]")
+}
+
+/// The thread comes to the rule's CPU and stays.
+fn is_hot(tid: i32) -> bool {
+    settles(tid, |cpu| cpu == CPU)
+}
+
+fn is_cold(tid: i32) -> bool {
+    settles(tid, |cpu| cpu != CPU)
+}
+
+fn settles(tid: i32, belongs: impl Fn(usize) -> bool) -> bool {
+    let there = || kernel::cpu_of(tid).is_some_and(&belongs);
+    kernel::wait(SOON, there) && !kernel::wait(Duration::from_millis(300), || !there())
+}
+
+/// Runs, and becomes what `order` says when it changes: 1 hot, 2 cold.
+fn rename_on_order(shared: &task::Shared) {
+    let mut done = 0;
+    loop {
+        let order = shared.order.load(Ordering::Relaxed);
+        if order != done {
+            task::set_name(if order == 1 { "hot" } else { "cold" });
+            done = order;
+        }
+    }
+}
+
+#[test]
+fn by_name_when_it_runs_already() {
+    let hot = Task::spinner("hot");
+    let cold = Task::spinner("cold");
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    assert!(is_hot(hot.pid));
+    assert!(is_cold(cold.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn by_name_when_it_starts_later() {
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let hot = Task::spinner("hot");
+    let cold = Task::spinner("hotter");
+    assert!(is_hot(hot.pid));
+    assert!(is_cold(cold.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn after_it_renamed_itself_and_back() {
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let task = Task::fork("cold", rename_on_order);
+    assert!(is_cold(task.pid));
+    task.shared().order.store(1, Ordering::Relaxed);
+    assert!(is_hot(task.pid));
+    task.shared().order.store(2, Ordering::Relaxed);
+    assert!(is_cold(task.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn its_children() {
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let task = Task::fork("hot", |shared| {
+        // SAFETY: the child only spins.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no pointers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        } else {
+            shared.answer.store(child as u32, Ordering::Relaxed);
+        }
+        task::spin(shared)
+    });
+    assert!(kernel::wait(SOON, || task.shared().answer.load(Ordering::Relaxed) != 0));
+    let child = task.shared().answer.load(Ordering::Relaxed) as i32;
+    assert!(is_hot(task.pid));
+    assert!(is_hot(child));
+    gthctl.stop();
+}
+
+#[test]
+fn after_exec() {
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot-prog$"));
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("hot-prog");
+    fs::write(&program, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = std::ffi::CString::new(program.to_str().unwrap()).unwrap();
+    let task = Task::fork("cold", |shared| {
+        while shared.order.load(Ordering::Relaxed) == 0 {}
+        let argv = [path.as_ptr(), std::ptr::null()];
+        // SAFETY: a null-terminated array of C strings.
+        unsafe { libc::execv(path.as_ptr(), argv.as_ptr()) };
+    });
+    assert!(is_cold(task.pid));
+    task.shared().order.store(1, Ordering::Relaxed);
+    assert!(is_hot(task.pid), "comm is {}", kernel::read(&format!("/proc/{}/comm", task.pid)));
+    gthctl.stop();
+}
+
+fn other_threads(task: &Task) -> Vec<i32> {
+    let list = || -> Vec<i32> {
+        let dir = fs::read_dir(format!("/proc/{}/task", task.pid)).unwrap();
+        let tids = dir.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap());
+        tids.filter(|&tid| tid != task.pid).collect()
+    };
+    assert!(kernel::wait(SOON, || !list().is_empty()));
+    list()
+}
+
+/// A process with a second thread; both spin. The thread takes the name, if any.
+fn with_thread(name: &'static str) -> impl FnOnce(&task::Shared) {
+    move |shared| {
+        std::thread::spawn(move || {
+            if !name.is_empty() {
+                task::set_name(name);
+            }
+            loop {
+                std::hint::spin_loop();
+            }
+        });
+        rename_on_order(shared)
+    }
+}
+
+#[test]
+fn one_thread_of_a_process_by_its_own_name() {
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let task = Task::fork("cold", with_thread("hot"));
+    assert!(is_hot(other_threads(&task)[0]));
+    assert!(is_cold(task.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn every_thread_by_the_name_of_the_process() {
+    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let task = Task::fork("hot", with_thread("worker"));
+    assert!(is_hot(task.pid));
+    assert!(is_hot(other_threads(&task)[0]));
+    // And no longer when the leader takes another name.
+    task.shared().order.store(2, Ordering::Relaxed);
+    assert!(is_cold(task.pid));
+    assert!(is_cold(other_threads(&task)[0]));
+    task.shared().order.store(1, Ordering::Relaxed);
+    assert!(is_hot(other_threads(&task)[0]));
+    gthctl.stop();
+}
+
+#[test]
+fn by_pid_with_every_thread() {
+    let task = Task::fork("any", with_thread("worker"));
+    let other = Task::spinner("any");
+    let gthctl = Gthctl::start(&policy(&format!("pid: {}", task.pid)));
+    assert!(is_hot(task.pid));
+    assert!(is_hot(other_threads(&task)[0]));
+    assert!(is_cold(other.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn by_the_pid_of_a_thread_only_that() {
+    let task = Task::fork("any", with_thread("worker"));
+    let thread = other_threads(&task)[0];
+    let gthctl = Gthctl::start(&policy(&format!("pid: {thread}")));
+    assert!(is_hot(thread));
+    assert!(is_cold(task.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn a_reused_pid_inherits_nothing() {
+    let task = Task::spinner("any");
+    let pid = task.pid;
+    let gthctl = Gthctl::start(&policy(&format!("pid: {pid}")));
+    assert!(is_hot(pid));
+    drop(task);
+    let mut heir = None;
+    for _ in 0..20 {
+        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
+        let task = Task::spinner("any");
+        if task.pid == pid {
+            heir = Some(task);
+            break;
+        }
+    }
+    let heir = heir.expect("the PID was given again");
+    assert!(is_cold(heir.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn the_first_rule_whose_conditions_all_hold() {
+    let hot = Task::spinner("hot-1");
+    let other = Task::spinner("hot-2");
+    let gthctl = Gthctl::start(&format!(
+        "strategies:
+- {{command_regex: ^hot-1$, pid: {}, cpus: 2, exclusive: true}}
+- {{command_regex: ^hot, cpus: {CPU}, exclusive: true}}",
+        other.pid
+    ));
+    assert!(is_hot(hot.pid));
+    assert!(is_hot(other.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn many_rules_at_once() {
+    let rules: String = (0..127)
+        .map(|i| format!("- {{command_regex: '^none-{i}[a-z]*$', priority: {}}}\n", i % 21))
+        .collect();
+    let hot = Task::spinner("hot");
+    let cold = Task::spinner("cold");
+    let last = format!("- {{command_regex: ^hot$, cpus: {CPU}, exclusive: true}}\n");
+    let gthctl = Gthctl::start(&format!("strategies:\n{rules}{last}"));
+    assert!(is_hot(hot.pid));
+    assert!(is_cold(cold.pid));
+    gthctl.stop();
+}

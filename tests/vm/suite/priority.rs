@@ -1,0 +1,202 @@
+//! What priority does: how fast its tasks get a CPU, and what it must not take
+//! from the others.
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use crate::gthctl::Gthctl;
+use crate::kernel;
+use crate::task::{self, Task};
+
+/// Slices so long that whoever waits for the end of one is told apart from
+/// whoever does not, on however slow a machine.
+const LONG_SLICES: &str = "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}";
+const PRIO: &str = "strategies: [{command_regex: '^(prio|sender)$', priority: true}]";
+
+fn part(sorted: &[u64], part: f64) -> Duration {
+    assert!(sorted.len() > 50, "only {} samples", sorted.len());
+    Duration::from_nanos(sorted[((sorted.len() - 1) as f64 * part) as usize])
+}
+
+#[test]
+fn a_priority_task_preempts_at_its_wakeup() {
+    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
+    let load = task::spinners(kernel::cpus() * 3, "load");
+    let prio = Task::fork("prio", task::wake_often(5_000_000));
+    let normal = Task::fork("normal", task::wake_often(5_000_000));
+    std::thread::sleep(Duration::from_secs(3));
+    let (prio, normal) = (prio.shared().latencies(), normal.shared().latencies());
+    let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
+    let (fast_p90, slow_p90) = (part(&prio, 0.9), part(&normal, 0.9));
+    println!("p50 {fast:?} against {slow:?}, p90 {fast_p90:?} against {slow_p90:?}");
+    assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
+    assert!(fast_p90 < slow_p90, "{fast_p90:?} against {slow_p90:?}");
+    drop(load);
+    let output = gthctl.stop();
+    assert!(output.counter("preemptions") > 100, "{}", output.stdout);
+    assert!(output.counter("priority wake-ups") as usize >= prio.len(), "{}", output.stdout);
+    assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
+}
+
+/// A datagram over the loopback device is delivered in softirq on the sender's
+/// CPU; the receiver was last on another, which now runs a spinner.
+#[test]
+fn also_when_softirq_on_another_cpu_wakes_it() {
+    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
+    let _load = task::spinners(kernel::cpus() * 3, "load");
+    let delay_to = |comm: &str| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = socket.local_addr().unwrap();
+        let receiver = Task::fork(comm, move |shared| {
+            loop {
+                let mut sent = [0; 8];
+                socket.recv(&mut sent).unwrap();
+                shared.add_latency(task::now() - u64::from_ne_bytes(sent));
+            }
+        });
+        let sender = Task::fork_on("sender", Some(&[0]), move |_| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            loop {
+                task::sleep_until(task::now() + 5_000_000);
+                socket.send_to(&task::now().to_ne_bytes(), to).unwrap();
+            }
+        });
+        std::thread::sleep(Duration::from_secs(3));
+        drop(sender);
+        receiver.shared().latencies()
+    };
+    let (prio, normal) = (delay_to("prio"), delay_to("normal"));
+    let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
+    println!("p50 {fast:?} against {slow:?}");
+    assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
+    gthctl.stop();
+}
+
+#[test]
+fn a_stronger_priority_preempts_a_weaker_one() {
+    let cpus = kernel::cpus() as u64;
+    let gthctl = Gthctl::start_with(
+        LONG_SLICES,
+        "strategies:
+- {command_regex: ^strong$, priority: 1}
+- {command_regex: ^(weak|same)$, priority: 5}",
+        &[],
+    );
+    // Weaker priority tasks that sleep now and then, so that they keep their rank.
+    let weak: Vec<Task> = (0..cpus * 2)
+        .map(|_| Task::fork("weak", task::spin_and_rest(10_000_000, 500_000)))
+        .collect();
+    let strong = Task::fork("strong", task::wake_often(7_000_000));
+    let same = Task::fork("same", task::wake_often(7_000_000));
+    std::thread::sleep(Duration::from_secs(4));
+    let (fast, slow) =
+        (part(&strong.shared().latencies(), 0.5), part(&same.shared().latencies(), 0.5));
+    println!("p50 {fast:?} against {slow:?}");
+    assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
+    drop(weak);
+    gthctl.stop();
+}
+
+/// Spinners with priority, two for each CPU, for longer than the watchdog
+/// waits: the others share the machine with them.
+#[test]
+fn priority_spinners_starve_nobody() {
+    let cpus = kernel::cpus();
+    let gthctl = Gthctl::start("strategies: [{command_regex: ^prio$, priority: true}]");
+    let prio = task::spinners(cpus * 2, "prio");
+    let normal = task::spinners(cpus, "normal");
+    let pinned: Vec<Task> =
+        (0..cpus).map(|cpu| Task::fork_on("pinned", Some(&[cpu]), task::spin)).collect();
+    let times = |tasks: &[Task]| -> Vec<Duration> { tasks.iter().map(Task::cpu_time).collect() };
+    let begin = Instant::now();
+    let before = (times(&normal), times(&pinned));
+    std::thread::sleep(Duration::from_secs(12));
+    let elapsed = begin.elapsed();
+    // Their even share of the CPUs would be a quarter; half of that is asked for.
+    let least = elapsed / 8;
+    for (tasks, before) in [(&normal, before.0), (&pinned, before.1)] {
+        for (task, before) in tasks.iter().zip(before) {
+            let got = task.cpu_time() - before;
+            assert!(got > least, "{got:?} of {elapsed:?}");
+            let gap = Duration::from_nanos(
+                task.shared().longest_gap.load(std::sync::atomic::Ordering::Relaxed),
+            );
+            assert!(gap < Duration::from_secs(2), "did not run for {gap:?}");
+        }
+    }
+    assert_eq!(kernel::state(), "enabled");
+    drop(prio);
+    let output = gthctl.stop();
+    assert!(output.counter("demotions to fair sharing") > 0, "{}", output.stdout);
+}
+
+/// Priority tasks that sleep just often enough to keep their rank.
+#[test]
+fn priority_tasks_that_hardly_sleep_starve_nobody() {
+    let cpus = kernel::cpus();
+    let gthctl = Gthctl::start("strategies: [{command_regex: ^prio$, priority: true}]");
+    let prio: Vec<Task> =
+        (0..cpus * 2).map(|_| Task::fork("prio", task::spin_and_rest(4_000_000, 20_000))).collect();
+    let normal = task::spinners(cpus, "normal");
+    let before: Vec<_> = normal.iter().map(Task::cpu_time).collect();
+    let begin = Instant::now();
+    std::thread::sleep(Duration::from_secs(12));
+    let elapsed = begin.elapsed();
+    for (task, before) in normal.iter().zip(before) {
+        let got = task.cpu_time() - before;
+        // A twenty-first part is what the guard gives them.
+        assert!(got > elapsed / 40, "{got:?} of {elapsed:?}");
+        let gap = Duration::from_nanos(
+            task.shared().longest_gap.load(std::sync::atomic::Ordering::Relaxed),
+        );
+        assert!(gap < Duration::from_secs(3), "did not run for {gap:?}");
+    }
+    assert_eq!(kernel::state(), "enabled");
+    drop(prio);
+    let output = gthctl.stop();
+    assert!(output.counter("turns guarded for normal tasks") > 0, "{}", output.stdout);
+}
+
+#[test]
+fn per_cpu_kthreads_may_be_given_priority() {
+    // A per-CPU kworker takes its work in fair order, or at once if the policy names it.
+    let refresh = |policy: &str| {
+        let gthctl = Gthctl::start(policy);
+        let _load = task::spinners(kernel::cpus() * 2, "load");
+        for _ in 0..20 {
+            std::fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
+        }
+        gthctl.stop()
+    };
+    let fair = refresh("strategies: []");
+    assert_eq!(fair.counter("priority wake-ups"), 0);
+    assert!(fair.counter("per-CPU kthread") > 0, "{}", fair.stdout);
+    let first = refresh("strategies: [{command_regex: '^(kworker|ksoftirqd)/', priority: 1}]");
+    let wakeups = first.counter("priority wake-ups");
+    assert!(wakeups >= 20, "{}", first.stdout);
+}
+
+#[test]
+fn a_rule_with_only_a_slice_takes_effect() {
+    // Two tasks on one CPU: long slices mean few turns.
+    let turns = |policy: &str| {
+        let gthctl = Gthctl::start(policy);
+        let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
+        std::thread::sleep(Duration::from_millis(500));
+        let switches = || -> u64 {
+            let status = kernel::read(&format!("/proc/{}/status", pair[0].pid));
+            let line =
+                status.lines().find(|l| l.starts_with("nonvoluntary_ctxt_switches")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse().unwrap()
+        };
+        let before = switches();
+        std::thread::sleep(Duration::from_secs(2));
+        let turns = switches() - before;
+        gthctl.stop();
+        turns
+    };
+    let short = turns("strategies: []");
+    let long = turns("strategies: [{command_regex: ^pair$, execution_time: 100ms}]");
+    println!("{short} turns, {long} with the long slice");
+    assert!(long * 4 < short, "{long} against {short}");
+}

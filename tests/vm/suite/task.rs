@@ -1,0 +1,201 @@
+//! Tasks to be scheduled: forked processes with a name and a job, which report
+//! through shared memory.
+
+use std::ffi::CString;
+use std::mem::size_of;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+
+use crate::kernel;
+
+/// Memory that a task and the test share.
+#[derive(Default)]
+pub struct Shared {
+    /// The longest time between two turns of a spinner, ns.
+    pub longest_gap: AtomicU64,
+    /// A command to the task; its meaning is the task's own.
+    pub order: AtomicU32,
+    /// Answers of the task.
+    pub answer: AtomicU32,
+    /// How many latencies there are.
+    pub count: AtomicU32,
+    more: More,
+}
+
+struct More([AtomicU32; 8192]);
+
+impl Default for More {
+    fn default() -> Self {
+        Self([const { AtomicU32::new(0) }; 8192])
+    }
+}
+
+impl Shared {
+    /// Notes one latency; those beyond the room for them are dropped.
+    pub fn add_latency(&self, ns: u64) {
+        let i = self.count.fetch_add(1, Ordering::Relaxed) as usize;
+        if let Some(slot) = self.more.0.get(i) {
+            slot.store(ns.min(u32::MAX.into()) as u32, Ordering::Relaxed);
+        }
+    }
+
+    /// The latencies so far, sorted.
+    pub fn latencies(&self) -> Vec<u64> {
+        let count = (self.count.load(Ordering::Relaxed) as usize).min(self.more.0.len());
+        let mut all: Vec<u64> =
+            self.more.0[..count].iter().map(|ns| ns.load(Ordering::Relaxed).into()).collect();
+        all.sort_unstable();
+        all
+    }
+}
+
+/// A forked process; killed when dropped.
+pub struct Task {
+    pub pid: i32,
+    shared: *mut Shared,
+}
+
+impl Task {
+    /// Forks a process named `comm` that does `job` for ever.
+    pub fn fork(comm: &str, job: impl FnOnce(&Shared)) -> Self {
+        Self::fork_on(comm, None, job)
+    }
+
+    /// As [`Task::fork`], with its affinity set to `cpus`.
+    pub fn fork_on(comm: &str, cpus: Option<&[usize]>, job: impl FnOnce(&Shared)) -> Self {
+        // SAFETY: an anonymous mapping of the size of Shared, all zeroes, is a
+        // valid Shared. The child only uses its own copy of the heap.
+        unsafe {
+            let memory = libc::mmap(
+                std::ptr::null_mut(),
+                size_of::<Shared>(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            assert_ne!(memory, libc::MAP_FAILED);
+            let shared: *mut Shared = memory.cast();
+            let pid = libc::fork();
+            assert!(pid >= 0);
+            if pid == 0 {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                set_name(comm);
+                if let Some(cpus) = cpus {
+                    set_affinity(0, cpus);
+                }
+                job(&*shared);
+                libc::_exit(0);
+            }
+            let task = Self { pid, shared };
+            let named = || kernel::read(&format!("/proc/{pid}/comm")) == comm;
+            assert!(kernel::wait(Duration::from_secs(20), named), "{comm} did not start");
+            task
+        }
+    }
+
+    /// A process that never sleeps.
+    pub fn spinner(comm: &str) -> Self {
+        Self::fork(comm, spin)
+    }
+
+    pub fn shared(&self) -> &Shared {
+        // SAFETY: mapped until drop.
+        unsafe { &*self.shared }
+    }
+
+    pub fn cpu_time(&self) -> Duration {
+        kernel::cpu_time(self.pid)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // SAFETY: our own child and our own mapping.
+        unsafe {
+            libc::kill(self.pid, libc::SIGKILL);
+            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
+            libc::munmap(self.shared.cast(), size_of::<Shared>());
+        }
+    }
+}
+
+/// As many spinners as asked for, all with the same name.
+pub fn spinners(count: usize, comm: &str) -> Vec<Task> {
+    (0..count).map(|_| Task::spinner(comm)).collect()
+}
+
+/// Names the calling thread.
+pub fn set_name(comm: &str) {
+    let comm = CString::new(comm).unwrap();
+    // SAFETY: a C string.
+    unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
+}
+
+/// Sets the affinity of a thread; 0 is the calling one.
+pub fn set_affinity(tid: i32, cpus: &[usize]) {
+    let mut set = CpuSet::new();
+    cpus.iter().for_each(|&cpu| set.set(cpu).unwrap());
+    sched_setaffinity(Pid::from_raw(tid), &set).unwrap();
+}
+
+/// CLOCK_MONOTONIC, ns.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: a valid timespec.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Sleeps until a point of CLOCK_MONOTONIC, exactly (no timer slack).
+pub fn sleep_until(at: u64) {
+    let time = libc::timespec {
+        tv_sec: (at / 1_000_000_000) as i64,
+        tv_nsec: (at % 1_000_000_000) as i64,
+    };
+    // SAFETY: valid pointers.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &time,
+            std::ptr::null_mut(),
+        );
+    }
+}
+
+/// Runs for ever, noting the longest time it was kept from running.
+pub fn spin(shared: &Shared) {
+    let mut last = now();
+    loop {
+        let this = now();
+        shared.longest_gap.fetch_max(this - last, Ordering::Relaxed);
+        last = this;
+    }
+}
+
+/// Runs `work` ns, sleeps `rest` ns, for ever.
+pub fn spin_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
+    move |_| {
+        loop {
+            let until = now() + work;
+            while now() < until {}
+            sleep_until(now() + rest);
+        }
+    }
+}
+
+/// Wakes up every `period` ns and notes how late it was.
+pub fn wake_often(period: u64) -> impl FnOnce(&Shared) {
+    move |shared| {
+        loop {
+            let at = now() + period;
+            sleep_until(at);
+            shared.add_latency(now().saturating_sub(at));
+        }
+    }
+}
