@@ -216,6 +216,35 @@ static __always_inline s32 pick_idle(struct task_struct *p, const struct plan *p
 }
 
 /*
+ * True when the fastest way for @p to a CPU is to wait for its waker to leave
+ * this one. WF_SYNC promises that the waker sleeps soon; whether it does, and
+ * whether that is sooner than the interrupt of another CPU takes effect, is
+ * measured: how long this waker took the last times, and how long wake-ups
+ * took on this CPU that came from others.
+ */
+static __always_inline bool follow_waker(struct task_struct *p, const struct plan *plan, s32 here, u64 wake_flags)
+{
+	struct task_ctx *waker;
+	const struct cpumask *mask;
+	u64 now, cost;
+
+	if (!(wake_flags & WAKE_SYNC))
+		return false;
+	waker = task_of(bpf_get_current_task_btf());
+	if (!waker || !is_priority(waker->rank))
+		return false;
+	now = now_ns();
+	if (waker->sync_at) /* it has not slept since: it takes at least this long */
+		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
+	waker->sync_at = now;
+	cost = cpu_of(here)->interrupt_lag;
+	if (!cost || waker->sync_lag >= cost)
+		return false;
+	mask = mask_of(plan->where.generation, plan->where.mask);
+	return mask && may_run_on(p, mask, here);
+}
+
+/*
  * A CPU for a priority task, taken from something weaker: the waker's, which
  * needs no interrupt and has the data in its cache; else the task's previous
  * one, else any of its pool.
@@ -241,6 +270,7 @@ SEC("struct_ops/select_cpu")
 s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_of(p);
+	s32 here = bpf_get_smp_processor_id();
 	const struct gth_rule *rule;
 	struct plan plan;
 	s32 cpu;
@@ -259,30 +289,17 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
 		return cpu;
 	}
-	if (is_priority(plan.rank)) {
-		s32 here = bpf_get_smp_processor_id();
-
-		cpu = claim(p, &plan, plan.cpu, here);
-		if (cpu >= 0) {
-			tctx->rank = plan.rank;
-			set_clock(tctx, plan.pool);
-			if (cpu != here && (wake_flags & WAKE_SYNC) && can_kick()) {
-				/*
-				 * The waker is about to sleep: offer the task to
-				 * its CPU as well as to the one that is interrupted
-				 * for it; the first to get to it runs it. The kick
-				 * is sent by irq_work, after the task is queued.
-				 */
-				dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
-				scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
-				return plan.cpu;
-			}
-			count_path(GTH_PATH_PREEMPT);
-			dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
-			return cpu;
-		}
-	}
-	return plan.cpu;
+	if (!is_priority(plan.rank) || follow_waker(p, &plan, here, wake_flags))
+		return plan.cpu;
+	cpu = claim(p, &plan, plan.cpu, here);
+	if (cpu < 0)
+		return plan.cpu;
+	tctx->rank = plan.rank;
+	tctx->interrupts = cpu != here;
+	set_clock(tctx, plan.pool);
+	count_path(GTH_PATH_PREEMPT);
+	dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+	return cpu;
 }
 
 /* ---- queueing ---- */
@@ -562,19 +579,25 @@ SEC("struct_ops/running")
 void BPF_PROG(gth_running, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
+	struct cpu_ctx *c = cpu_of(scx_bpf_task_cpu(p));
 	struct pool_ctx *pool;
 	struct gth_stats *s;
+	u64 lag;
 
 	if (!tctx)
 		return;
-	cpu_of(scx_bpf_task_cpu(p))->rank = tctx->rank;
+	c->rank = tctx->rank;
 	tctx->charged_until = p->se.sum_exec_runtime;
 	if (tctx->woken_at) {
+		lag = now_ns() - tctx->woken_at;
+		tctx->woken_at = 0;
 		s = my_stats();
 		if (s)
-			s->wakeup_ns[log2_bucket(now_ns() - tctx->woken_at)]++;
-		tctx->woken_at = 0;
+			s->wakeup_ns[log2_bucket(lag)]++;
+		if (tctx->interrupts)
+			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 	}
+	tctx->interrupts = false;
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);
@@ -590,8 +613,31 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 	if (!tctx)
 		return;
 	charge(p, tctx, cpu_of(scx_bpf_task_cpu(p)));
-	if (!runnable)
-		tctx->burst = 0;
+	if (runnable)
+		return;
+	tctx->burst = 0;
+	if (tctx->sync_at) {
+		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
+		tctx->sync_at = 0;
+	}
+}
+
+/*
+ * A priority task that waits in a DSQ has found no CPU to take over, or its
+ * waker has not kept its promise to sleep. At the latest a tick ends that.
+ */
+SEC("struct_ops/tick")
+void BPF_PROG(gth_tick, struct task_struct *p)
+{
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	struct cpu_ctx *c = cpu_of(cpu);
+	u64 key;
+
+	if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0 || now_ns() < c->protected_until)
+		return;
+	if (head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) < c->rank)
+		task_set_slice(p, 0);
 }
 
 /* ---- life cycle ---- */
@@ -664,6 +710,7 @@ struct sched_ext_ops gthctl_ops = {
 	.dispatch = (void *)gth_dispatch,
 	.running = (void *)gth_running,
 	.stopping = (void *)gth_stopping,
+	.tick = (void *)gth_tick,
 	.init_task = (void *)gth_init_task,
 	.init = (void *)gth_init,
 	.exit = (void *)gth_exit,

@@ -57,18 +57,47 @@ static __always_inline void count(enum gth_counter counter)
 		s->counters[counter]++;
 }
 
+/* The bucket of gth_stats.wakeup_ns for a latency: its binary logarithm. */
 static __always_inline u32 log2_bucket(u64 ns)
 {
 	u32 bucket = 0;
-	u32 i;
 
-	bpf_for(i, 1, GTH_HIST_BUCKETS) {
-		ns >>= 1;
-		if (!ns)
-			break;
-		bucket = i;
+	if (ns >> 32)
+		ns = (1ULL << 32) - 1;
+	if (ns >> 16) {
+		ns >>= 16;
+		bucket += 16;
 	}
+	if (ns >> 8) {
+		ns >>= 8;
+		bucket += 8;
+	}
+	if (ns >> 4) {
+		ns >>= 4;
+		bucket += 4;
+	}
+	if (ns >> 2) {
+		ns >>= 2;
+		bucket += 2;
+	}
+	if (ns >> 1) {
+		ns >>= 1;
+		bucket += 1;
+	}
+	/* The compiler knows that it is below 32; 6.12's verifier must be told. */
+	barrier_var(bucket);
 	return bucket & (GTH_HIST_BUCKETS - 1);
+}
+
+/*
+ * A running mean over about eight samples. One that is far out (an interrupted
+ * virtual machine) counts as 1 ms.
+ */
+static __always_inline u64 mean_of(u64 mean, u64 sample)
+{
+	if (sample > 1000000)
+		sample = 1000000;
+	return mean ? (mean * 7 + sample) / 8 : sample;
 }
 
 /* ---- CPUs ---- */
@@ -78,6 +107,7 @@ struct cpu_ctx {
 	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
+	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
 } __attribute__((aligned(64)));
 
 struct cpu_ctx cpus[GTH_MAX_CPUS];
@@ -171,9 +201,12 @@ struct task_ctx {
 	u64 vtime;
 	u16 pool;		/* whose clock `vtime` follows */
 	u8 rank;		/* with which it was last queued (enum gth_rank) */
+	bool interrupts;	/* it was sent to another CPU than the waker's */
 	u64 woken_at;		/* of a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
 	u64 burst;		/* CPU time since it last slept */
+	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
+	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 };
 
 struct {

@@ -268,21 +268,21 @@ mod tests {
     fn cpus_that_do_not_fit() {
         assert_eq!(
             error("- {name: n, command_regex: a, cpus: 3-4}"),
-            "p.yaml:2:3: n: cpus: CPU 4 does not exist here; online are 0-3"
+            "p.yaml:2:4: n: cpus: CPU 4 does not exist here; online are 0-3"
         );
         assert_eq!(
             error("- {name: n, command_regex: a, cpus: 9, exclusive: true}"),
-            "p.yaml:2:3: n: cpus: CPU 9 does not exist here; online are 0-3"
+            "p.yaml:2:4: n: cpus: CPU 9 does not exist here; online are 0-3"
         );
         assert_eq!(
             error("- {name: n, command_regex: a, cpus: 0-3, exclusive: true}"),
-            "p.yaml:2:3: n: cpus: no CPU would be left for other tasks; this machine has 0-3; leave at least one"
+            "p.yaml:2:4: n: cpus: no CPU would be left for other tasks; this machine has 0-3; leave at least one"
         );
         assert_eq!(
             error(
                 "- {name: m, command_regex: a, cpus: 1, exclusive: true}\n- {name: n, command_regex: a, cpus: 1-2, exclusive: true}"
             ),
-            "p.yaml:3:3: n: cpus: CPU 1 is exclusive to `m` already; give both the same cpus, or none in common"
+            "p.yaml:3:4: n: cpus: CPU 1 is exclusive to `m` already; give both the same cpus, or none in common"
         );
     }
 
@@ -292,7 +292,7 @@ mod tests {
         topology.online = set("0-2");
         let yaml = "strategies: [{name: n, command_regex: a, cpus: 3, exclusive: true}]";
         let e = try_compile(yaml, &topology).unwrap_err().to_string();
-        assert_eq!(e, "p.yaml:1:14: n: cpus: CPU 3 is offline; online are 0-2");
+        assert_eq!(e, "p.yaml:1:15: n: cpus: CPU 3 is offline; online are 0-2");
     }
 
     #[test]
@@ -302,7 +302,7 @@ mod tests {
 - {name: n, command_regex: b, cpus: 0-1}";
         let (c, notes) = try_compile(yaml, &machine(4, 2)).unwrap();
         assert_eq!(c.masks[&MaskIndex::rule(1)], set("0"));
-        assert_eq!(notes, ["p.yaml:3:3: n: cpus: 1 exclusive to another rule, not used here"]);
+        assert_eq!(notes, ["p.yaml:3:4: n: cpus: 1 exclusive to another rule, not used here"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::task::{self, Task};
 /// Slices so long that whoever waits for the end of one is told apart from
 /// whoever does not, on however slow a machine.
 const LONG_SLICES: &str = "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}";
-const PRIO: &str = "strategies: [{command_regex: '^(prio|sender)$', priority: true}]";
+const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
 
 fn part(sorted: &[u64], part: f64) -> Duration {
     assert!(sorted.len() > 50, "only {} samples", sorted.len());
@@ -22,15 +22,15 @@ fn part(sorted: &[u64], part: f64) -> Duration {
 fn a_priority_task_preempts_at_its_wakeup() {
     let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
     let load = task::spinners(kernel::cpus() * 3, "load");
-    let prio = Task::fork("prio", task::wake_often(5_000_000));
-    let normal = Task::fork("normal", task::wake_often(5_000_000));
-    std::thread::sleep(Duration::from_secs(3));
-    let (prio, normal) = (prio.shared().latencies(), normal.shared().latencies());
+    // One after the other: a CPU that the first one leaves would take the second.
+    let [prio, normal] = ["prio", "normal"].map(|comm| {
+        let task = Task::fork(comm, task::wake_often(5_000_000));
+        std::thread::sleep(Duration::from_secs(3));
+        task.shared().latencies()
+    });
     let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
-    let (fast_p90, slow_p90) = (part(&prio, 0.9), part(&normal, 0.9));
-    println!("p50 {fast:?} against {slow:?}, p90 {fast_p90:?} against {slow_p90:?}");
-    assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
-    assert!(fast_p90 < slow_p90, "{fast_p90:?} against {slow_p90:?}");
+    println!("p50 {fast:?} against {slow:?}");
+    assert!(fast * 4 < slow, "{fast:?} against {slow:?}");
     drop(load);
     let output = gthctl.stop();
     assert!(output.counter("preemptions") > 100, "{}", output.stdout);
@@ -39,37 +39,42 @@ fn a_priority_task_preempts_at_its_wakeup() {
 }
 
 /// A datagram over the loopback device is delivered in softirq on the sender's
-/// CPU; the receiver was last on another, which now runs a spinner.
+/// CPU. The sender runs on: nobody gets a CPU because it sleeps.
 #[test]
 fn also_when_softirq_on_another_cpu_wakes_it() {
     let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
     let _load = task::spinners(kernel::cpus() * 3, "load");
-    let delay_to = |comm: &str| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let to = socket.local_addr().unwrap();
-        let receiver = Task::fork(comm, move |shared| {
-            loop {
-                let mut sent = [0; 8];
-                socket.recv(&mut sent).unwrap();
-                shared.add_latency(task::now() - u64::from_ne_bytes(sent));
-            }
-        });
-        let sender = Task::fork_on("sender", Some(&[0]), move |_| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            loop {
-                task::sleep_until(task::now() + 5_000_000);
-                socket.send_to(&task::now().to_ne_bytes(), to).unwrap();
-            }
-        });
-        std::thread::sleep(Duration::from_secs(3));
-        drop(sender);
-        receiver.shared().latencies()
-    };
-    let (prio, normal) = (delay_to("prio"), delay_to("normal"));
-    let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
-    println!("p50 {fast:?} against {slow:?}");
-    assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
+    let anywhere: Vec<usize> = (0..kernel::cpus()).collect();
+    for cpus in [&anywhere[1..], &anywhere] {
+        let [prio, normal] = ["prio", "normal"].map(|comm| datagram_delays(comm, cpus));
+        let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
+        println!("on {cpus:?}: p50 {fast:?} against {slow:?}");
+        assert!(fast * 4 < slow, "on {cpus:?}: {fast:?} against {slow:?}");
+    }
     gthctl.stop();
+}
+
+/// How long datagrams take from a sender on CPU 0 to a receiver on `cpus`.
+fn datagram_delays(comm: &str, cpus: &[usize]) -> Vec<u64> {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let receiver = Task::fork_on(comm, Some(cpus), move |shared| {
+        loop {
+            let mut sent = [0; 8];
+            socket.recv(&mut sent).unwrap();
+            shared.add_latency(task::now() - u64::from_ne_bytes(sent));
+        }
+    });
+    let _sender = Task::fork_on("sender", Some(&[0]), move |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        loop {
+            socket.send_to(&task::now().to_ne_bytes(), to).unwrap();
+            let until = task::now() + 5_000_000;
+            while task::now() < until {}
+        }
+    });
+    std::thread::sleep(Duration::from_secs(3));
+    receiver.shared().latencies()
 }
 
 #[test]
@@ -86,19 +91,19 @@ fn a_stronger_priority_preempts_a_weaker_one() {
     let weak: Vec<Task> = (0..cpus * 2)
         .map(|_| Task::fork("weak", task::spin_and_rest(10_000_000, 500_000)))
         .collect();
-    let strong = Task::fork("strong", task::wake_often(7_000_000));
-    let same = Task::fork("same", task::wake_often(7_000_000));
-    std::thread::sleep(Duration::from_secs(4));
-    let (fast, slow) =
-        (part(&strong.shared().latencies(), 0.5), part(&same.shared().latencies(), 0.5));
+    let [fast, slow] = ["strong", "same"].map(|comm| {
+        let task = Task::fork(comm, task::wake_often(7_000_000));
+        std::thread::sleep(Duration::from_secs(3));
+        part(&task.shared().latencies(), 0.5)
+    });
     println!("p50 {fast:?} against {slow:?}");
     assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
     drop(weak);
     gthctl.stop();
 }
 
-/// Spinners with priority, two for each CPU, for longer than the watchdog
-/// waits: the others share the machine with them.
+/// Spinners with priority, two for each CPU: the others share the machine with
+/// them, and wait for a CPU far less long than the watchdog would let them.
 #[test]
 fn priority_spinners_starve_nobody() {
     let cpus = kernel::cpus();
@@ -110,7 +115,7 @@ fn priority_spinners_starve_nobody() {
     let times = |tasks: &[Task]| -> Vec<Duration> { tasks.iter().map(Task::cpu_time).collect() };
     let begin = Instant::now();
     let before = (times(&normal), times(&pinned));
-    std::thread::sleep(Duration::from_secs(12));
+    std::thread::sleep(Duration::from_secs(6));
     let elapsed = begin.elapsed();
     // Their even share of the CPUs would be a quarter; half of that is asked for.
     let least = elapsed / 8;
@@ -140,7 +145,7 @@ fn priority_tasks_that_hardly_sleep_starve_nobody() {
     let normal = task::spinners(cpus, "normal");
     let before: Vec<_> = normal.iter().map(Task::cpu_time).collect();
     let begin = Instant::now();
-    std::thread::sleep(Duration::from_secs(12));
+    std::thread::sleep(Duration::from_secs(6));
     let elapsed = begin.elapsed();
     for (task, before) in normal.iter().zip(before) {
         let got = task.cpu_time() - before;

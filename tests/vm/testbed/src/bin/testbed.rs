@@ -31,8 +31,9 @@ struct Rtt {
     /// Probes of each row in each round
     #[arg(long, default_value_t = 200)]
     probes: usize,
-    /// Milliseconds between probes
-    #[arg(long, default_value_t = 10)]
+    /// Milliseconds between probes; with 10 or less, ping spins in sched_yield(2)
+    /// while it waits instead of sleeping
+    #[arg(long, default_value_t = 20)]
     interval: u32,
     /// Rounds; each measures every row once, in turn
     #[arg(long, default_value_t = 3)]
