@@ -39,7 +39,7 @@ enum {
 
 /* What is to happen to a task that is being queued. */
 struct plan {
-	struct where where;
+	struct place place;
 	u64 slice;
 	u64 credit;
 	u32 rank;
@@ -123,18 +123,19 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 	return GTH_RANK_NORMAL;
 }
 
-static __always_inline void make_plan(struct task_struct *p, struct task_ctx *tctx,
-				      const struct gth_rule *rule, s32 cpu, struct plan *plan)
+__noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			 s32 cpu, struct plan *plan __arg_nonnull)
 {
+	const struct gth_rule *rule = rule_of(p, tctx);
 	u32 generation = match_generation(tctx->match);
 	const struct gth_tables *t = live_tables(generation);
 	const struct cpumask *mask;
 	u32 other;
 
-	plan->where.generation = generation;
-	plan->where.mask = GTH_MASK_NORMAL;
-	plan->where.first = NO_MASK;
-	plan->where.exclusive = false;
+	plan->place.generation = generation;
+	plan->place.mask = GTH_MASK_NORMAL;
+	plan->place.first = NO_MASK;
+	plan->place.exclusive = false;
 	plan->rank = rank_now(tctx, rule);
 	plan->credit = rule ? rule->credit_ns : 0;
 	plan->cpu = cpu;
@@ -145,13 +146,13 @@ static __always_inline void make_plan(struct task_struct *p, struct task_ctx *tc
 		u32 index = GTH_MASK_RULE + match_rule(tctx->match);
 
 		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
-			plan->where.first = index;
+			plan->place.first = index;
 		} else {
 			mask = mask_of(generation, index);
 			other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
 			if (other < machine.nr_cpus) {
-				plan->where.mask = index;
-				plan->where.exclusive = true;
+				plan->place.mask = index;
+				plan->place.exclusive = true;
 				if (plan->pool != rule->pool)
 					plan->cpu = other;
 				plan->pool = rule->pool;
@@ -178,6 +179,7 @@ slice:
 		plan->slice = knobs.slice_ns;
 	else
 		plan->slice = fair_slice(t, plan->pool);
+	return 0;
 }
 
 /* ---- kicks ---- */
@@ -201,18 +203,19 @@ static __always_inline void note_priority_wakeup(struct task_ctx *tctx, u32 rank
 	count(GTH_COUNT_PRIO_WAKEUPS);
 }
 
-static __always_inline s32 pick_idle(struct task_struct *p, const struct plan *plan, s32 prev, u64 wake_flags)
+__noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+			 s32 prev, u64 wake_flags)
 {
 	s32 cpu;
 
-	if (plan->where.first != NO_MASK) {
-		cpu = pick_idle_first(p, prev, &plan->where);
+	if (plan->place.first != NO_MASK) {
+		cpu = pick_idle_first(p, prev, &plan->place);
 		if (cpu >= 0)
 			return cpu;
 	}
 	if (machine.builtin_idle)
-		return pick_idle_builtin(p, prev, wake_flags, &plan->where);
-	return pick_idle_own(p, plan->cpu, &plan->where);
+		return pick_idle_builtin(p, prev, wake_flags, &plan->place);
+	return pick_idle_own(p, plan->cpu, &plan->place);
 }
 
 /*
@@ -240,7 +243,7 @@ static __always_inline bool follow_waker(struct task_struct *p, const struct pla
 	cost = cpu_of(here)->interrupt_lag;
 	if (!cost || waker->sync_lag >= cost)
 		return false;
-	mask = mask_of(plan->where.generation, plan->where.mask);
+	mask = mask_of(plan->place.generation, plan->place.mask);
 	return mask && may_run_on(p, mask, here);
 }
 
@@ -249,21 +252,22 @@ static __always_inline bool follow_waker(struct task_struct *p, const struct pla
  * needs no interrupt and has the data in its cache; else the task's previous
  * one, else any of its pool.
  */
-static __always_inline s32 claim(struct task_struct *p, const struct plan *plan, s32 prev, s32 here)
+__noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+		     s32 prev, s32 here)
 {
-	u32 generation = plan->where.generation;
+	u32 generation = plan->place.generation;
 	const struct cpumask *mask;
 	s32 cpu;
 
-	if (plan->where.first != NO_MASK) {
-		cpu = claim_in(p, prev, plan->rank, generation, plan->where.first);
+	if (plan->place.first != NO_MASK) {
+		cpu = claim_in(p, prev, plan->rank, generation, plan->place.first);
 		if (cpu >= 0)
 			return cpu;
 	}
-	mask = mask_of(generation, plan->where.mask);
+	mask = mask_of(generation, plan->place.mask);
 	if (mask && may_run_on(p, mask, here) && same_llc(here, prev) && claim_own(here, plan->rank))
 		return here;
-	return claim_in(p, prev, plan->rank, generation, plan->where.mask);
+	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
 }
 
 SEC("struct_ops/select_cpu")
@@ -271,14 +275,12 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 here = bpf_get_smp_processor_id();
-	const struct gth_rule *rule;
-	struct plan plan;
+	struct plan plan = {};
 	s32 cpu;
 
 	if (!tctx)
 		return prev;
-	rule = rule_of(p, tctx);
-	make_plan(p, tctx, rule, prev, &plan);
+	make_plan(p, tctx, prev, &plan);
 	note_priority_wakeup(tctx, plan.rank);
 
 	cpu = pick_idle(p, &plan, prev, wake_flags);
@@ -341,7 +343,7 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 	s32 cpu;
 
 	if (!can_kick() && bpf_get_current_task_btf() != p) {
-		cpu = pick_idle_in(p, plan->where.generation, plan->where.mask);
+		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0) {
 			count_path(GTH_PATH_IDLE);
 			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
@@ -350,7 +352,7 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 	}
 	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
 	if (can_kick()) {
-		cpu = pick_idle_in(p, plan->where.generation, plan->where.mask);
+		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0)
 			kick_if_idle(cpu);
 	}
@@ -361,15 +363,13 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
-	const struct gth_rule *rule;
-	struct plan plan;
+	struct plan plan = {};
 
 	if (!tctx) {
 		dsq_insert(p, DSQ_LOCAL, knobs.slice_ns, enq_flags);
 		return;
 	}
-	rule = rule_of(p, tctx);
-	make_plan(p, tctx, rule, cpu, &plan);
+	make_plan(p, tctx, cpu, &plan);
 	if (enq_flags & ENQ_WAKEUP)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
@@ -408,9 +408,9 @@ static __always_inline bool head_vtime(u64 dsq, u64 *vtime)
 }
 
 /* May @prev go on here, as far as the policy is concerned? */
-static __always_inline bool may_stay(struct task_struct *p, struct task_ctx *tctx,
-				     const struct gth_rule *rule, s32 cpu)
+__noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
+	const struct gth_rule *rule = rule_of(p, tctx);
 	const struct gth_tables *t = live_tables(knobs.generation);
 	u32 pool = cpu_pool(t, cpu);
 	const struct cpumask *mask;
@@ -452,8 +452,10 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
  * waiting for each CPU than this one afterwards. Looks at one other LLC a call,
  * so the cost does not grow with their number.
  */
-static __always_inline bool balance(const struct gth_tables *t, struct cpu_ctx *c, u32 pool, s32 waiting)
+__noinline int balance(s32 cpu, u32 pool, s32 waiting)
 {
+	const struct gth_tables *t = live_tables(knobs.generation);
+	struct cpu_ctx *c = cpu_of(cpu);
 	u32 other = c->next_llc;
 	s64 there;
 
@@ -472,7 +474,7 @@ static __always_inline bool balance(const struct gth_tables *t, struct cpu_ctx *
 }
 
 /* Takes a task from any other LLC that has one: this CPU would be idle. */
-static __always_inline bool steal(u32 pool)
+__noinline int steal(u32 pool)
 {
 	u32 i;
 
@@ -509,7 +511,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		if (tctx) {
 			charge(prev, tctx, c);
 			rule = rule_of(prev, tctx);
-			if (may_stay(prev, tctx, rule, cpu)) {
+			if (may_stay(prev, tctx, cpu)) {
 				rank = rank_now(tctx, rule);
 				if (rule && rule->slice_ns)
 					slice = rule->slice_ns;
@@ -537,7 +539,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		}
 	}
 
-	if (!guarded && balance(t, c, pool, shared))
+	if (!guarded && balance(cpu, pool, shared))
 		return;
 
 	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */

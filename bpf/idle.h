@@ -14,7 +14,7 @@ enum {
 };
 
 /* Where a task may go. Masks are indices (enum gth_mask). */
-struct where {
+struct place {
 	u32 generation;		/* whose masks they are */
 	u32 mask;		/* the exclusive pool's CPUs, or all normal ones */
 	u32 first;		/* the rule's `cpus` as a preference, or NO_MASK */
@@ -35,7 +35,7 @@ static __always_inline bool same_llc(s32 a, s32 b)
  * An idle CPU of the mask that @p may use, in a wholly idle core if there is
  * one. The CPU is no longer idle for others: use it.
  */
-static __always_inline s32 pick_idle_in(struct task_struct *p, u32 generation, u32 index)
+__noinline s32 pick_idle_in(struct task_struct *p __arg_trusted, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
 	s32 cpu;
@@ -58,7 +58,7 @@ static __always_inline s32 pick_idle_in(struct task_struct *p, u32 generation, u
 }
 
 /* Our own order: the previous CPU, the others of its core, its LLC, any. */
-static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const struct where *w)
+static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const struct place *w)
 {
 	const struct cpumask *mask = mask_of(w->generation, w->mask);
 	u32 sibling = prev;
@@ -88,7 +88,7 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 
 /* The kernel's own selection, where it can be held to the mask. */
 static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u64 wake_flags,
-					     const struct where *w)
+					     const struct place *w)
 {
 	const struct cpumask *mask;
 	bool idle = false;
@@ -110,7 +110,7 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 }
 
 /* The rule's preferred CPUs; its previous one if it is among them and idle. */
-static __always_inline s32 pick_idle_first(struct task_struct *p, s32 prev, const struct where *w)
+static __always_inline s32 pick_idle_first(struct task_struct *p, s32 prev, const struct place *w)
 {
 	const struct cpumask *mask = mask_of(w->generation, w->first);
 
@@ -125,7 +125,7 @@ static __always_inline s32 pick_idle_first(struct task_struct *p, s32 prev, cons
  * choice. Marks the CPU, so that no two wake-ups choose the same; the mark goes
  * with the next task that gets the CPU (ops.running).
  */
-static __noinline s32 claim_in(struct task_struct *p, s32 prev, u32 rank, u32 generation, u32 index)
+__noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
 	u32 llc = machine.cpu_llc[prev & (GTH_MAX_CPUS - 1)];

@@ -92,7 +92,8 @@ static __always_inline void match_as(struct task_struct *p, struct task_ctx *tct
 	count(GTH_COUNT_MATCHED);
 }
 
-static __noinline void match_now(struct task_struct *p, struct task_ctx *tctx)
+/* Global, like other functions that take this keyword: verified once, not for each caller's state. */
+__noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
 	char comm[GTH_COMM_LEN] = {};
 	char leader[GTH_COMM_LEN] = {};
@@ -100,19 +101,24 @@ static __noinline void match_now(struct task_struct *p, struct task_ctx *tctx)
 	BPF_CORE_READ_STR_INTO(&comm, p, comm);
 	BPF_CORE_READ_STR_INTO(&leader, p, group_leader, comm);
 	match_as(p, tctx, comm, leader);
+	return 0;
 }
 
 /* The task's rule under the live generation, or NULL. */
 static __always_inline const struct gth_rule *rule_of(struct task_struct *p, struct task_ctx *tctx)
 {
 	u64 match;
+	u32 rule;
 
 	if (match_generation(tctx->match) != knobs.generation)
 		match_now(p, tctx);
 	match = tctx->match;
-	if (match_rule(match) >= GTH_MAX_RULES)
+	rule = match_rule(match);
+	if (rule >= GTH_MAX_RULES)
 		return NULL;
-	return &live_tables(match_generation(match))->rules[match_rule(match)];
+	/* The compiler knows the bound now and would leave out the one that the verifier sees. */
+	barrier_var(rule);
+	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
 }
 
 int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym;

@@ -131,6 +131,6 @@ fn cpus_without_exclusive_are_a_preference() {
     let wakes = task.shared().latencies().len();
     let moved = kernel::wait(Duration::from_secs(5), || kernel::cpu_of(task.pid) != Some(2));
     assert!(moved, "stayed behind {}", busy.pid);
-    assert!(task.shared().latencies().len() > wakes);
+    assert!(kernel::wait(Duration::from_secs(5), || task.shared().latencies().len() > wakes));
     gthctl.stop();
 }
