@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::gthctl::{self, Gthctl};
 use crate::host::Usage;
-use crate::load::Load;
+use crate::load::{Amount, Load};
 use crate::plane;
 use crate::realtime::Realtime;
 use crate::{ping, report};
@@ -32,8 +32,8 @@ pub struct Plan {
     pub probes: usize,
     pub interval_ms: u32,
     pub rounds: usize,
-    /// stress-ng's spinners.
-    pub workers: usize,
+    /// stress-ng's part.
+    pub amount: Amount,
     /// Probes sent before the measured ones: they fill neighbour tables and caches.
     pub warm_up: usize,
 }
@@ -73,7 +73,7 @@ fn measure_once(row: &Row, plan: &Plan) -> Result<(ping::Replies, Option<Usage>)
     };
     let realtime = row.scheduler == Scheduler::Fifo;
     let _fifo = realtime.then(|| Realtime::threads_of(plane::gnb_pid()?)).transpose()?;
-    let load = row.load.then(|| Load::start(plan.workers)).transpose()?;
+    let load = row.load.then(|| Load::start(plan.amount)).transpose()?;
 
     ping::run(plan.warm_up, plan.interval_ms, realtime)?;
     let before = Usage::now();

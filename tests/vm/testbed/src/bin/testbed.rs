@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
+use gthctl_testbed::load::Amount;
 use gthctl_testbed::rtt::{Plan, Row, Scheduler};
 use gthctl_testbed::{plane, report, rtt};
 
@@ -38,9 +39,12 @@ struct Rtt {
     /// Rounds; each measures every row once, in turn
     #[arg(long, default_value_t = 3)]
     rounds: usize,
-    /// Spinners of the load; two for each CPU unless given
+    /// Tasks of the load that spin; two for each CPU unless given
     #[arg(long)]
-    workers: Option<usize>,
+    spinners: Option<usize>,
+    /// Pairs of tasks that wake each other through a pipe; one for each CPU unless given
+    #[arg(long)]
+    pipes: Option<usize>,
     /// Only the rows whose names contain one of these (separated by semicolons)
     #[arg(long, value_delimiter = ';')]
     rows: Vec<String>,
@@ -93,7 +97,10 @@ fn measure(options: &Rtt) -> Result<ExitCode> {
         probes: options.probes,
         interval_ms: options.interval,
         rounds: options.rounds,
-        workers: options.workers.unwrap_or(2 * cpus),
+        amount: Amount {
+            spinners: options.spinners.unwrap_or(2 * cpus),
+            pipes: options.pipes.unwrap_or(cpus),
+        },
         warm_up: 20,
     };
     let mut rows = rows(options)?;
