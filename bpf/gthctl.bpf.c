@@ -129,8 +129,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	const struct gth_rule *rule = rule_of(p, tctx);
 	u32 generation = match_generation(tctx->match);
 	const struct gth_tables *t = live_tables(generation);
-	const struct cpumask *mask;
-	u32 other;
+	s32 other;
 
 	plan->place.generation = generation;
 	plan->place.mask = GTH_MASK_NORMAL;
@@ -148,9 +147,8 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
 			plan->place.first = index;
 		} else {
-			mask = mask_of(generation, index);
-			other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
-			if (other < machine.nr_cpus) {
+			other = any_cpu_in(p, generation, index);
+			if (other >= 0) {
 				plan->place.mask = index;
 				plan->place.exclusive = true;
 				if (plan->pool != rule->pool)
@@ -162,9 +160,8 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 		}
 	}
 	if (pool_is_exclusive(plan->pool)) {
-		mask = mask_of(generation, GTH_MASK_NORMAL);
-		other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
-		if (other < machine.nr_cpus) {
+		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
+		if (other >= 0) {
 			plan->cpu = other;
 			plan->pool = cpu_pool(t, other);
 			count(GTH_COUNT_RESERVED_AVOIDED);
@@ -334,18 +331,22 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
  * at this moment may have looked into the DSQ just before, so it is kicked.
  *
  * Where there is no kick (malformed kfunc BTF, see compat.h), an idle CPU is
- * looked for first and gets the task into its local DSQ, which wakes it; what
- * goes idle between the two is found by gthctl's own wake-ups (src/cmd/run.rs).
+ * looked for first and gets the task into its local DSQ, which wakes it. What
+ * goes idle between the two is found by gthctl's own wake-ups (src/service.rs);
+ * these never come to exclusive CPUs, whose tasks go into local DSQs always.
  */
 static __always_inline void enqueue_shared(struct task_struct *p, const struct plan *plan,
 					   u64 dsq, u64 key, u64 enq_flags)
 {
 	s32 cpu;
 
-	if (!can_kick() && bpf_get_current_task_btf() != p) {
+	if (!can_kick()) {
 		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
-		if (cpu >= 0) {
+		if (cpu >= 0)
 			count_path(GTH_PATH_IDLE);
+		else if (plan->place.exclusive)
+			cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
+		if (cpu >= 0) {
 			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
 			return;
 		}
@@ -413,21 +414,16 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tc
 	const struct gth_rule *rule = rule_of(p, tctx);
 	const struct gth_tables *t = live_tables(knobs.generation);
 	u32 pool = cpu_pool(t, cpu);
-	const struct cpumask *mask;
-	u32 other;
 
 	if (rule && (rule->flags & GTH_RULE_EXCLUSIVE)) {
 		if (pool == rule->pool)
 			return true;
-		mask = mask_of(knobs.generation, GTH_MASK_RULE + match_rule(tctx->match));
-		if (mask && bpf_cpumask_intersects(mask, p->cpus_ptr))
+		if (any_cpu_in(p, knobs.generation, GTH_MASK_RULE + match_rule(tctx->match)) >= 0)
 			return false;
 	}
 	if (!pool_is_exclusive(pool) || is_pinned(p))
 		return true;
-	mask = mask_of(knobs.generation, GTH_MASK_NORMAL);
-	other = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
-	return other >= machine.nr_cpus;
+	return any_cpu_in(p, knobs.generation, GTH_MASK_NORMAL) < 0;
 }
 
 static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
@@ -467,10 +463,33 @@ __noinline int balance(s32 cpu, u32 pool, s32 waiting)
 	if (other == pool)
 		return false;
 	there = scx_bpf_dsq_nr_queued(pool_dsq(other));
+	if (there > 0 && !t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
+		return take(pool_dsq(other), GTH_PATH_STOLEN); /* a policy took its CPUs */
 	if ((there - 1) * t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] <=
 	    ((s64)waiting + 1) * t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
 		return false;
 	return take(pool_dsq(other), GTH_PATH_STOLEN);
+}
+
+/*
+ * Takes a task that was queued for exclusive CPUs of the policy before this one
+ * and not run since; nobody else looks there any more.
+ */
+__noinline int take_orphan(u32 generation)
+{
+	u32 before = generation + 1; /* the same parity */
+	u32 first = machine.nr_llcs + (before & 1) * GTH_MAX_RESERVED;
+	u32 i;
+
+	bpf_for(i, 0, live_tables(before)->nr_reserved) {
+		if (scx_bpf_dsq_nr_queued(prio_dsq(first + i)) > 0 &&
+		    take(prio_dsq(first + i), GTH_PATH_PRIORITY))
+			return true;
+		if (scx_bpf_dsq_nr_queued(pool_dsq(first + i)) > 0 &&
+		    take(pool_dsq(first + i), GTH_PATH_STOLEN))
+			return true;
+	}
+	return false;
 }
 
 /* Takes a task from any other LLC that has one: this CPU would be idle. */
@@ -539,6 +558,8 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		}
 	}
 
+	if (!pool_is_exclusive(pool) && take_orphan(knobs.generation))
+		return;
 	if (!guarded && balance(cpu, pool, shared))
 		return;
 
@@ -671,7 +692,7 @@ s32 BPF_PROG(gth_init)
 		if (err)
 			return err;
 	}
-	bpf_for(i, 0, machine.nr_llcs + GTH_MAX_RESERVED) {
+	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
 		err = scx_bpf_create_dsq(pool_dsq(i), -1);
 		if (err)
 			return err;

@@ -31,6 +31,15 @@ static __always_inline bool same_llc(s32 a, s32 b)
 	return machine.cpu_llc[a & (GTH_MAX_CPUS - 1)] == machine.cpu_llc[b & (GTH_MAX_CPUS - 1)];
 }
 
+/* Some CPU of the mask that @p may use, or NO_CPU. */
+static __always_inline s32 any_cpu_in(struct task_struct *p, u32 generation, u32 index)
+{
+	const struct cpumask *mask = mask_of(generation, index);
+	u32 cpu = mask ? bpf_cpumask_any_and_distribute(mask, p->cpus_ptr) : GTH_MAX_CPUS;
+
+	return cpu < machine.nr_cpus ? (s32)cpu : NO_CPU;
+}
+
 /*
  * An idle CPU of the mask that @p may use, in a wholly idle core if there is
  * one. The CPU is no longer idle for others: use it.

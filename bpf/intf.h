@@ -17,9 +17,9 @@
 enum gth_limit {
 	GTH_MAX_CPUS = 1024,		/* power of two: used as an index mask */
 	GTH_CPU_WORDS = GTH_MAX_CPUS / 64,
-	GTH_MAX_LLCS = 128,
-	GTH_MAX_RESERVED = 128,		/* exclusive pools: at most one a rule */
-	GTH_MAX_POOLS = GTH_MAX_LLCS + GTH_MAX_RESERVED,
+	GTH_MAX_LLCS = 256,
+	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one a rule */
+	GTH_MAX_POOLS = GTH_MAX_LLCS + 2 * GTH_MAX_RESERVED,
 	GTH_MAX_RULES = 128,
 	GTH_RULE_WORDS = GTH_MAX_RULES / 64,
 	GTH_MAX_DFAS = 16,
@@ -101,7 +101,12 @@ struct gth_tables {
 	u32 restricted;			/* any exclusive CPU at all */
 	struct gth_rule rules[GTH_MAX_RULES];
 	struct gth_dfa dfas[GTH_MAX_DFAS];
-	u16 cpu_pool[GTH_MAX_CPUS];	/* < nr_llcs: that LLC's; else exclusive */
+	/*
+	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
+	 * GTH_MAX_RESERVED after those of even ones, so that what still waits in
+	 * a pool of the policy before is told apart (take_orphan()).
+	 */
+	u16 cpu_pool[GTH_MAX_CPUS];
 	u16 pool_cpus[GTH_MAX_POOLS];	/* how many CPUs each pool has */
 	struct gth_rules accept[GTH_MAX_STATES];
 	u16 trans[GTH_MAX_TRANS];
@@ -124,7 +129,6 @@ struct gth_knobs {
 	u64 slice_ns;			/* slice_ns_default */
 	u64 slice_min_ns;		/* slice_ns_min */
 	u32 generation;			/* of the policy; parity picks gth_tables */
-	u32 debug;
 };
 
 /* How a task got to a CPU. */

@@ -94,6 +94,10 @@ pub enum Command {
 /// scheduled by it: fairly, apart from those that the policy names. A bad file
 /// is an error and nothing is loaded.
 ///
+/// Both files are followed while it runs: a policy with a new content is in
+/// force as soon as the file is closed, and so are the slices of the config
+/// file. A file that has become bad is reported and changes nothing.
+///
 /// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]

@@ -10,18 +10,17 @@ pub mod stats;
 pub mod tables;
 
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{
-    Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, RingBuffer,
-    RingBufferBuilder, set_print,
+    Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, set_print,
 };
 use nix::unistd::{SysconfVar, sysconf};
 
-use self::bpf::types::gth_request;
+use self::bpf::types::{gth_knobs, gth_request};
 use self::bpf::{GthctlSkel, GthctlSkelBuilder};
 use self::exit::Ended;
 use self::kernel::KernelTypes;
@@ -51,6 +50,7 @@ pub struct Scheduler<'obj> {
     _rename: Link,
     kernel: KernelTypes<'static>,
     nr_llcs: usize,
+    online: CpuList,
 }
 
 impl<'obj> Scheduler<'obj> {
@@ -73,15 +73,21 @@ impl<'obj> Scheduler<'obj> {
         let knobs = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
         knobs.slice_ns = settings.slice_ns;
         knobs.slice_min_ns = settings.slice_min_ns;
-        knobs.debug = settings.debug.into();
         open.struct_ops.gthctl_ops_mut().timeout_ms = WATCHDOG.as_millis() as u32;
         let mut skel = open.load().map_err(refused)?;
         let nr_llcs = topology.nr_llcs();
         install(&mut skel, policy, nr_llcs, 1)?;
         let rename = skel.progs.gth_task_rename.attach().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
-        let mut scheduler = Self { skel, ops: Some(ops), _rename: rename, kernel, nr_llcs };
-        scheduler.clear_cpus(&policy.reserved)?;
+        let mut scheduler = Self {
+            skel,
+            ops: Some(ops),
+            _rename: rename,
+            kernel,
+            nr_llcs,
+            online: topology.online.clone(),
+        };
+        scheduler.reschedule()?;
         Ok(scheduler)
     }
 
@@ -90,11 +96,24 @@ impl<'obj> Scheduler<'obj> {
         self.kernel.malformed_kfuncs()
     }
 
-    /// Makes `policy` the live one, in one step for every task.
+    /// Whether the BPF program can wake an idle CPU by itself.
+    pub fn can_kick(&self) -> bool {
+        !self.malformed_kfuncs().contains(&"scx_bpf_kick_cpu")
+    }
+
+    /// Makes `policy` the live one, in one step for every task, and has every
+    /// CPU act on it at once.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
         install(&mut self.skel, policy, self.nr_llcs, generation)?;
-        self.clear_cpus(&policy.reserved)
+        self.reschedule()
+    }
+
+    /// Changes the slices, in nanoseconds, of what is queued from now on.
+    pub fn set_slices(&mut self, slice_ns: u64, slice_min_ns: u64) {
+        let knobs = self.skel.knobs();
+        knobs.slice_ns = slice_ns;
+        knobs.slice_min_ns = slice_min_ns;
     }
 
     /// The number of the live policy, from 1.
@@ -103,9 +122,12 @@ impl<'obj> Scheduler<'obj> {
         data.expect("the program has .data.knobs").knobs.generation
     }
 
-    /// Has whatever runs on `cpus` scheduled anew.
-    fn clear_cpus(&mut self, cpus: &CpuList) -> Result<()> {
-        for cpu in cpus.iter() {
+    /// Has every CPU choose anew what it runs: what runs on exclusive CPUs
+    /// without a right to leaves them, and what was queued for CPUs that are
+    /// exclusive no longer is found.
+    fn reschedule(&mut self) -> Result<()> {
+        wait_for_readers();
+        for cpu in self.online.iter() {
             self.skel.request().cpu = cpu as i32;
             run_program(&self.skel.progs.kick_cpu)?;
         }
@@ -123,11 +145,10 @@ impl<'obj> Scheduler<'obj> {
         Ok(Stats::sum(&values.unwrap_or_default()))
     }
 
-    /// Becomes readable when the kernel ends the scheduler; see [`Events`].
-    pub fn events(&self) -> Result<Events<'_>> {
-        let mut builder = RingBufferBuilder::new();
-        builder.add(&self.skel.maps.events, |_| 0).map_err(refused)?;
-        Ok(Events(builder.build().map_err(refused)?))
+    /// A descriptor that becomes readable when the kernel ends the scheduler.
+    pub fn event(&self) -> Result<OwnedFd> {
+        let events = self.skel.maps.events.as_fd();
+        events.try_clone_to_owned().map_err(|e| Error::failure(format!("the events' map: {e}")))
     }
 
     /// Why the kernel ended the scheduler; `None` while it runs.
@@ -145,16 +166,6 @@ impl<'obj> Scheduler<'obj> {
     }
 }
 
-/// Wakes a `poll(2)` when something happened to the scheduler.
-pub struct Events<'a>(RingBuffer<'a>);
-
-impl AsFd for Events<'_> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the epoll descriptor lives as long as the ring buffer.
-        unsafe { BorrowedFd::borrow_raw(self.0.epoll_fd()) }
-    }
-}
-
 /// Writes `policy` where `generation` is read from and makes it live.
 fn install(
     skel: &mut GthctlSkel<'_>,
@@ -163,10 +174,8 @@ fn install(
     generation: u32,
 ) -> Result<()> {
     // Nothing may still be reading the generation before the live one, which
-    // had the same place: membarrier(2) waits for an RCU grace period, and BPF
-    // programs are RCU readers.
-    // SAFETY: no pointers are involved.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+    // had the same place.
+    wait_for_readers();
     for (&index, cpus) in &policy.masks {
         let request = skel.request();
         request.mask = MaskIndex::of_generation(index, generation);
@@ -177,11 +186,10 @@ fn install(
         run_program(&skel.progs.set_mask)?;
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-    tables::write(policy, nr_llcs, &mut data.tables[generation as usize & 1]);
+    tables::write(policy, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    let knobs = skel.maps.data_knobs_data.as_mut().expect("the program has .data.knobs");
     // SAFETY: an aligned word in a map that is mapped for as long as the skeleton lives.
-    unsafe { (&raw mut knobs.knobs.generation).write_volatile(generation) };
+    unsafe { (&raw mut skel.knobs().generation).write_volatile(generation) };
     Ok(())
 }
 
@@ -218,7 +226,18 @@ fn run_program(program: &ProgramMut<'_>) -> Result<()> {
     }
 }
 
+/// Waits until every BPF program that runs now has ended: they are RCU readers,
+/// and membarrier(2) waits for an RCU grace period.
+fn wait_for_readers() {
+    // SAFETY: no pointers are involved.
+    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+}
+
 impl GthctlSkel<'_> {
+    fn knobs(&mut self) -> &mut gth_knobs {
+        &mut self.maps.data_knobs_data.as_mut().expect("the program has .data.knobs").knobs
+    }
+
     fn request(&mut self) -> &mut gth_request {
         &mut self.maps.bss_request_data.as_mut().expect("the program has .bss.request").request
     }

@@ -39,16 +39,20 @@ impl MaskIndex {
     }
 }
 
-/// Writes `policy` over `tables`, which no CPU may be reading.
+/// Writes `policy` over the tables of `generation`, which no CPU may be reading.
 ///
 /// The policy was held to [`Limits`] when it was compiled.
-pub fn write(policy: &Compiled, nr_llcs: usize, tables: &mut types::gth_tables) {
+pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut types::gth_tables) {
+    // Exclusive pools of odd generations have numbers of their own.
+    let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
+    let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
     tables.nr_rules = policy.rules.len() as u32;
     tables.nr_dfas = policy.dfas.len() as u32;
     tables.nr_reserved = (policy.pool_cpus.len() - nr_llcs) as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
     for (slot, effect) in tables.rules.iter_mut().zip(&policy.rules) {
         *slot = rule(effect);
+        slot.pool = number(slot.pool.into()) as u16;
     }
     let (mut state_base, mut trans_base) = (0, 0);
     for (slot, dfa) in tables.dfas.iter_mut().zip(&policy.dfas) {
@@ -64,8 +68,13 @@ pub fn write(policy: &Compiled, nr_llcs: usize, tables: &mut types::gth_tables) 
         trans_base += dfa.trans.len();
         state_base += dfa.accept.len();
     }
-    tables.cpu_pool[..policy.cpu_pool.len()].copy_from_slice(&policy.cpu_pool);
-    tables.pool_cpus[..policy.pool_cpus.len()].copy_from_slice(&policy.pool_cpus);
+    for (slot, &pool) in tables.cpu_pool.iter_mut().zip(&policy.cpu_pool) {
+        *slot = number(pool.into()) as u16;
+    }
+    tables.pool_cpus = [0; gth_limit::GTH_MAX_POOLS.0 as usize];
+    for (pool, &cpus) in policy.pool_cpus.iter().enumerate() {
+        tables.pool_cpus[number(pool)] = cpus;
+    }
 }
 
 fn rule(effect: &Effect) -> types::gth_rule {

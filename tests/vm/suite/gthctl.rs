@@ -16,7 +16,7 @@ use crate::kernel;
 /// A `gthctl run` whose scheduler is in charge. Killed when dropped.
 pub struct Gthctl {
     child: Child,
-    _files: TempDir,
+    files: TempDir,
 }
 
 /// What a gthctl left when it ended.
@@ -87,7 +87,7 @@ impl Gthctl {
     pub fn start_with(config: &str, policy: &str, args: &[&str]) -> Self {
         let files = files(config, policy);
         let child = command(&files, args).spawn().unwrap();
-        let mut gthctl = Self { child, _files: files };
+        let mut gthctl = Self { child, files };
         let up = kernel::wait(Duration::from_secs(60), || {
             gthctl.has_ended() || (kernel::state() == "enabled" && kernel::ops() == "gthctl")
         });
@@ -100,6 +100,11 @@ impl Gthctl {
 
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
+    }
+
+    /// Its policy file.
+    pub fn policy(&self) -> PathBuf {
+        self.files.path().join("policy.yaml")
     }
 
     pub fn has_ended(&mut self) -> bool {

@@ -45,6 +45,13 @@ pub fn cpu_time(tid: i32) -> Duration {
     Duration::from_nanos(ns.unwrap_or_else(|| panic!("/proc/{tid}/schedstat: {schedstat:?}")))
 }
 
+/// How often a thread was made to leave its CPU (proc_pid_status(5)).
+pub fn involuntary_switches(tid: i32) -> u64 {
+    let status = read(&format!("/proc/{tid}/status"));
+    let line = status.lines().find(|line| line.starts_with("nonvoluntary_ctxt_switches"));
+    line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 /// Waits for `condition`, at most `limit`; false when it did not come true.
 pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();

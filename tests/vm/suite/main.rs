@@ -11,5 +11,6 @@ mod kernel;
 mod lifecycle;
 mod matching;
 mod priority;
+mod reload;
 mod robustness;
 mod task;

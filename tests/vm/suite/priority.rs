@@ -188,12 +188,7 @@ fn a_rule_with_only_a_slice_takes_effect() {
         let gthctl = Gthctl::start(policy);
         let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
         std::thread::sleep(Duration::from_millis(500));
-        let switches = || -> u64 {
-            let status = kernel::read(&format!("/proc/{}/status", pair[0].pid));
-            let line =
-                status.lines().find(|l| l.starts_with("nonvoluntary_ctxt_switches")).unwrap();
-            line.split_whitespace().nth(1).unwrap().parse().unwrap()
-        };
+        let switches = || kernel::involuntary_switches(pair[0].pid);
         let before = switches();
         std::thread::sleep(Duration::from_secs(2));
         let turns = switches() - before;
