@@ -1,10 +1,12 @@
 //! The gthctl under test.
 
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -17,6 +19,8 @@ use crate::kernel;
 pub struct Gthctl {
     child: Child,
     files: TempDir,
+    stderr: Arc<Mutex<String>>,
+    reader: Option<JoinHandle<()>>,
 }
 
 /// What a gthctl left when it ended.
@@ -86,11 +90,20 @@ impl Gthctl {
 
     pub fn start_with(config: &str, policy: &str, args: &[&str]) -> Self {
         let files = files(config, policy);
-        let child = command(&files, args).spawn().unwrap();
-        let mut gthctl = Self { child, files };
-        let up = kernel::wait(Duration::from_secs(60), || {
-            gthctl.has_ended() || (kernel::state() == "enabled" && kernel::ops() == "gthctl")
+        let mut child = command(&files, args).spawn().unwrap();
+        let stderr: Arc<Mutex<String>> = Arc::default();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let log = Arc::clone(&stderr);
+        let reader = std::thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                *log.lock().unwrap() += &(line + "\n");
+            }
         });
+        let mut gthctl = Self { child, files, stderr, reader: Some(reader) };
+        let up = kernel::wait(Duration::from_secs(60), || {
+            gthctl.has_ended() || gthctl.has_said("gthctl: scheduling") > 0
+        });
+        assert!(gthctl.has_ended() || kernel::ops() == "gthctl");
         if !up || gthctl.has_ended() {
             let _ = gthctl.child.kill();
             panic!("gthctl did not start: {}", gthctl.collect().stderr);
@@ -105,6 +118,16 @@ impl Gthctl {
     /// Its policy file.
     pub fn policy(&self) -> PathBuf {
         self.files.path().join("policy.yaml")
+    }
+
+    /// How often it has said that so far, on standard error.
+    pub fn has_said(&self, what: &str) -> usize {
+        self.stderr.lock().unwrap().matches(what).count()
+    }
+
+    /// Waits until it has said that so many times.
+    pub fn says(&self, what: &str, times: usize) -> bool {
+        kernel::wait(Duration::from_secs(10), || self.has_said(what) >= times)
     }
 
     pub fn has_ended(&mut self) -> bool {
@@ -133,7 +156,8 @@ impl Gthctl {
         let status = self.child.wait().unwrap();
         let mut output = Output { status, stdout: String::new(), stderr: String::new() };
         self.child.stdout.take().unwrap().read_to_string(&mut output.stdout).unwrap();
-        self.child.stderr.take().unwrap().read_to_string(&mut output.stderr).unwrap();
+        self.reader.take().unwrap().join().unwrap();
+        output.stderr = std::mem::take(&mut self.stderr.lock().unwrap());
         output
     }
 }

@@ -196,16 +196,8 @@ fn a_reused_pid_inherits_nothing() {
     let gthctl = Gthctl::start(&policy(&format!("pid: {pid}")));
     assert!(is_hot(pid));
     drop(task);
-    let mut heir = None;
-    for _ in 0..20 {
-        fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).unwrap();
-        let task = Task::spinner("any");
-        if task.pid == pid {
-            heir = Some(task);
-            break;
-        }
-    }
-    let heir = heir.expect("the PID was given again");
+    let heir = Task::spinner_with_pid("any", pid);
+    assert_eq!(heir.pid, pid);
     assert!(is_cold(heir.pid));
     gthctl.stop();
 }

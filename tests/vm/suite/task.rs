@@ -66,6 +66,21 @@ impl Task {
 
     /// As [`Task::fork`], with its affinity set to `cpus`.
     pub fn fork_on(comm: &str, cpus: Option<&[usize]>, job: impl FnOnce(&Shared)) -> Self {
+        // SAFETY: see start().
+        Self::start(comm, cpus, || unsafe { libc::fork() }, job)
+    }
+
+    /// A spinner with a PID of the test's choice, which must be free.
+    pub fn spinner_with_pid(comm: &str, pid: i32) -> Self {
+        Self::start(comm, None, || fork_with_pid(pid), spin)
+    }
+
+    fn start(
+        comm: &str,
+        cpus: Option<&[usize]>,
+        fork: impl FnOnce() -> i32,
+        job: impl FnOnce(&Shared),
+    ) -> Self {
         // SAFETY: an anonymous mapping of the size of Shared, all zeroes, is a
         // valid Shared. The child only uses its own copy of the heap.
         unsafe {
@@ -79,8 +94,8 @@ impl Task {
             );
             assert_ne!(memory, libc::MAP_FAILED);
             let shared: *mut Shared = memory.cast();
-            let pid = libc::fork();
-            assert!(pid >= 0);
+            let pid = fork();
+            assert!(pid >= 0, "{}", std::io::Error::last_os_error());
             if pid == 0 {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                 set_name(comm);
@@ -120,6 +135,19 @@ impl Drop for Task {
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);
             libc::munmap(self.shared.cast(), size_of::<Shared>());
         }
+    }
+}
+
+/// fork(2), but for the PID (clone3(2), set_tid).
+fn fork_with_pid(pid: i32) -> i32 {
+    // SAFETY: all zeroes is a valid clone_args; without a stack the child gets
+    // a copy of the caller's, as with fork.
+    unsafe {
+        let mut args: libc::clone_args = std::mem::zeroed();
+        args.exit_signal = libc::SIGCHLD as u64;
+        args.set_tid = std::ptr::from_ref(&pid) as u64;
+        args.set_tid_size = 1;
+        libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) as i32
     }
 }
 
