@@ -1,6 +1,6 @@
 //! One scheduler a machine: a lock file that holds its owner's PID.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
 
@@ -52,11 +52,6 @@ impl Lock {
     }
 }
 
-/// The PID in the lock file at `path`, whether or not the lock is held.
-pub fn owner(path: &Path) -> Option<u32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -66,7 +61,6 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let held = Lock::take(&path).unwrap();
-        assert_eq!(owner(&path), Some(std::process::id()));
         let e = Lock::take(&path).unwrap_err();
         assert_eq!(e.code, ExitCode::AlreadyRunning);
         assert!(e.what.contains(&format!("PID {}", std::process::id())), "{e}");

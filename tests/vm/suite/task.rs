@@ -12,7 +12,6 @@ use nix::unistd::Pid;
 use crate::kernel;
 
 /// Memory that a task and the test share.
-#[derive(Default)]
 pub struct Shared {
     /// The longest time between two turns of a spinner, ns.
     pub longest_gap: AtomicU64,
@@ -21,32 +20,25 @@ pub struct Shared {
     /// Answers of the task.
     pub answer: AtomicU32,
     /// How many latencies there are.
-    pub count: AtomicU32,
-    more: More,
-}
-
-struct More([AtomicU32; 8192]);
-
-impl Default for More {
-    fn default() -> Self {
-        Self([const { AtomicU32::new(0) }; 8192])
-    }
+    count: AtomicU32,
+    /// Wake-up latencies, ns.
+    latencies: [AtomicU32; 8192],
 }
 
 impl Shared {
     /// Notes one latency; those beyond the room for them are dropped.
     pub fn add_latency(&self, ns: u64) {
         let i = self.count.fetch_add(1, Ordering::Relaxed) as usize;
-        if let Some(slot) = self.more.0.get(i) {
+        if let Some(slot) = self.latencies.get(i) {
             slot.store(ns.min(u32::MAX.into()) as u32, Ordering::Relaxed);
         }
     }
 
     /// The latencies so far, sorted.
     pub fn latencies(&self) -> Vec<u64> {
-        let count = (self.count.load(Ordering::Relaxed) as usize).min(self.more.0.len());
+        let count = (self.count.load(Ordering::Relaxed) as usize).min(self.latencies.len());
         let mut all: Vec<u64> =
-            self.more.0[..count].iter().map(|ns| ns.load(Ordering::Relaxed).into()).collect();
+            self.latencies[..count].iter().map(|ns| ns.load(Ordering::Relaxed).into()).collect();
         all.sort_unstable();
         all
     }
