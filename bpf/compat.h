@@ -34,6 +34,7 @@ s32 scx_bpf_dsq_nr_queued(u64 dsq_id) __ksym;
 s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev_cpu, u64 wake_flags, bool *is_idle) __ksym;
 bool scx_bpf_test_and_clear_cpu_idle(s32 cpu) __ksym;
 s32 scx_bpf_pick_idle_cpu(const struct cpumask *cpus_allowed, u64 flags) __ksym;
+bool scx_bpf_task_running(const struct task_struct *p) __ksym;
 s32 scx_bpf_task_cpu(const struct task_struct *p) __ksym;
 int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 dsq_id, u64 flags) __ksym;
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it) __ksym;
@@ -47,6 +48,9 @@ bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *a, const str
 u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
+int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym;
+struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym;
+void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym;
 
 /* scx_bpf_now: since 6.14; a cached clock, cheaper than the helper. */
 u64 scx_bpf_now(void) __ksym __weak;
@@ -68,6 +72,12 @@ static __always_inline void kick_if_idle(s32 cpu)
 {
 	if (can_kick())
 		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_IDLE));
+}
+
+static __always_inline void kick_preempt(s32 cpu)
+{
+	if (can_kick())
+		scx_bpf_kick_cpu(cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
 }
 
 /* FIFO insertion: scx_bpf_dispatch in 6.12, scx_bpf_dsq_insert since 6.13, ___v2 since 6.19. */

@@ -16,7 +16,8 @@
  *
  * kernel.h   the kernel's types            state.h  CPU, pool and task records
  * compat.h   one name for each kfunc       match.h  which rule a task falls under
- * intf.h     shared with user space        idle.h   finding a CPU; masks.h: CPU masks
+ * intf.h     shared with user space        paths.h  the names and paths that rules ask for
+ * masks.h    CPU masks                     idle.h   finding a CPU
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -26,6 +27,7 @@
 #include "compat.h"
 #include "state.h"
 #include "masks.h"
+#include "paths.h"
 #include "match.h"
 #include "idle.h"
 
@@ -88,12 +90,20 @@ static __always_inline u64 fair_slice(const struct gth_tables *t, u32 pool)
 	return slice < knobs.slice_min_ns ? knobs.slice_min_ns : slice;
 }
 
+/* The slice of a task with this rule and rank: the rule's, the default, or a fair one. */
+static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth_rule *rule, u32 rank, u32 pool)
+{
+	if (rule && rule->slice_ns)
+		return rule->slice_ns;
+	return is_priority(rank) ? knobs.slice_ns : fair_slice(t, pool);
+}
+
 /* Charges what the task ran since the last call, to itself and to its CPU. */
 static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c)
 {
 	u64 total = p->se.sum_exec_runtime;
 	u64 ran = total - tctx->charged_until;
-	u32 weight = p->scx.weight;
+	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
 
 	tctx->charged_until = total;
 	tctx->vtime += ran * 100 / (weight ? weight : 100);
@@ -137,6 +147,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	plan->place.exclusive = false;
 	plan->rank = rank_now(tctx, rule);
 	plan->credit = rule ? rule->credit_ns : 0;
+	tctx->weight = rule ? rule->weight : 0;
 	plan->cpu = cpu;
 	plan->pool = cpu_pool(t, cpu);
 	plan->let_in = false;
@@ -170,12 +181,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 		}
 	}
 slice:
-	if (rule && rule->slice_ns)
-		plan->slice = rule->slice_ns;
-	else if (is_priority(plan->rank))
-		plan->slice = knobs.slice_ns;
-	else
-		plan->slice = fair_slice(t, plan->pool);
+	plan->slice = slice_of(t, rule, plan->rank, plan->pool);
 	return 0;
 }
 
@@ -185,8 +191,7 @@ slice:
 SEC("syscall")
 int kick_cpu(void *ctx)
 {
-	if (can_kick())
-		scx_bpf_kick_cpu(request.cpu, SCX_ENUM(scx_kick_flags, SCX_KICK_PREEMPT));
+	kick_preempt(request.cpu);
 	return 0;
 }
 
@@ -206,7 +211,7 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 	s32 cpu;
 
 	if (plan->place.first != NO_MASK) {
-		cpu = pick_idle_first(p, prev, &plan->place);
+		cpu = pick_idle_at(p, prev, plan->place.generation, plan->place.first);
 		if (cpu >= 0)
 			return cpu;
 	}
@@ -262,7 +267,7 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 			return cpu;
 	}
 	mask = mask_of(generation, plan->place.mask);
-	if (mask && may_run_on(p, mask, here) && same_llc(here, prev) && claim_own(here, plan->rank))
+	if (mask && may_run_on(p, mask, here) && same_llc(here, prev) && claim_cpu(here, plan->rank))
 		return here;
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
 }
@@ -303,6 +308,13 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 
 /* ---- queueing ---- */
 
+/* Queues a normal task for one CPU. */
+static __always_inline void enqueue_on(struct task_struct *p, struct task_ctx *tctx,
+				       const struct plan *plan, s32 cpu, u64 enq_flags)
+{
+	dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
+}
+
 /* Puts a task that may run on one CPU only onto that CPU. */
 static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ctx *tctx,
 					   const struct plan *plan, s32 cpu, u64 enq_flags)
@@ -310,7 +322,7 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 	if (plan->let_in)
 		count(GTH_COUNT_RESERVED_PINNED);
 	if (is_priority(plan->rank)) {
-		if (claim_own(cpu, plan->rank)) {
+		if (claim_cpu(cpu, plan->rank)) {
 			count_path(GTH_PATH_PREEMPT);
 			dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
 			return;
@@ -321,7 +333,7 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags);
 		return;
 	} else {
-		dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
+		enqueue_on(p, tctx, plan, cpu, enq_flags);
 	}
 	kick_if_idle(cpu);
 }
@@ -385,7 +397,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
 	} else if (plan.let_in) {
 		count(GTH_COUNT_RESERVED_PINNED);
-		dsq_insert_vtime(p, cpu_dsq(cpu), plan.slice, tctx->vtime - plan.credit, enq_flags);
+		enqueue_on(p, tctx, &plan, cpu, enq_flags);
 	} else if (is_priority(plan.rank)) {
 		enqueue_shared(p, &plan, prio_dsq(plan.pool), prio_key(plan.rank), enq_flags);
 	} else {
@@ -521,8 +533,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	const struct gth_rule *rule = NULL;
 	struct task_ctx *tctx = NULL;
 	u32 rank = GTH_RANK_IDLE;
-	u64 slice = knobs.slice_ns;
-	u64 key, pinned_key;
+	u64 slice = 0, key = 0, pinned_key;
 	bool pinned_first, guarded;
 
 	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
@@ -532,10 +543,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 			rule = rule_of(prev, tctx);
 			if (may_stay(prev, tctx, cpu)) {
 				rank = rank_now(tctx, rule);
-				if (rule && rule->slice_ns)
-					slice = rule->slice_ns;
-				else if (!is_priority(rank))
-					slice = fair_slice(t, pool);
+				slice = slice_of(t, rule, rank, pool);
 			}
 		}
 	}
@@ -565,7 +573,6 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 
 	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
 	pinned_first = pinned > 0;
-	key = 0;
 	if (pinned > 0 && shared > 0)
 		pinned_first = head_vtime(cpu_dsq(cpu), &pinned_key) && head_vtime(pool_dsq(pool), &key) &&
 			       (s64)(pinned_key - key) <= 0;
@@ -674,6 +681,7 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 		return -12; /* ENOMEM */
 	tctx->pool = NO_POOL;
 	tctx->rank = GTH_RANK_NORMAL;
+	BPF_CORE_READ_STR_INTO(&tctx->comm, p, comm);
 	return 0;
 }
 

@@ -26,6 +26,12 @@ static __always_inline bool may_run_on(struct task_struct *p, const struct cpuma
 	return bpf_cpumask_test_cpu(cpu, mask) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
 
+/* True when the CPU was idle; it is no longer idle for others then: use it. */
+static __always_inline bool take_idle(struct task_struct *p, const struct cpumask *mask, s32 cpu)
+{
+	return may_run_on(p, mask, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu);
+}
+
 static __always_inline bool same_llc(s32 a, s32 b)
 {
 	return machine.cpu_llc[a & (GTH_MAX_CPUS - 1)] == machine.cpu_llc[b & (GTH_MAX_CPUS - 1)];
@@ -66,6 +72,16 @@ __noinline s32 pick_idle_in(struct task_struct *p __arg_trusted, u32 generation,
 	return scx_bpf_pick_idle_cpu(mask, 0);
 }
 
+/* The previous CPU if it is idle and in the mask, else any idle one of the mask. */
+static __always_inline s32 pick_idle_at(struct task_struct *p, s32 prev, u32 generation, u32 index)
+{
+	const struct cpumask *mask = mask_of(generation, index);
+
+	if (mask && take_idle(p, mask, prev))
+		return prev;
+	return pick_idle_in(p, generation, index);
+}
+
 /* Our own order: the previous CPU, the others of its core, its LLC, any. */
 static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const struct place *w)
 {
@@ -76,14 +92,14 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 
 	if (!mask)
 		return NO_CPU;
-	if (may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
+	if (take_idle(p, mask, prev))
 		return prev;
 	if (machine.smt) {
 		bpf_for(i, 0, 8) { /* more CPUs than any core has */
 			sibling = machine.cpu_sibling[sibling & (GTH_MAX_CPUS - 1)];
 			if (sibling == prev)
 				break;
-			if (may_run_on(p, mask, sibling) && scx_bpf_test_and_clear_cpu_idle(sibling))
+			if (take_idle(p, mask, sibling))
 				return sibling;
 		}
 	}
@@ -111,21 +127,17 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 	if (!mask)
 		return NO_CPU;
 	cpu = select_cpu_and(p, prev, wake_flags, mask);
-	if (cpu != NO_KFUNC)
-		return cpu;
-	if (may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
-		return prev;
-	return pick_idle_in(p, w->generation, w->mask);
+	return cpu != NO_KFUNC ? cpu : pick_idle_at(p, prev, w->generation, w->mask);
 }
 
-/* The rule's preferred CPUs; its previous one if it is among them and idle. */
-static __always_inline s32 pick_idle_first(struct task_struct *p, s32 prev, const struct place *w)
+/* Marks a CPU that ran @there as taken by @rank, unless somebody else was faster. */
+static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 {
-	const struct cpumask *mask = mask_of(w->generation, w->first);
-
-	if (mask && may_run_on(p, mask, prev) && scx_bpf_test_and_clear_cpu_idle(prev))
-		return prev;
-	return pick_idle_in(p, w->generation, w->first);
+	if (__sync_val_compare_and_swap(&c->rank, there, rank) != there)
+		return false;
+	if (there < GTH_RANK_IDLE)
+		count(GTH_COUNT_PREEMPTIONS);
+	return true;
 }
 
 /*
@@ -137,7 +149,6 @@ static __always_inline s32 pick_idle_first(struct task_struct *p, s32 prev, cons
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
-	u32 llc = machine.cpu_llc[prev & (GTH_MAX_CPUS - 1)];
 	u32 best_rank = rank;
 	s32 best = NO_CPU;
 	bool best_near = false;
@@ -156,7 +167,7 @@ __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank,
 			cpu -= machine.nr_cpus;
 		c = cpu_of(cpu);
 		there = c->rank;
-		near = machine.cpu_llc[cpu & (GTH_MAX_CPUS - 1)] == llc;
+		near = same_llc(cpu, prev);
 		if (there < best_rank || (there == best_rank && (best_near || !near || best < 0)))
 			continue;
 		if (!may_run_on(p, mask, cpu) || now < c->protected_until)
@@ -167,28 +178,16 @@ __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank,
 		if (near && there >= GTH_RANK_NORMAL)
 			break;
 	}
-	if (best < 0)
-		return NO_CPU;
-	if (__sync_val_compare_and_swap(&cpu_of(best)->rank, best_rank, rank) != best_rank)
-		return NO_CPU;
-	if (best_rank < GTH_RANK_IDLE)
-		count(GTH_COUNT_PREEMPTIONS);
-	return best;
+	return best >= 0 && take_over(cpu_of(best), best_rank, rank) ? best : NO_CPU;
 }
 
-/* The only CPU of a pinned task, if that runs something weaker. */
-static __always_inline bool claim_own(s32 cpu, u32 rank)
+/* That one CPU, if it runs something weaker. */
+static __always_inline bool claim_cpu(s32 cpu, u32 rank)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 	u32 there = c->rank;
 
-	if (there <= rank || now_ns() < c->protected_until)
-		return false;
-	if (__sync_val_compare_and_swap(&c->rank, there, rank) != there)
-		return false;
-	if (there < GTH_RANK_IDLE)
-		count(GTH_COUNT_PREEMPTIONS);
-	return true;
+	return there > rank && now_ns() >= c->protected_until && take_over(c, there, rank);
 }
 
 #endif

@@ -21,11 +21,18 @@ enum gth_limit {
 	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one a rule */
 	GTH_MAX_POOLS = GTH_MAX_LLCS + 2 * GTH_MAX_RESERVED,
 	GTH_MAX_RULES = 128,
+	GTH_NO_RULE = 0xffff,
+	GTH_TABLES_TRIAL = 2,		/* index of the tables that are never live */
+	GTH_NR_TABLES,
 	GTH_RULE_WORDS = GTH_MAX_RULES / 64,
-	GTH_MAX_DFAS = 16,
-	GTH_MAX_TRANS = 1 << 17,	/* transitions of all DFAs */
-	GTH_MAX_STATES = 1 << 13,	/* states of all DFAs */
+	GTH_MAX_DFAS = 64,
+	GTH_MAX_TRANS = 1 << 19,	/* transitions of all DFAs */
+	GTH_MAX_STATES = 1 << 15,	/* states of all DFAs */
 	GTH_COMM_LEN = 16,		/* TASK_COMM_LEN, include/linux/sched.h */
+	GTH_NAME_LEN = 256,		/* NAME_MAX + 1, include/uapi/linux/limits.h */
+	GTH_PATH_LEN = 1024,		/* a longer path matches nothing */
+	GTH_MAX_DEPTH = 64,		/* of a path, in directories and mounts */
+	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back */
 	GTH_HIST_BUCKETS = 32,
 	GTH_BT_LEN = 64,		/* SCX_EXIT_BT_LEN, kernel/sched/ext.c */
 	GTH_REASON_LEN = 128,
@@ -43,10 +50,24 @@ enum gth_rank {
 };
 
 enum gth_rule_flag {
-	GTH_RULE_COMM = 1 << 0,		/* has a command_regex */
-	GTH_RULE_PID = 1 << 1,		/* has a pid */
-	GTH_RULE_CPUS = 1 << 2,		/* its CPU mask is set */
-	GTH_RULE_EXCLUSIVE = 1 << 3,	/* ... and is the pool's, nobody else's */
+	GTH_RULE_CPUS = 1 << 0,		/* its CPU mask is set */
+	GTH_RULE_EXCLUSIVE = 1 << 1,	/* ... and is the pool's, nobody else's */
+};
+
+/* What a rule may ask of a task. Those before GTH_NR_PATTERNS are patterns. */
+enum gth_condition {
+	GTH_COND_COMM,			/* command_regex: its comm or its leader's */
+	GTH_COND_THREAD,		/* threads: its own comm */
+	GTH_COND_CGROUP,		/* these four: the path of its cgroup */
+	GTH_COND_UNIT,
+	GTH_COND_CONTAINER,
+	GTH_COND_POD,
+	GTH_COND_EXE,			/* the path of its executable */
+	GTH_NR_PATTERNS,
+	GTH_COND_PID = GTH_NR_PATTERNS,
+	GTH_COND_USER,
+	GTH_COND_NETNS,
+	GTH_NR_CONDS,
 };
 
 /*
@@ -66,14 +87,17 @@ struct gth_rule {
 	u64 credit_ns;			/* virtual time given to priorities 10..20 */
 	u64 start_ticks;		/* start time of pid, in clock ticks since boot */
 	u32 pid;			/* thread-group or thread id */
-	u16 pool;			/* exclusive pool */
-	u8 rank;			/* enum gth_rank */
-	u8 flags;			/* enum gth_rule_flag */
+	u32 uid;			/* effective user */
+	u32 netns;			/* inode number of the network namespace */
+	u32 weight;			/* 1..10000; 0: the task's own */
+	u32 pool;			/* exclusive pool */
+	u16 rank;			/* enum gth_rank */
+	u16 flags;			/* enum gth_rule_flag */
 };
 
 /*
- * A dense DFA over the bytes of a comm. The next state of s on byte b is
- * trans[trans_base + s * stride + class[b]]; the end of the comm is class
+ * A dense DFA over the bytes of a text. The next state of s on byte b is
+ * trans[trans_base + s * stride + class[b]]; the end of the text is class
  * stride - 1.
  */
 struct gth_dfa {
@@ -90,15 +114,18 @@ struct gth_rules {
 };
 
 /*
- * One generation of the policy. There are two, the parity of the generation
- * number says which is live: a new policy is written to the other one and made
- * live by one store.
+ * One generation of the policy. The parity of the generation number says which
+ * of the first two is live: a new policy is written to the other one and made
+ * live by one store. The third is for policies that are only tried out.
  */
 struct gth_tables {
 	u32 nr_rules;
-	u32 nr_dfas;
 	u32 nr_reserved;		/* exclusive pools in use */
 	u32 restricted;			/* any exclusive CPU at all */
+	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
+	struct gth_rules all;
+	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */
+	struct gth_rules children;	/* the rules that include children */
 	struct gth_rule rules[GTH_MAX_RULES];
 	struct gth_dfa dfas[GTH_MAX_DFAS];
 	/*
@@ -175,22 +202,42 @@ struct gth_exit {
 	char msg[GTH_MSG_LEN];
 };
 
+/* What a policy makes of a task: one record of the report_task iterator. */
+struct gth_verdict {
+	u32 tid;
+	u32 tgid;
+	u32 rule;			/* the first that holds; GTH_NO_RULE: none */
+	u32 in_force;			/* the rule by which it is scheduled now, likewise */
+	u32 generation;			/* ... and the generation that was in */
+	char comm[GTH_COMM_LEN];
+	struct gth_rules hits[GTH_NR_CONDS];	/* the rules whose condition of each kind holds */
+	struct gth_rules holds;		/* the rules whose conditions all hold */
+	struct gth_rules inherited;	/* the rules that it falls under as somebody's child */
+};
+
 /* Only here for its BTF: it makes the skeleton generator write these enums out. */
 struct gth_enums {
 	enum gth_limit limit;
 	enum gth_rank rank;
 	enum gth_rule_flag rule_flag;
+	enum gth_condition condition;
 	enum gth_mask mask;
 	enum gth_path path;
 	enum gth_counter counter;
 	enum gth_ops_flag ops_flag;
+	struct gth_verdict verdict;
 };
 
-/* What the SEC("syscall") programs are to do; user space fills it and runs one. */
+/*
+ * What the SEC("syscall") programs and the iterator are to do; user space fills
+ * it and runs one.
+ */
 struct gth_request {
-	u32 mask;			/* set_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
+	u32 mask;			/* set_mask, get_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
 	s32 cpu;			/* kick_cpu */
-	u64 cpus[GTH_CPU_WORDS];	/* set_mask: one bit a CPU */
+	u32 tables;			/* report_task: which to match by */
+	u32 tid;			/* report_task: only this thread; 0: all */
+	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit a CPU */
 };
 
 #endif

@@ -73,6 +73,78 @@ struct bpf_cpumask {
 	struct cpumask cpumask;
 };
 
+struct qstr {
+	u32 len;
+	const unsigned char *name;
+};
+
+struct dentry {
+	struct dentry *d_parent;
+	struct qstr d_name;
+};
+
+struct vfsmount {
+	struct dentry *mnt_root;
+};
+
+struct mount {
+	struct mount *mnt_parent;
+	struct dentry *mnt_mountpoint;
+	struct vfsmount mnt;
+};
+
+struct path {
+	struct vfsmount *mnt;
+	struct dentry *dentry;
+};
+
+struct file {
+	struct path f_path;
+};
+
+struct mm_struct {
+	struct file *exe_file;
+};
+
+struct kernfs_node {
+	const char *name;
+};
+
+struct cgroup {
+	int level;
+	struct kernfs_node *kn;
+	struct cgroup *ancestors[];
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct css_set {
+	struct cgroup_subsys_state *subsys[1];
+	struct cgroup *dfl_cgrp;
+};
+
+typedef struct {
+	u32 val;
+} kuid_t;
+
+struct cred {
+	kuid_t euid;
+};
+
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+struct nsproxy {
+	struct net *net_ns;
+};
+
 struct sched_entity {
 	u64 sum_exec_runtime;
 };
@@ -94,8 +166,13 @@ struct task_struct {
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
+	struct task_struct *real_parent;
 	u64 start_boottime;
 	char comm[16];
+	struct mm_struct *mm;
+	const struct cred *real_cred;
+	struct nsproxy *nsproxy;
+	struct css_set *cgroups;
 };
 
 struct scx_exit_info {
@@ -112,6 +189,17 @@ struct scx_init_task_args {
 };
 
 #pragma clang attribute pop
+
+struct seq_file;
+
+struct bpf_iter_meta {
+	struct seq_file *seq;
+};
+
+struct bpf_iter__task {
+	struct bpf_iter_meta *meta;
+	struct task_struct *task;
+};
 
 /* Iterators live on the BPF stack: their sizes are part of the interface. */
 struct bpf_iter_scx_dsq {
@@ -130,6 +218,10 @@ struct bpf_iter_task {
  * Values that a kernel may renumber: never used as numbers, always through
  * bpf_core_enum_value(), which reads the running kernel's.
  */
+enum cgroup_subsys_id {
+	cpu_cgrp_id = 1,
+};
+
 enum scx_ent_flags {
 	SCX_TASK_QUEUED = 1 << 0,
 };

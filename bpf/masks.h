@@ -70,6 +70,32 @@ int set_mask(void *ctx)
 	return 0;
 }
 
+/* Reads a mask back: which CPUs the scheduler takes it to hold. */
+SEC("syscall")
+int get_mask(void *ctx)
+{
+	struct mask_slot *slot;
+	const struct cpumask *mask;
+	u32 index = request.mask;
+	u32 cpu;
+
+	slot = bpf_map_lookup_elem(&masks, &index);
+	if (!slot)
+		return -22; /* EINVAL */
+	bpf_for(cpu, 0, GTH_CPU_WORDS)
+		request.cpus[cpu & (GTH_CPU_WORDS - 1)] = 0;
+	bpf_rcu_read_lock();
+	mask = (const struct cpumask *)slot->mask;
+	if (mask) {
+		bpf_for(cpu, 0, machine.nr_cpus) {
+			if (bpf_cpumask_test_cpu(cpu, mask))
+				request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
+		}
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
 /* One scratch mask a CPU; called once, by ops.init. */
 static __always_inline s32 create_scratch_masks(void)
 {

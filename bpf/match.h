@@ -1,106 +1,264 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Which rule of the policy a task falls under. The answer is kept in the task's
- * record with the generation it was found under; a newer generation, a rename
- * or a fork makes it be found again, at the task's next wake-up or queueing.
+ * record with the generation it was found under. A newer generation and
+ * whatever changes what rules ask about (an exec, another name, user, cgroup or
+ * network namespace) makes it be found again, when the task is next queued,
+ * woken up, or has its turn; one that runs is made to choose at once.
  */
 #ifndef GTH_MATCH_H
 #define GTH_MATCH_H
 
-#include "state.h"
+#include "paths.h"
 
-static __always_inline void add_accepted(const struct gth_tables *t, u32 state, struct gth_rules *hit)
+static __always_inline struct gth_tables *tables_at(u32 index)
 {
-	u32 i = state & (GTH_MAX_STATES - 1);
-
-	hit->word[0] |= t->accept[i].word[0];
-	hit->word[1] |= t->accept[i].word[1];
+	if (index >= GTH_TABLES_TRIAL)
+		return &tables[GTH_TABLES_TRIAL];
+	/* As in rule_of(). */
+	barrier_var(index);
+	return &tables[index & 1];
 }
 
-/*
- * Adds to @hit the rules whose command_regex is found in @comm: at most 16
- * steps for each DFA, whatever the number of rules.
- */
-static __noinline void match_comm(u32 generation, const char *comm, struct gth_rules *hit)
+static __always_inline void add_rules(struct gth_rules *to, const struct gth_rules *rules)
 {
-	const struct gth_tables *t = live_tables(generation);
+	to->word[0] |= rules->word[0];
+	to->word[1] |= rules->word[1];
+}
+
+/* Adds to the hits the rules whose pattern of this kind is found in the text. */
+__noinline int match_text(u32 index, u32 slot, u32 kind, u32 start, u32 end)
+{
+	const struct gth_tables *t = tables_at(index);
+	struct scratch *s = scratch_of(slot);
 	u32 d, i;
 
-	bpf_for(d, 0, t->nr_dfas) {
+	if (!s || kind >= GTH_NR_PATTERNS)
+		return 0;
+	bpf_for(d, t->dfa_at[kind], t->dfa_at[kind + 1]) {
 		const struct gth_dfa *dfa = &t->dfas[d & (GTH_MAX_DFAS - 1)];
 		u32 state = dfa->start;
 
-		bpf_for(i, 0, GTH_COMM_LEN) {
-			u8 byte = comm[i & (GTH_COMM_LEN - 1)];
-			/* A comm always ends in NUL (include/linux/sched.h). */
-			u32 class = byte ? dfa->class[byte] : dfa->stride - 1;
+		bpf_for(i, start, end + 1) {
+			u32 class = i < end ? dfa->class[(u8)char_at(s, i)] : dfa->stride - 1;
 			u32 next = dfa->trans_base + state * dfa->stride + class;
 
 			state = t->trans[next & (GTH_MAX_TRANS - 1)];
-			add_accepted(t, dfa->state_base + state, hit);
-			if (!byte)
-				break;
+			add_rules(&s->verdict.hits[kind], &t->accept[(dfa->state_base + state) & (GTH_MAX_STATES - 1)]);
 		}
 	}
+	return 0;
 }
 
 /* The same process or thread that had the rule's pid when the policy was read. */
 static __always_inline bool pid_matches(const struct gth_rule *rule, struct task_struct *p)
 {
+	u32 pid = BPF_CORE_READ(p, pid);
 	u64 start;
 
-	if (p->pid == rule->pid)
-		start = p->start_boottime;
-	else if (p->tgid == rule->pid)
+	if (pid == rule->pid)
+		start = BPF_CORE_READ(p, start_boottime);
+	else if (BPF_CORE_READ(p, tgid) == rule->pid)
 		start = BPF_CORE_READ(p, group_leader, start_boottime);
 	else
 		return false;
 	return start / machine.tick_ns == rule->start_ticks;
 }
 
-/* The first rule whose conditions all hold, or NO_RULE. @leader may be @comm. */
-static __noinline u16 find_rule(u32 generation, struct task_struct *p, const char *comm, const char *leader)
+/* Conditions that are numbers, rule by rule. */
+__noinline int match_numbers(u32 index, u32 slot)
 {
-	const struct gth_tables *t = live_tables(generation);
-	struct gth_rules hit = {};
-	u32 i;
+	const struct gth_tables *t = tables_at(index);
+	struct scratch *s = scratch_of(slot);
+	struct gth_rules *hits;
+	struct task_struct *p;
+	u32 uid, netns, i;
 
-	if (!t->nr_rules)
-		return NO_RULE;
-	match_comm(generation, comm, &hit);
-	if (leader != comm)
-		match_comm(generation, leader, &hit);
+	if (!s)
+		return 0;
+	p = s->task;
+	hits = s->verdict.hits;
+	uid = BPF_CORE_READ(p, real_cred, euid.val);
+	netns = BPF_CORE_READ(p, nsproxy, net_ns, ns.inum);
 	bpf_for(i, 0, t->nr_rules) {
 		const struct gth_rule *rule = &t->rules[i & (GTH_MAX_RULES - 1)];
 		u32 word = (i / 64) & (GTH_RULE_WORDS - 1);
+		u64 bit = 1ULL << (i % 64);
 
-		if ((rule->flags & GTH_RULE_COMM) && !((hit.word[word] >> (i % 64)) & 1))
-			continue;
-		if ((rule->flags & GTH_RULE_PID) && !pid_matches(rule, p))
-			continue;
-		return i;
+		if ((t->has[GTH_COND_PID].word[word] & bit) && pid_matches(rule, p))
+			hits[GTH_COND_PID].word[word] |= bit;
+		if (uid == rule->uid)
+			hits[GTH_COND_USER].word[word] |= bit;
+		if (netns && netns == rule->netns)
+			hits[GTH_COND_NETNS].word[word] |= bit;
 	}
-	return NO_RULE;
+	return 0;
 }
 
-static __always_inline void match_as(struct task_struct *p, struct task_ctx *tctx,
-				     const char *comm, const char *leader)
+/* A task's name: as its record has it, which a rename reaches before task_struct. */
+static __always_inline void name_of(struct task_struct *p, char *comm)
 {
-	u32 generation = knobs.generation;
+	struct task_ctx *tctx = task_of(p);
 
-	tctx->match = match_word(generation, find_rule(generation, p, comm, leader));
-	count(GTH_COUNT_MATCHED);
+	bpf_probe_read_kernel(comm, GTH_COMM_LEN, tctx ? (void *)tctx->comm : (void *)p->comm);
 }
 
-/* Global, like other functions that take this keyword: verified once, not for each caller's state. */
+/* Makes @p the task that match_conditions() is about. */
+static __always_inline void look_at(struct scratch *s, struct task_struct *p)
+{
+	struct task_struct *leader = p->group_leader;
+
+	s->task = p;
+	name_of(p, s->comm);
+	s->leader_comm[0] = 0;
+	if (leader && leader != p)
+		name_of(leader, s->leader_comm);
+}
+
+/* Fills in hits and holds of the scratch's verdict for the task looked at. */
+__noinline int match_conditions(u32 index, u32 slot)
+{
+	const struct gth_tables *t = tables_at(index);
+	struct scratch *s = scratch_of(slot);
+	struct gth_verdict *v;
+	u32 start, end, i;
+
+	if (!s)
+		return 0;
+	v = &s->verdict;
+	__builtin_memset(v->hits, 0, sizeof(v->hits));
+	if (any_rule(&t->has[GTH_COND_COMM]) || any_rule(&t->has[GTH_COND_THREAD])) {
+		end = comm_text(s, s->comm);
+		match_text(index, slot, GTH_COND_COMM, 0, end);
+		match_text(index, slot, GTH_COND_THREAD, 0, end);
+		if (s->leader_comm[0])
+			match_text(index, slot, GTH_COND_COMM, 0, comm_text(s, s->leader_comm));
+	}
+	if (any_rule(&t->has[GTH_COND_CGROUP]) || any_rule(&t->has[GTH_COND_UNIT]) ||
+	    any_rule(&t->has[GTH_COND_CONTAINER]) || any_rule(&t->has[GTH_COND_POD])) {
+		start = cgroup_path(slot);
+		if (start) {
+			bpf_for(i, GTH_COND_CGROUP, GTH_COND_POD + 1)
+				match_text(index, slot, i, start, GTH_PATH_LEN);
+		}
+	}
+	if (any_rule(&t->has[GTH_COND_EXE])) {
+		start = exe_path(slot);
+		if (start)
+			match_text(index, slot, GTH_COND_EXE, start, GTH_PATH_LEN);
+	}
+	if (any_rule(&t->has[GTH_COND_PID]) || any_rule(&t->has[GTH_COND_USER]) ||
+	    any_rule(&t->has[GTH_COND_NETNS]))
+		match_numbers(index, slot);
+
+	v->holds = t->all;
+	bpf_for(i, 0, GTH_NR_CONDS) {
+		u32 cond = i < GTH_NR_CONDS ? i : 0;
+
+		v->holds.word[0] &= v->hits[cond].word[0] | ~t->has[cond].word[0];
+		v->holds.word[1] &= v->hits[cond].word[1] | ~t->has[cond].word[1];
+	}
+	return 0;
+}
+
+/*
+ * The rules that a task falls under as a child: those that its parent holds or
+ * falls under itself. Looks back until a parent that was matched under this
+ * generation already.
+ */
+static __noinline void find_lineage(u32 index, u32 generation, struct task_struct *p, u32 slot,
+				    struct gth_rules *found)
+{
+	const struct gth_rules *children = &tables_at(index)->children;
+	struct scratch *s = scratch_of(slot);
+	struct task_struct *parent = p;
+	bool known;
+	u32 i;
+
+	if (!s)
+		return;
+	bpf_for(i, 0, GTH_MAX_LINEAGE) {
+		struct task_ctx *tctx;
+
+		parent = parent->real_parent;
+		if (!parent || !parent->pid)
+			break;
+		tctx = task_of(parent);
+		known = tctx && generation && tctx->lineage_generation == generation;
+		if (known && match_generation(tctx->match) == generation) {
+			add_rules(found, &tctx->passed_on);
+			break;
+		}
+		look_at(s, parent);
+		match_conditions(index, slot);
+		found->word[0] |= s->verdict.holds.word[0] & children->word[0];
+		found->word[1] |= s->verdict.holds.word[1] & children->word[1];
+		if (known) {
+			add_rules(found, &tctx->inherited);
+			break;
+		}
+	}
+}
+
+static __always_inline u32 first_rule(const struct gth_verdict *v)
+{
+	u64 low = v->holds.word[0] | v->inherited.word[0];
+	u64 high = v->holds.word[1] | v->inherited.word[1];
+
+	if (low)
+		return __builtin_ctzll(low);
+	return high ? 64 + __builtin_ctzll(high) : GTH_NO_RULE;
+}
+
+/*
+ * Matches a task by the tables at @index into the verdict of a scratch. The
+ * lineage in the task's record is used when it is of @generation, and kept there
+ * so that it outlives the parents; 0: look anew.
+ *
+ * Global, like other functions that take this keyword: verified once, not for
+ * each caller's state.
+ */
+__noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+	struct task_ctx *tctx = task_of(p);
+	struct gth_rules inherited = {};
+	struct gth_tables *t = tables_at(index);
+
+	if (!s)
+		return 0;
+	if (any_rule(&t->children)) {
+		if (tctx && generation && tctx->lineage_generation == generation)
+			inherited = tctx->inherited;
+		else
+			find_lineage(index, generation, p, slot, &inherited);
+	}
+	look_at(s, p);
+	match_conditions(index, slot);
+	s->verdict.inherited = inherited;
+	s->verdict.rule = first_rule(&s->verdict);
+	return 0;
+}
+
+/* Finds the task's rule under the live generation and notes it in its record. */
 __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
-	char comm[GTH_COMM_LEN] = {};
-	char leader[GTH_COMM_LEN] = {};
+	u32 generation = knobs.generation;
+	const struct gth_rules *children = &live_tables(generation)->children;
+	struct scratch *s;
+	struct gth_verdict *v;
 
-	BPF_CORE_READ_STR_INTO(&comm, p, comm);
-	BPF_CORE_READ_STR_INTO(&leader, p, group_leader, comm);
-	match_as(p, tctx, comm, leader);
+	match_task(p, generation & 1, generation, SCRATCH_SCHED);
+	s = scratch_of(SCRATCH_SCHED);
+	if (!s)
+		return 0;
+	v = &s->verdict;
+	tctx->inherited = v->inherited;
+	tctx->passed_on.word[0] = v->inherited.word[0] | (v->holds.word[0] & children->word[0]);
+	tctx->passed_on.word[1] = v->inherited.word[1] | (v->holds.word[1] & children->word[1]);
+	tctx->lineage_generation = generation;
+	tctx->match = match_word(generation, v->rule);
+	count(GTH_COUNT_MATCHED);
 	return 0;
 }
 
@@ -121,9 +279,19 @@ static __always_inline const struct gth_rule *rule_of(struct task_struct *p, str
 	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
 }
 
-int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym;
-struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym;
-void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym;
+/* ---- what changes a task's rule ---- */
+
+/* Has the task matched again: at once if it runs, else before it next does. */
+static __always_inline void match_again(struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (!tctx)
+		return;
+	tctx->match = 0;
+	if (scx_bpf_task_running(p) && live_tables(knobs.generation)->nr_rules)
+		kick_preempt(scx_bpf_task_cpu(p));
+}
 
 /*
  * prctl(PR_SET_NAME), a write to /proc/PID/comm, or exec. Runs before the name
@@ -134,26 +302,76 @@ SEC("tp_btf/task_rename")
 int BPF_PROG(gth_task_rename, struct task_struct *p, const char *new_comm)
 {
 	struct task_ctx *tctx = task_of(p);
-	char comm[GTH_COMM_LEN] = {};
-	char other[GTH_COMM_LEN] = {};
 	struct task_struct *thread;
 
-	bpf_probe_read_kernel_str(comm, sizeof(comm), new_comm);
-	if (p->pid != p->tgid) {
-		BPF_CORE_READ_STR_INTO(&other, p, group_leader, comm);
-		if (tctx)
-			match_as(p, tctx, comm, other);
+	if (!tctx)
 		return 0;
-	}
-	if (tctx)
-		match_as(p, tctx, comm, comm);
+	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), new_comm);
+	match_again(p);
+	if (p->pid != p->tgid)
+		return 0;
 	bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
-		tctx = thread == p ? NULL : task_of(thread);
-		if (!tctx)
-			continue;
-		BPF_CORE_READ_STR_INTO(&other, thread, comm);
-		match_as(thread, tctx, other, comm);
+		if (thread != p)
+			match_again(thread);
 	}
+	return 0;
+}
+
+/* A write to cgroup.procs or cgroup.threads. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(gth_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *p, bool whole_process)
+{
+	struct task_struct *thread;
+
+	match_again(p);
+	if (!whole_process)
+		return 0;
+	bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS)
+		match_again(thread);
+	return 0;
+}
+
+/* setuid(2) and its like; also the last step of an exec that a rule may ask about. */
+SEC("fexit/commit_creds")
+int BPF_PROG(gth_commit_creds)
+{
+	match_again(bpf_get_current_task_btf());
+	return 0;
+}
+
+/* setns(2), unshare(2). */
+SEC("fexit/switch_task_namespaces")
+int BPF_PROG(gth_switch_namespaces)
+{
+	match_again(bpf_get_current_task_btf());
+	return 0;
+}
+
+/* ---- for user space ---- */
+
+/* Matches every task, or request.tid, by one of the tables; changes nothing. */
+SEC("iter/task")
+int report_task(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct task_ctx *tctx;
+	struct scratch *s;
+	struct gth_verdict *v;
+
+	if (!p || (request.tid && p->pid != request.tid))
+		return 0;
+	tctx = task_of(p);
+	s = scratch_of(SCRATCH_ITER);
+	if (!tctx || !s)
+		return 0;
+	match_task(p, request.tables, request.tables == GTH_TABLES_TRIAL ? 0 : knobs.generation, SCRATCH_ITER);
+	v = &s->verdict;
+	v->tid = p->pid;
+	v->tgid = p->tgid;
+	v->in_force = match_rule(tctx->match);
+	v->generation = match_generation(tctx->match);
+	__builtin_memcpy(v->comm, tctx->comm, GTH_COMM_LEN);
+	bpf_seq_write(ctx->meta->seq, v, sizeof(*v));
 	return 0;
 }
 

@@ -14,7 +14,7 @@
 const volatile struct gth_machine machine;
 const volatile struct gth_enums enums;
 struct gth_knobs knobs SEC(".data.knobs");
-struct gth_tables tables[2] SEC(".bss.tables");
+struct gth_tables tables[GTH_NR_TABLES] SEC(".bss.tables");
 struct gth_request request SEC(".bss.request");
 
 /* ---- reported to user space ---- */
@@ -184,6 +184,11 @@ static __always_inline const struct gth_tables *live_tables(u32 generation)
 	return &tables[generation & 1];
 }
 
+static __always_inline bool any_rule(const struct gth_rules *rules)
+{
+	return rules->word[0] | rules->word[1];
+}
+
 static __always_inline u32 cpu_pool(const struct gth_tables *t, s32 cpu)
 {
 	return t->cpu_pool[cpu & (GTH_MAX_CPUS - 1)];
@@ -192,7 +197,6 @@ static __always_inline u32 cpu_pool(const struct gth_tables *t, s32 cpu)
 /* ---- tasks ---- */
 
 enum {
-	NO_RULE = 0xffff,
 	NO_POOL = 0xffff,
 };
 
@@ -207,6 +211,11 @@ struct task_ctx {
 	u64 burst;		/* CPU time since it last slept */
 	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
+	u32 weight;		/* its rule's; 0: its own */
+	u32 lineage_generation;	/* for which `inherited` was found */
+	struct gth_rules inherited;	/* rules it falls under as somebody's child */
+	struct gth_rules passed_on;	/* rules its children fall under */
+	char comm[GTH_COMM_LEN];	/* its name, kept by task_rename */
 };
 
 struct {
@@ -216,7 +225,10 @@ struct {
 	__type(value, struct task_ctx);
 } task_ctxs SEC(".maps");
 
-/* One word, so that a rule is never read with another generation's number. */
+/*
+ * One word, so that a rule is never read with another generation's number. No
+ * generation is 0, which makes the task be matched again.
+ */
 static __always_inline u64 match_word(u32 generation, u16 rule)
 {
 	return (u64)generation << 32 | rule;

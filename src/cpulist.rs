@@ -11,6 +11,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Serialize, Serializer};
+
 /// A set of CPU numbers, each below [`CpuList::MAX`].
 ///
 /// `Display` writes the canonical form: ascending, runs joined (`0-3,8,10-11`).
@@ -49,6 +51,12 @@ impl FromIterator<u32> for CpuList {
         let cpus: BTreeSet<u32> = cpus.into_iter().collect();
         assert!(cpus.last().is_none_or(|&cpu| cpu < Self::MAX));
         Self(cpus)
+    }
+}
+
+impl Serialize for CpuList {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 

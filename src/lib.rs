@@ -9,6 +9,7 @@ pub mod config;
 pub mod cpulist;
 pub mod error;
 pub mod lock;
+pub mod pods;
 pub mod policy;
 pub mod sched;
 pub mod service;

@@ -16,7 +16,8 @@ use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::lock::{Lock, RUN_LOCK};
 use crate::policy::Policy;
-use crate::policy::compile::{Compiled, compile};
+use crate::policy::compile::{Compiled, Machine, compile};
+use crate::policy::resolve::Root;
 use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
@@ -222,8 +223,13 @@ impl Service {
     }
 
     fn compile(&self, policy: &Policy, topology: &Topology) -> Result<Compiled> {
-        let slice_ns = self.config.slice_ns_default;
-        let (compiled, notes) = compile(policy, topology, slice_ns, Path::new("/proc"))?;
+        let machine = Machine {
+            topology,
+            root: Root(Path::new("/")),
+            pods: &[],
+            slice_ns: self.config.slice_ns_default,
+        };
+        let (compiled, notes) = compile(policy, &machine)?;
         print_notes(&notes);
         Ok(compiled)
     }

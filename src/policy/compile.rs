@@ -1,29 +1,68 @@
 //! A policy and a machine made into what the scheduler's BPF program reads.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
-use super::comm_dfa::{self, CommDfa};
-use super::{Policy, Rule};
+use super::dfa::{self, Dfa, RuleSet};
+use super::resolve::{self, Root};
+use super::{Policy, Rule, paths};
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
+use crate::pods::{self, Pod};
 use crate::sched::tables::{Limits, MaskIndex};
 use crate::topology::Topology;
 
-/// What one rule does, in the scheduler's terms.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What a rule may ask of a task (enum gth_condition in bpf/intf.h).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Condition {
+    Comm,
+    Thread,
+    Cgroup,
+    Unit,
+    Container,
+    Pod,
+    Exe,
+    Pid,
+    User,
+    Netns,
+}
+
+impl Condition {
+    pub const ALL: [Condition; 10] = [
+        Condition::Comm,
+        Condition::Thread,
+        Condition::Cgroup,
+        Condition::Unit,
+        Condition::Container,
+        Condition::Pod,
+        Condition::Exe,
+        Condition::Pid,
+        Condition::User,
+        Condition::Netns,
+    ];
+
+    /// Those up to this one are patterns.
+    pub const PATTERNS: usize = Condition::Exe as usize + 1;
+}
+
+/// What one rule asks by number and what it does, in the scheduler's terms.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// Whether `command_regex` is a condition; the patterns are in [`Compiled::dfas`].
-    pub by_comm: bool,
     /// The process or thread meant by `pid`, if it exists.
     pub by_pid: Option<Process>,
+    /// The user meant by `user`, if there is one.
+    pub uid: Option<u32>,
+    /// The network namespace's inode number, if it exists.
+    pub netns: Option<u32>,
     /// 0 to 9 when the rule gives preempting priority.
     pub rank: Option<u8>,
     /// The slice, if not the default.
     pub slice_ns: Option<u64>,
     /// How much earlier than its virtual time the task is queued (priorities 10 to 20).
     pub credit_ns: u64,
+    /// The share in fair sharing, if not the task's own.
+    pub weight: Option<u32>,
     /// Whether the rule has a CPU mask.
     pub has_cpus: bool,
     /// The pool of its exclusive CPUs.
@@ -42,7 +81,12 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
     pub rules: Vec<Effect>,
-    pub dfas: Vec<CommDfa>,
+    /// The rules with each [`Condition`].
+    pub has: [RuleSet; Condition::ALL.len()],
+    /// The rules that include children.
+    pub children: RuleSet,
+    /// The DFAs of each condition that is a pattern.
+    pub dfas: [Vec<Dfa>; Condition::PATTERNS],
     /// The pool of each CPU: an LLC, or from `nr_llcs` on an exclusive pool.
     pub cpu_pool: Vec<u16>,
     /// How many online CPUs each pool has.
@@ -51,25 +95,33 @@ pub struct Compiled {
     pub masks: BTreeMap<u32, CpuList>,
     /// All CPUs that some rule has to itself.
     pub reserved: CpuList,
+    /// Files that the policy's names refer to: another content may change what
+    /// the policy means.
+    pub refers_to: Vec<PathBuf>,
 }
 
-/// Compiles `policy` for the machine; `proc_root` is `/proc` but in tests. The
-/// second value holds notes for the user.
-///
-/// `slice_ns` is the default slice, the measure of the credit of priorities 10
-/// to 20: half a slice for the weakest, and half a slice more with each step.
+/// What a policy is compiled for.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine<'a> {
+    pub topology: &'a Topology,
+    pub root: Root<'a>,
+    /// This node's pods.
+    pub pods: &'a [Pod],
+    /// The default slice, the measure of the credit of priorities 10 to 20: half
+    /// a slice for the weakest, and half a slice more with each step.
+    pub slice_ns: u64,
+}
+
+/// Compiles `policy` for `machine`. The second value holds notes for the user.
 ///
 /// Fails with [`ExitCode::Usage`] and the rule's place when its CPUs do not fit
 /// the machine or another rule, when no CPU would be left for other tasks, or
 /// when its pattern is too large.
-pub fn compile(
-    policy: &Policy,
-    topology: &Topology,
-    slice_ns: u64,
-    proc_root: &Path,
-) -> Result<(Compiled, Vec<String>)> {
+pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<String>)> {
+    let topology = machine.topology;
     let mut notes = Vec::new();
-    let dfas = compile_patterns(policy)?;
+    let patterns = patterns(policy, machine.pods);
+    let dfas = compile_patterns(policy, &patterns)?;
     let (pools, cpu_pool) = reserve(policy, topology)?;
     let reserved: CpuList = pools.iter().flat_map(|pool| pool.iter()).collect();
     let nr_llcs = topology.nr_llcs();
@@ -85,72 +137,188 @@ pub fn compile(
     let mut rules = Vec::new();
     for (index, rule) in policy.rules.iter().enumerate() {
         check_cpus(rule, topology, &reserved, &mut notes)?;
-        if let Some(cpus) = &rule.cpus {
-            let usable = cpus.iter().filter(|cpu| rule.exclusive || normal(cpu)).collect();
+        if let Some(cpus) = &rule.effects.cpus {
+            let usable = cpus.iter().filter(|cpu| rule.effects.exclusive || normal(cpu)).collect();
             masks.insert(MaskIndex::rule(index), usable);
         }
-        let by_pid = rule.pid.map(|pid| Process { pid, start_ticks: start_ticks(proc_root, pid) });
-        if let Some(Process { pid, start_ticks: None }) = by_pid {
-            notes.push(format!(
-                "{}: {}: no process {pid}; the rule matches nothing",
-                rule.location, rule.name
-            ));
-        }
-        let level = rule.priority.map(|priority| priority.level());
-        let preempts = rule.priority.is_some_and(|priority| priority.preempts());
-        let credit_steps = level.filter(|_| !preempts).map_or(0, |level| 21 - u64::from(level));
-        rules.push(Effect {
-            by_comm: rule.command_regex.is_some(),
-            by_pid,
-            rank: level.filter(|_| preempts),
-            slice_ns: rule.execution_time_ns,
-            credit_ns: credit_steps * slice_ns / 2,
-            has_cpus: rule.cpus.is_some(),
-            pool: rule.cpus.as_ref().filter(|_| rule.exclusive).map(|cpus| {
-                let pool = pools.iter().position(|pool| pool == cpus);
-                (nr_llcs + pool.expect("reserve() made a pool of each")) as u16
-            }),
-        });
+        let pool = pools.iter().position(|pool| rule.effects.cpus.as_ref() == Some(pool));
+        let pool = pool.filter(|_| rule.effects.exclusive).map(|pool| (nr_llcs + pool) as u16);
+        rules.push(Effect { pool, ..effect(rule, machine, &mut notes) });
     }
     let mut pool_cpus = vec![0; nr_llcs + pools.len()];
     for cpu in topology.online.iter() {
         pool_cpus[usize::from(cpu_pool[cpu as usize])] += 1;
     }
-    Ok((Compiled { rules, dfas, cpu_pool, pool_cpus, masks, reserved }, notes))
+    let children = rule_set(policy, |rule| rule.conditions.include_children);
+    let has = has(policy);
+    let refers_to = refers_to(policy, machine.root);
+    let compiled =
+        Compiled { rules, has, children, dfas, cpu_pool, pool_cpus, masks, reserved, refers_to };
+    Ok((compiled, notes))
+}
+
+/// One rule without its CPUs; what its names stand for is looked up.
+fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Effect {
+    let (conditions, effects) = (&rule.conditions, &rule.effects);
+    let mut missing = |what: String| {
+        notes
+            .push(format!("{}: {}: no {what}; the rule matches nothing", rule.location, rule.name));
+    };
+    let by_pid =
+        conditions.pid.map(|pid| Process { pid, start_ticks: machine.root.start_ticks(pid) });
+    if let Some(Process { pid, start_ticks: None }) = by_pid {
+        missing(format!("process {pid}"));
+    }
+    let uid = conditions.user.as_deref().and_then(|user| machine.root.uid(user));
+    if let (Some(user), None) = (&conditions.user, uid) {
+        missing(format!("user {user} in {}", resolve::PASSWD));
+    }
+    let netns = conditions.netns.as_deref().and_then(|netns| machine.root.netns(netns));
+    if let (Some(netns), None) = (&conditions.netns, netns) {
+        missing(format!("network namespace {} yet", resolve::netns_path(netns)));
+    }
+    let level = effects.priority.map(|priority| priority.level());
+    let preempts = effects.priority.is_some_and(|priority| priority.preempts());
+    let credit_steps = level.filter(|_| !preempts).map_or(0, |level| 21 - u64::from(level));
+    Effect {
+        by_pid,
+        uid,
+        netns,
+        rank: level.filter(|_| preempts),
+        slice_ns: effects.execution_time_ns,
+        credit_ns: credit_steps * machine.slice_ns / 2,
+        weight: effects.weight,
+        has_cpus: effects.cpus.is_some(),
+        pool: None,
+    }
+}
+
+fn rule_set(policy: &Policy, is_in: impl Fn(&Rule) -> bool) -> RuleSet {
+    let indices = (0..policy.rules.len()).filter(|&i| is_in(&policy.rules[i]));
+    indices.fold(0, |set, i| set | 1 << i)
+}
+
+fn has(policy: &Policy) -> [RuleSet; Condition::ALL.len()] {
+    Condition::ALL.map(|condition| rule_set(policy, |rule| rule.conditions.asks(condition)))
+}
+
+impl super::Conditions {
+    /// Whether the rule has this condition.
+    pub fn asks(&self, condition: Condition) -> bool {
+        match condition {
+            Condition::Comm => self.command_regex.is_some(),
+            Condition::Thread => self.threads.is_some(),
+            Condition::Cgroup => self.cgroup.is_some(),
+            Condition::Unit => self.systemd_unit.is_some(),
+            Condition::Container => self.container.is_some(),
+            Condition::Pod => self.of_pods(),
+            Condition::Exe => self.exe.is_some(),
+            Condition::Pid => self.pid.is_some(),
+            Condition::User => self.user.is_some(),
+            Condition::Netns => self.netns.is_some(),
+        }
+    }
+
+    /// The condition as a pattern; `None` where it has none, or no pod is meant by it.
+    fn pattern(&self, condition: usize, pods: &[Pod]) -> Option<String> {
+        // Whether it can be translated was checked when the file was read.
+        let glob = |glob: &Option<String>, translate: Translate| {
+            glob.as_deref().and_then(|glob| translate(glob).ok())
+        };
+        match Condition::ALL[condition] {
+            Condition::Comm => self.command_regex.clone(),
+            Condition::Thread => self.threads.clone(),
+            Condition::Cgroup => glob(&self.cgroup, paths::cgroup),
+            Condition::Unit => glob(&self.systemd_unit, paths::unit),
+            Condition::Container => self.container.as_deref().map(paths::container),
+            Condition::Pod => {
+                let meant = |pod: &&Pod| pods::selects(&self.selectors, &self.k8s_namespace, pod);
+                let uids: Vec<&str> =
+                    pods.iter().filter(meant).map(|pod| pod.uid.as_str()).collect();
+                (self.of_pods() && !uids.is_empty()).then(|| paths::pods(uids))
+            }
+            Condition::Exe => glob(&self.exe, paths::exe),
+            Condition::Pid | Condition::User | Condition::Netns => None,
+        }
+    }
+}
+
+type Translate = fn(&str) -> std::result::Result<String, String>;
+
+/// The files that names in the policy are looked up in.
+fn refers_to(policy: &Policy, root: Root<'_>) -> Vec<PathBuf> {
+    let number = |text: &str| text.parse::<u32>().is_ok();
+    let mut files: Vec<PathBuf> = Vec::new();
+    for conditions in policy.rules.iter().map(|rule| &rule.conditions) {
+        if conditions.user.as_deref().is_some_and(|user| !number(user)) {
+            files.push(root.path(resolve::PASSWD));
+        }
+        let by_name = conditions.netns.as_deref().filter(|netns| !number(netns));
+        files.extend(by_name.map(|netns| root.path(&resolve::netns_path(netns))));
+    }
+    files.sort();
+    files.dedup();
+    files
 }
 
 fn bad(rule: &Rule, what: String) -> Error {
     Error::new(ExitCode::Usage, format!("{}: {what}", rule.name)).at(rule.location.clone())
 }
 
-fn compile_patterns(policy: &Policy) -> Result<Vec<CommDfa>> {
-    let patterns: Vec<(usize, &str)> = policy
-        .rules
-        .iter()
-        .enumerate()
-        .filter_map(|(i, rule)| Some((i, rule.command_regex.as_deref()?)))
-        .collect();
-    let too_large = |index: usize| {
-        let rule = &policy.rules[patterns[index].0];
-        bad(rule, "command_regex: too large to match in the kernel".into())
-            .help("use a shorter pattern or fewer repetitions; a comm has at most 15 bytes")
-    };
-    let dfas = comm_dfa::compile(&patterns).map_err(|(index, _)| too_large(index))?;
-    let states: usize = dfas.iter().map(|dfa| dfa.accept.len()).sum();
-    let trans: usize = dfas.iter().map(|dfa| dfa.trans.len()).sum();
-    if dfas.len() > Limits::DFAS || states > Limits::STATES || trans > Limits::TRANS {
-        return Err(too_large(patterns.len() - 1));
+/// The patterns of each kind, with the number of their rule.
+type Patterns = [Vec<(usize, String)>; Condition::PATTERNS];
+
+fn patterns(policy: &Policy, pods: &[Pod]) -> Patterns {
+    std::array::from_fn(|condition| {
+        let of = |(i, rule): (usize, &Rule)| Some((i, rule.conditions.pattern(condition, pods)?));
+        policy.rules.iter().enumerate().filter_map(of).collect()
+    })
+}
+
+fn compile_patterns(
+    policy: &Policy,
+    patterns: &Patterns,
+) -> Result<[Vec<Dfa>; Condition::PATTERNS]> {
+    let mut dfas: [Vec<Dfa>; Condition::PATTERNS] = Default::default();
+    for (condition, patterns) in patterns.iter().enumerate() {
+        let texts: Vec<(usize, &str)> =
+            patterns.iter().map(|(rule, text)| (*rule, text.as_str())).collect();
+        dfas[condition] = dfa::compile(&texts)
+            .map_err(|(index, _)| too_large(&policy.rules[patterns[index].0], condition))?;
+        let all = || dfas.iter().flatten();
+        let states: usize = all().map(|dfa| dfa.accept.len()).sum();
+        let trans: usize = all().map(|dfa| dfa.trans.len()).sum();
+        if all().count() > Limits::DFAS || states > Limits::STATES || trans > Limits::TRANS {
+            let last = patterns.last().map_or(0, |(rule, _)| *rule);
+            return Err(too_large(&policy.rules[last], condition));
+        }
     }
     Ok(dfas)
 }
+
+fn too_large(rule: &Rule, condition: usize) -> Error {
+    let (what, help) = match Condition::ALL[condition] {
+        Condition::Comm => ("command_regex", SHORTER),
+        Condition::Thread => ("threads", SHORTER),
+        Condition::Cgroup => ("cgroup", SHORTER),
+        Condition::Unit => ("systemd_unit", SHORTER),
+        Condition::Exe => ("exe", SHORTER),
+        _ => ("selectors", "it selects too many pods of this node: narrow it"),
+    };
+    bad(rule, format!("{what}: too large to match in the kernel")).help(help)
+}
+
+const SHORTER: &str = "use a shorter pattern, or fewer repetitions";
 
 /// The pool of exclusive CPUs of each distinct `cpus`, and every CPU's pool.
 fn reserve(policy: &Policy, topology: &Topology) -> Result<(Vec<CpuList>, Vec<u16>)> {
     let mut pools: Vec<CpuList> = Vec::new();
     let mut owner: BTreeMap<u32, &Rule> = BTreeMap::new();
     let mut cpu_pool = topology.llc.clone();
-    for rule in policy.rules.iter().filter(|rule| rule.exclusive) {
-        let Some(cpus) = rule.cpus.as_ref().filter(|cpus| !pools.contains(cpus)) else { continue };
+    for rule in policy.rules.iter().filter(|rule| rule.effects.exclusive) {
+        let Some(cpus) = rule.effects.cpus.as_ref().filter(|cpus| !pools.contains(cpus)) else {
+            continue;
+        };
         if let Some(cpu) = cpus.iter().find(|&cpu| !topology.online.contains(cpu)) {
             return Err(not_here(rule, cpu, topology));
         }
@@ -181,7 +349,9 @@ fn check_cpus(
     reserved: &CpuList,
     notes: &mut Vec<String>,
 ) -> Result<()> {
-    let Some(cpus) = rule.cpus.as_ref().filter(|_| !rule.exclusive) else { return Ok(()) };
+    let Some(cpus) = rule.effects.cpus.as_ref().filter(|_| !rule.effects.exclusive) else {
+        return Ok(());
+    };
     if let Some(cpu) = cpus.iter().find(|&cpu| !topology.possible.contains(cpu)) {
         return Err(not_here(rule, cpu, topology));
     }
@@ -195,16 +365,10 @@ fn check_cpus(
     Ok(())
 }
 
-/// Field 22 of `/proc/PID/stat`, for a process or a thread.
-fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(proc_root.join(pid.to_string()).join("stat")).ok()?;
-    // The comm, in parentheses, may hold blanks and parentheses itself.
-    let after_comm = &stat[stat.rfind(')')? + 1..];
-    after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn machine(cpus: u32, llcs: u32) -> Topology {
@@ -219,7 +383,8 @@ mod tests {
 
     fn try_compile(yaml: &str, topology: &Topology) -> Result<(Compiled, Vec<String>)> {
         let (policy, _) = Policy::parse(yaml, Path::new("p.yaml"))?;
-        compile(&policy, topology, 2_000_000, Path::new("/proc"))
+        let root = Root(Path::new("/"));
+        compile(&policy, &Machine { topology, root, pods: &[], slice_ns: 2_000_000 })
     }
 
     fn error(rules: &str) -> String {

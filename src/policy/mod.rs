@@ -3,15 +3,19 @@
 //! `file` reads a policy file into the types here. They say what the user
 //! wrote; how the scheduler carries it out is decided elsewhere.
 
-mod comm_dfa;
 pub mod compile;
+pub mod dfa;
 mod file;
+mod paths;
+pub mod resolve;
+mod rule;
 
-pub use file::KEYS;
+pub use rule::KEYS;
 
 use std::path::Path;
 
 use regex_automata::util::syntax;
+use serde::Serialize;
 
 use crate::cpulist::CpuList;
 use crate::error::{Location, Result};
@@ -25,34 +29,100 @@ pub struct Policy {
     pub rules: Vec<Rule>,
 }
 
-/// Conditions, all of which a task must meet, and what it gets then.
+/// A task that meets all of the conditions gets the effects.
 ///
 /// A parsed rule has at least one condition and one effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// As given, or `rule N` with N counting from 1; unique within the policy.
     pub name: String,
-    /// Condition: searched (not anchored) in the thread's comm and in its
-    /// process leader's comm. Valid under [`regex_syntax_config`].
-    pub command_regex: Option<String>,
-    /// Condition: the thread id, or the process id for every thread of it; 1 to 4194304.
-    pub pid: Option<u32>,
-    /// Effect: `None` leaves the task in fair sharing.
-    pub priority: Option<Priority>,
-    /// Effect: the slice in nanoseconds, 10,000 to 1,000,000,000.
-    pub execution_time_ns: Option<u64>,
-    /// Effect: where the task runs by preference, or only there when `exclusive`.
-    pub cpus: Option<CpuList>,
-    /// The CPUs are kept free of other tasks; set only where `cpus` is.
-    pub exclusive: bool,
+    pub conditions: Conditions,
+    pub effects: Effects,
     /// Where in the file the rule begins.
     pub location: Location,
+}
+
+/// What a task must be; `None`, empty and `false` set no condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Conditions {
+    /// Searched (not anchored) in the thread's comm and in its process leader's
+    /// comm. Valid under [`regex_syntax_config`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_regex: Option<String>,
+    /// Searched in the thread's own comm only. Valid under [`regex_syntax_config`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<String>,
+    /// The thread id, or the process id for every thread of it; 1 to 4194304.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The executable's path, a glob.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exe: Option<String>,
+    /// The name or number of the effective user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The path of the task's cgroup or of one above it, a glob that begins with `/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// A systemd unit that the task is in, directly or below it, a glob.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub systemd_unit: Option<String>,
+    /// The id of a container, or how it begins: 8 to 64 lower-case hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The network namespace: a name under /run/netns, a path, or an inode number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    /// Labels that the task's Kubernetes pod has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub selectors: Vec<Selector>,
+    /// Kubernetes namespaces, in one of which the task's pod is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub k8s_namespace: Vec<String>,
+    /// The children of a task that meets the conditions meet them too, and theirs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub include_children: bool,
+}
+
+/// A label of a pod and its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Selector {
+    pub key: String,
+    pub value: String,
+}
+
+/// What a task gets; what is not set is as for every other task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Effects {
+    /// `None` leaves the task in fair sharing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// The slice in nanoseconds, 10,000 to 1,000,000,000.
+    #[serde(rename = "execution_time", skip_serializing_if = "Option::is_none")]
+    pub execution_time_ns: Option<u64>,
+    /// The share in fair sharing, 1 to 10,000, where a task without has 100 (as
+    /// cgroup v2's cpu.weight).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Where the task runs by preference, or only there when `exclusive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuList>,
+    /// The CPUs are kept free of other tasks; set only where `cpus` is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+}
+
+impl Conditions {
+    /// True when the rule is about Kubernetes pods.
+    pub fn of_pods(&self) -> bool {
+        !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
+    }
 }
 
 /// How strong a task is: 0 to [`Priority::MAX`], lower is stronger.
 ///
 /// 0 to 9 preempt what is strictly weaker; 10 to 20 only get a better deadline.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Priority(u8);
 
 impl Priority {
@@ -93,7 +163,7 @@ impl Policy {
     }
 }
 
-/// How `command_regex` is read: over bytes, as a comm need not be UTF-8.
+/// How patterns are read: over bytes, as neither a comm nor a path need be UTF-8.
 ///
 /// Whatever compiles a rule's pattern must use it too, or patterns that were
 /// accepted here would fail there.

@@ -8,6 +8,7 @@ pub mod exit;
 pub mod kernel;
 pub mod stats;
 pub mod tables;
+pub mod verdict;
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,6 +27,7 @@ use self::exit::Ended;
 use self::kernel::KernelTypes;
 use self::stats::Stats;
 use self::tables::{Limits, MaskIndex};
+use self::verdict::Verdict;
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
 use crate::policy::compile::Compiled;
@@ -47,8 +49,10 @@ pub struct Settings {
 pub struct Scheduler<'obj> {
     skel: GthctlSkel<'obj>,
     ops: Option<Link>,
-    _rename: Link,
+    _hooks: [Link; 4],
+    report: Link,
     kernel: KernelTypes<'static>,
+    malformed: Vec<&'static str>,
     nr_llcs: usize,
     online: CpuList,
 }
@@ -77,12 +81,20 @@ impl<'obj> Scheduler<'obj> {
         let mut skel = open.load().map_err(refused)?;
         let nr_llcs = topology.nr_llcs();
         install(&mut skel, policy, nr_llcs, 1)?;
-        let rename = skel.progs.gth_task_rename.attach().map_err(refused)?;
+        let hooks = [
+            skel.progs.gth_task_rename.attach().map_err(refused)?,
+            skel.progs.gth_cgroup_attach.attach().map_err(refused)?,
+            skel.progs.gth_commit_creds.attach().map_err(refused)?,
+            skel.progs.gth_switch_namespaces.attach().map_err(refused)?,
+        ];
+        let report = skel.progs.report_task.attach().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
         let mut scheduler = Self {
             skel,
             ops: Some(ops),
-            _rename: rename,
+            _hooks: hooks,
+            report,
+            malformed: kernel.malformed_kfuncs(),
             kernel,
             nr_llcs,
             online: topology.online.clone(),
@@ -92,13 +104,13 @@ impl<'obj> Scheduler<'obj> {
     }
 
     /// The kfuncs whose malformed BTF the program steers clear of; usually none.
-    pub fn malformed_kfuncs(&self) -> Vec<&'static str> {
-        self.kernel.malformed_kfuncs()
+    pub fn malformed_kfuncs(&self) -> &[&'static str] {
+        &self.malformed
     }
 
     /// Whether the BPF program can wake an idle CPU by itself.
     pub fn can_kick(&self) -> bool {
-        !self.malformed_kfuncs().contains(&"scx_bpf_kick_cpu")
+        !self.malformed.contains(&"scx_bpf_kick_cpu")
     }
 
     /// Makes `policy` the live one, in one step for every task, and has every
@@ -107,6 +119,41 @@ impl<'obj> Scheduler<'obj> {
         let generation = self.generation().wrapping_add(1).max(1);
         install(&mut self.skel, policy, self.nr_llcs, generation)?;
         self.reschedule()
+    }
+
+    /// What the live policy makes of every thread, or of one.
+    pub fn verdicts(&mut self, tid: Option<u32>) -> Result<Vec<Verdict>> {
+        let tables = self.generation() & 1;
+        self.report(tables, tid)
+    }
+
+    /// What `policy` would make of every thread.
+    pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
+        let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
+        tables::write(policy, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
+        self.report(tables::TRIAL, None)
+    }
+
+    fn report(&mut self, tables: u32, tid: Option<u32>) -> Result<Vec<Verdict>> {
+        let request = self.skel.request();
+        request.tables = tables;
+        request.tid = tid.unwrap_or(0);
+        verdict::read(&self.report)
+    }
+
+    /// Whether the kernel's tables and CPU masks hold exactly what `policy` says.
+    pub fn holds(&mut self, policy: &Compiled) -> Result<bool> {
+        let generation = self.generation();
+        for (&index, cpus) in &policy.masks {
+            self.skel.request().mask = MaskIndex::of_generation(index, generation);
+            run_program(&self.skel.progs.get_mask)?;
+            if self.skel.request().cpus != mask_words(cpus) {
+                return Ok(false);
+            }
+        }
+        let data = self.skel.maps.bss_tables_data.as_ref().expect("the program has .bss.tables");
+        let live = &data.tables[generation as usize & 1];
+        Ok(tables::hold(policy, self.nr_llcs, generation, live))
     }
 
     /// Changes the slices, in nanoseconds, of what is queued from now on.
@@ -173,16 +220,12 @@ fn install(
     nr_llcs: usize,
     generation: u32,
 ) -> Result<()> {
-    // Nothing may still be reading the generation before the live one, which
-    // had the same place.
-    wait_for_readers();
+    // Nobody is reading the generation before the live one, which had the same
+    // place: reschedule() has waited for that.
     for (&index, cpus) in &policy.masks {
         let request = skel.request();
         request.mask = MaskIndex::of_generation(index, generation);
-        request.cpus = Default::default();
-        for cpu in cpus.iter() {
-            request.cpus[cpu as usize / 64] |= 1 << (cpu % 64);
-        }
+        request.cpus = mask_words(cpus);
         run_program(&skel.progs.set_mask)?;
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
@@ -191,6 +234,14 @@ fn install(
     // SAFETY: an aligned word in a map that is mapped for as long as the skeleton lives.
     unsafe { (&raw mut skel.knobs().generation).write_volatile(generation) };
     Ok(())
+}
+
+fn mask_words(cpus: &CpuList) -> [u64; Limits::CPUS / 64] {
+    let mut words = [0; Limits::CPUS / 64];
+    for cpu in cpus.iter() {
+        words[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
+    words
 }
 
 fn describe_machine(

@@ -1,8 +1,9 @@
 //! The layout of the scheduler's tables, from bpf/intf.h, and writing a
 //! compiled policy into them.
 
-use super::bpf::types::{self, gth_limit, gth_mask, gth_rank, gth_rule_flag};
-use crate::policy::compile::{Compiled, Effect};
+use super::bpf::types::{self, gth_condition, gth_limit, gth_mask, gth_rank, gth_rule_flag};
+use crate::policy::compile::{Compiled, Condition, Effect};
+use crate::policy::dfa::RuleSet;
 
 /// Sizes of the tables.
 pub struct Limits;
@@ -16,8 +17,16 @@ impl Limits {
     pub const TRANS: usize = gth_limit::GTH_MAX_TRANS.0 as usize;
 }
 
+/// The tables that are never live, for policies that are only tried out.
+pub(super) const TRIAL: u32 = gth_limit::GTH_TABLES_TRIAL.0;
+
 const _: () = assert!(Limits::RULES == crate::policy::MAX_RULES);
 const _: () = assert!(Limits::CPUS == crate::cpulist::CpuList::MAX as usize);
+
+const _: () = assert!(Condition::ALL.len() == gth_condition::GTH_NR_CONDS.0 as usize);
+const _: () = assert!(Condition::PATTERNS == gth_condition::GTH_NR_PATTERNS.0 as usize);
+const _: () = assert!(Condition::Pod as u32 == gth_condition::GTH_COND_POD.0);
+const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0);
 
 /// Indices of the CPU masks (enum gth_mask).
 pub struct MaskIndex;
@@ -47,15 +56,24 @@ pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut ty
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
     tables.nr_rules = policy.rules.len() as u32;
-    tables.nr_dfas = policy.dfas.len() as u32;
     tables.nr_reserved = (policy.pool_cpus.len() - nr_llcs) as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
     for (slot, effect) in tables.rules.iter_mut().zip(&policy.rules) {
         *slot = rule(effect);
-        slot.pool = number(slot.pool.into()) as u16;
+        slot.pool = number(slot.pool as usize) as u32;
+    }
+    tables.all = rules((0..policy.rules.len()).fold(0, |set, rule| set | 1 << rule));
+    for (slot, &set) in tables.has.iter_mut().zip(&policy.has) {
+        *slot = rules(set);
+    }
+    tables.children = rules(policy.children);
+    let mut end = 0;
+    for (slot, dfas) in tables.dfa_at[1..].iter_mut().zip(&policy.dfas) {
+        end += dfas.len();
+        *slot = end as u32;
     }
     let (mut state_base, mut trans_base) = (0, 0);
-    for (slot, dfa) in tables.dfas.iter_mut().zip(&policy.dfas) {
+    for (slot, dfa) in tables.dfas.iter_mut().zip(policy.dfas.iter().flatten()) {
         slot.trans_base = trans_base as u32;
         slot.state_base = state_base as u32;
         slot.start = dfa.start;
@@ -63,7 +81,7 @@ pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut ty
         slot.class = dfa.class;
         tables.trans[trans_base..][..dfa.trans.len()].copy_from_slice(&dfa.trans);
         for (accept, set) in tables.accept[state_base..].iter_mut().zip(&dfa.accept) {
-            accept.word = [*set as u64, (*set >> 64) as u64];
+            *accept = rules(*set);
         }
         trans_base += dfa.trans.len();
         state_base += dfa.accept.len();
@@ -77,19 +95,53 @@ pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut ty
     }
 }
 
+/// Whether `tables` hold exactly what [`write()`] puts there.
+pub fn hold(
+    policy: &Compiled,
+    nr_llcs: usize,
+    generation: u32,
+    tables: &types::gth_tables,
+) -> bool {
+    let mut copy = Box::<types::gth_tables>::new_uninit();
+    // SAFETY: both are of that type, which is all integers; the copy is its own.
+    let mut copy = unsafe {
+        std::ptr::copy_nonoverlapping(tables, copy.as_mut_ptr(), 1);
+        copy.assume_init()
+    };
+    write(policy, nr_llcs, generation, &mut copy);
+    bytes(&copy) == bytes(tables)
+}
+
+fn bytes(tables: &types::gth_tables) -> &[u8] {
+    // SAFETY: all integers, without padding that anybody wrote to but zeroes.
+    unsafe { std::slice::from_raw_parts((&raw const *tables).cast(), size_of_val(tables)) }
+}
+
+/// A set of rules as the BPF program has it.
+fn rules(set: RuleSet) -> types::gth_rules {
+    types::gth_rules { word: [set as u64, (set >> 64) as u64] }
+}
+
+/// A set of rules from the BPF program.
+pub(super) fn rule_set(rules: &types::gth_rules) -> RuleSet {
+    RuleSet::from(rules.word[0]) | RuleSet::from(rules.word[1]) << 64
+}
+
 fn rule(effect: &Effect) -> types::gth_rule {
-    let flag = |on: bool, flag: gth_rule_flag| if on { flag.0 as u8 } else { 0 };
+    let flag = |on: bool, flag: gth_rule_flag| if on { flag.0 as u16 } else { 0 };
     types::gth_rule {
         slice_ns: effect.slice_ns.unwrap_or(0),
         credit_ns: effect.credit_ns,
         // No task started at the end of time: a pid that is not there matches nothing.
         start_ticks: effect.by_pid.and_then(|process| process.start_ticks).unwrap_or(u64::MAX),
         pid: effect.by_pid.map_or(0, |process| process.pid),
-        pool: effect.pool.unwrap_or(0),
-        rank: effect.rank.unwrap_or(gth_rank::GTH_RANK_NORMAL.0 as u8),
-        flags: flag(effect.by_comm, gth_rule_flag::GTH_RULE_COMM)
-            | flag(effect.by_pid.is_some(), gth_rule_flag::GTH_RULE_PID)
-            | flag(effect.has_cpus, gth_rule_flag::GTH_RULE_CPUS)
+        // Nobody's id (include/linux/uidgid.h), and no namespace's number.
+        uid: effect.uid.unwrap_or(u32::MAX),
+        netns: effect.netns.unwrap_or(0),
+        weight: effect.weight.unwrap_or(0),
+        pool: effect.pool.unwrap_or(0).into(),
+        rank: effect.rank.map_or(gth_rank::GTH_RANK_NORMAL.0 as u16, u16::from),
+        flags: flag(effect.has_cpus, gth_rule_flag::GTH_RULE_CPUS)
             | flag(effect.pool.is_some(), gth_rule_flag::GTH_RULE_EXCLUSIVE),
     }
 }

@@ -1,9 +1,8 @@
-//! The `command_regex` patterns of a policy as dense DFAs over the bytes of a comm.
+//! The patterns of a policy as dense DFAs over bytes.
 //!
-//! A comm has at most 15 bytes (`TASK_COMM_LEN`, include/linux/sched.h), so one
-//! walk of 16 steps tells all patterns that are found in it, however many there
-//! are. `regex-automata` determinises; here its DFA is copied into the flat
-//! tables that BPF can walk. Patterns that blow up together are split over
+//! One walk over a comm or a path tells all patterns that are found in it, however
+//! many there are. `regex-automata` determinises; here its DFA is copied into the
+//! flat tables that BPF can walk. Patterns that blow up together are split over
 //! several DFAs.
 
 use std::collections::HashMap;
@@ -19,15 +18,15 @@ use super::{MAX_RULES, regex_syntax_config};
 pub type RuleSet = u128;
 
 /// No DFA of a policy gets more states than this; a transition is stored in 16 bits.
-const MAX_STATES: usize = 4096;
+const MAX_STATES: usize = 16_384;
 /// Bytes that one determinisation may take before its patterns are split.
-const SIZE_LIMIT: usize = 4 << 20;
+const SIZE_LIMIT: usize = 16 << 20;
 
 /// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`,
-/// and at the end of the comm to `trans[s * stride + stride - 1]`. Whatever
+/// and at the end of the text to `trans[s * stride + stride - 1]`. Whatever
 /// `accept` holds of a state that is passed has been found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CommDfa {
+pub struct Dfa {
     pub start: u16,
     pub stride: u16,
     pub class: [u8; 256],
@@ -35,13 +34,13 @@ pub struct CommDfa {
     pub accept: Vec<RuleSet>,
 }
 
-impl CommDfa {
-    /// The rules whose patterns are found in `comm`: what BPF computes, for tests.
-    pub fn find(&self, comm: &[u8]) -> RuleSet {
+impl Dfa {
+    /// The rules whose patterns are found in `text`: what BPF computes, for tests.
+    pub fn find(&self, text: &[u8]) -> RuleSet {
         let mut state = self.start;
         let mut found = 0;
         let end = usize::from(self.stride) - 1;
-        let classes = comm.iter().map(|&byte| usize::from(self.class[usize::from(byte)]));
+        let classes = text.iter().map(|&byte| usize::from(self.class[usize::from(byte)]));
         for class in classes.chain([end]) {
             state = self.trans[usize::from(state) * usize::from(self.stride) + class];
             found |= self.accept[usize::from(state)];
@@ -53,14 +52,11 @@ impl CommDfa {
 /// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
 ///
 /// Fails with the index into `patterns` of one that is too large by itself, and why.
-pub fn compile(patterns: &[(usize, &str)]) -> Result<Vec<CommDfa>, (usize, String)> {
+pub fn compile(patterns: &[(usize, &str)]) -> Result<Vec<Dfa>, (usize, String)> {
     compile_from(patterns, 0)
 }
 
-fn compile_from(
-    patterns: &[(usize, &str)],
-    offset: usize,
-) -> Result<Vec<CommDfa>, (usize, String)> {
+fn compile_from(patterns: &[(usize, &str)], offset: usize) -> Result<Vec<Dfa>, (usize, String)> {
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
@@ -76,7 +72,7 @@ fn compile_from(
     }
 }
 
-fn determinise(patterns: &[(usize, &str)]) -> Result<CommDfa, String> {
+fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, String> {
     let config = dense::Config::new()
         .match_kind(MatchKind::All)
         .start_kind(StartKind::Unanchored)
@@ -92,7 +88,7 @@ fn determinise(patterns: &[(usize, &str)]) -> Result<CommDfa, String> {
 }
 
 /// Copies the states that can be reached, numbered in the order of discovery.
-fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<CommDfa, String> {
+fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<Dfa, String> {
     let classes = dfa.byte_classes();
     let mut class = [0; 256];
     let mut representatives = Vec::new();
@@ -126,7 +122,7 @@ fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<CommDf
             return Err(format!("more than {MAX_STATES} states"));
         }
     }
-    Ok(CommDfa { start: 0, stride: representatives.len() as u16 + 1, class, trans, accept })
+    Ok(Dfa { start: 0, stride: representatives.len() as u16 + 1, class, trans, accept })
 }
 
 fn matched(dfa: &dense::DFA<Vec<u32>>, state: StateID, patterns: &[(usize, &str)]) -> RuleSet {

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The texts that a policy's patterns are matched against: names and paths of a
+ * task, written into a scratch buffer.
+ */
+#ifndef GTH_PATHS_H
+#define GTH_PATHS_H
+
+#include "state.h"
+
+/*
+ * Where a task is matched. Each CPU has one for the scheduler, which uses it with
+ * interrupts off, and one for user space's iterator, which may be interrupted.
+ */
+struct scratch {
+	struct task_struct *task;	/* only an address: for BPF_CORE_READ */
+	char comm[GTH_COMM_LEN];
+	char leader_comm[GTH_COMM_LEN];	/* empty in a process's first thread */
+	char text[GTH_PATH_LEN + GTH_NAME_LEN];	/* the last name may begin at GTH_PATH_LEN - 1 */
+	char name[GTH_NAME_LEN];
+	u32 start;			/* where the path in `text` begins; 0: there is none */
+	struct gth_verdict verdict;
+};
+
+enum {
+	SCRATCH_SCHED,
+	SCRATCH_ITER,
+	NR_SCRATCHES,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, NR_SCRATCHES);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratches SEC(".maps");
+
+static __always_inline struct scratch *scratch_of(u32 slot)
+{
+	return bpf_map_lookup_elem(&scratches, &slot);
+}
+
+static __always_inline char char_at(const struct scratch *s, u32 i)
+{
+	return s->text[i & (GTH_PATH_LEN - 1)];
+}
+
+/* A comm at the beginning of the text; returns its end. */
+static __always_inline u32 comm_text(struct scratch *s, const char *comm)
+{
+	long len = bpf_probe_read_kernel_str(s->text, GTH_COMM_LEN, comm);
+
+	return len > 0 ? len - 1 : 0;
+}
+
+/*
+ * Puts "/" and the first @len bytes of @name in front of the path, which ends at
+ * GTH_PATH_LEN; false when there is no room. `start` lies in memory, where the
+ * verifier does not follow its values through a loop.
+ */
+static __always_inline bool prepend(struct scratch *s, const void *name, u32 len)
+{
+	u32 start = s->start;
+
+	s->start = 0;
+	if (start > GTH_PATH_LEN || len >= GTH_NAME_LEN || len + 1 >= start)
+		return false;
+	start -= len + 1;
+	s->text[start & (GTH_PATH_LEN - 1)] = '/';
+	barrier_var(len);
+	bpf_probe_read_kernel(&s->text[(start + 1) & (GTH_PATH_LEN - 1)], len & (GTH_NAME_LEN - 1), name);
+	s->start = start;
+	return true;
+}
+
+/*
+ * The path of the task's cgroup, up to GTH_PATH_LEN; returns where it begins, 0:
+ * there is none. In the unified hierarchy (cgroups(7)), or, where that is not in
+ * use, in the one of the cpu controller. Like every global function verified once.
+ */
+__noinline u32 cgroup_path(u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+	struct cgroup *leaf, *cgrp;
+	struct task_struct *p;
+	const char *name;
+	u32 level, i;
+	long len;
+
+	if (!s)
+		return 0;
+	p = s->task;
+	s->start = GTH_PATH_LEN;
+	leaf = BPF_CORE_READ(p, cgroups, dfl_cgrp);
+	level = BPF_CORE_READ(leaf, level);
+	if (!level && bpf_core_enum_value_exists(enum cgroup_subsys_id, cpu_cgrp_id)) {
+		struct css_set *set = BPF_CORE_READ(p, cgroups);
+		struct cgroup_subsys_state *css = NULL;
+		u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+
+		bpf_probe_read_kernel(&css, sizeof(css), &set->subsys[0] + cpu);
+		leaf = BPF_CORE_READ(css, cgroup);
+		level = BPF_CORE_READ(leaf, level);
+	}
+	if (level > GTH_MAX_DEPTH)
+		return 0;
+	bpf_for(i, 0, level) {
+		cgrp = NULL;
+		bpf_probe_read_kernel(&cgrp, sizeof(cgrp), &leaf->ancestors[0] + (level - i));
+		name = BPF_CORE_READ(cgrp, kn, name);
+		len = bpf_probe_read_kernel_str(s->name, sizeof(s->name), name);
+		if (len <= 1)
+			return 0;
+		if (!prepend(s, s->name, len - 1))
+			return 0;
+	}
+	if (!level)
+		prepend(s, s->name, 0); /* the root's path is "/" */
+	return s->start;
+}
+
+/*
+ * The path of the task's executable, in the same way, as the task's own mount namespace has it
+ * (fs/d_path.c does the same under locks that BPF cannot take).
+ */
+__noinline u32 exe_path(u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+	struct task_struct *p;
+	struct dentry *dentry;
+	struct mount *mount;
+	struct file *file;
+	u32 i;
+
+	if (!s)
+		return 0;
+	p = s->task;
+	s->start = GTH_PATH_LEN;
+	file = BPF_CORE_READ(p, mm, exe_file);
+	dentry = BPF_CORE_READ(file, f_path.dentry);
+	mount = (void *)BPF_CORE_READ(file, f_path.mnt) - bpf_core_field_offset(struct mount, mnt);
+
+	/* A kernel thread may borrow an address space. */
+	if (!file || (BPF_CORE_READ(p, flags) & PF_KTHREAD))
+		return 0;
+	bpf_for(i, 0, GTH_MAX_DEPTH) {
+		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
+		struct dentry *root = BPF_CORE_READ(mount, mnt.mnt_root);
+		struct mount *above;
+
+		if (dentry == root) {
+			above = BPF_CORE_READ(mount, mnt_parent);
+			if (above == mount || !above)
+				return s->start;
+			dentry = BPF_CORE_READ(mount, mnt_mountpoint);
+			mount = above;
+			continue;
+		}
+		if (dentry == parent)
+			return s->start; /* not reached by a path: a memfd, an unmounted tree */
+		if (!prepend(s, BPF_CORE_READ(dentry, d_name.name), BPF_CORE_READ(dentry, d_name.len)))
+			return 0;
+		dentry = parent;
+	}
+	return 0;
+}
+
+#endif

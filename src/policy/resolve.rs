@@ -1,0 +1,98 @@
+//! What the names in a policy stand for on this machine.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// The machine's file tree, `/` but in tests.
+#[derive(Clone, Copy, Debug)]
+pub struct Root<'a>(pub &'a Path);
+
+impl Root<'_> {
+    /// `path`, an absolute one, in this tree.
+    pub fn path(self, path: &str) -> PathBuf {
+        self.0.join(path.trim_start_matches('/'))
+    }
+
+    /// The start time in clock ticks since boot of a process or thread
+    /// (proc_pid_stat(5), field 22); `None`: there is none.
+    pub fn start_ticks(self, pid: u32) -> Option<u64> {
+        let stat = fs::read_to_string(self.path(&format!("/proc/{pid}/stat"))).ok()?;
+        // The comm, in parentheses, may hold blanks and parentheses itself.
+        let after_comm = &stat[stat.rfind(')')? + 1..];
+        after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
+    }
+
+    /// A user's id, by its name in /etc/passwd (passwd(5)) or as a number.
+    pub fn uid(self, user: &str) -> Option<u32> {
+        if let Ok(uid) = user.parse() {
+            return Some(uid);
+        }
+        let passwd = fs::read_to_string(self.path(PASSWD)).ok()?;
+        passwd.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let found = fields.next()? == user;
+            fields.nth(1).filter(|_| found)?.parse().ok()
+        })
+    }
+
+    /// The inode number of a network namespace (namespaces(7)), by a name of
+    /// ip-netns(8), a path such as /proc/1/ns/net, or the number itself.
+    pub fn netns(self, netns: &str) -> Option<u32> {
+        if let Ok(inode) = netns.parse() {
+            return Some(inode);
+        }
+        let inode = fs::metadata(self.path(&netns_path(netns))).ok()?.ino();
+        u32::try_from(inode).ok()
+    }
+}
+
+/// Where users have their names.
+pub const PASSWD: &str = "/etc/passwd";
+
+/// Where a network namespace that is not given by number is found.
+pub fn netns_path(netns: &str) -> String {
+    match netns.starts_with('/') {
+        true => netns.into(),
+        false => format!("/run/netns/{netns}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_by_name_and_number() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("etc")).unwrap();
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nupf:x:1001:1001::/:/bin/false\n";
+        fs::write(root.path().join("etc/passwd"), passwd).unwrap();
+        let root = Root(root.path());
+        assert_eq!(root.uid("upf"), Some(1001));
+        assert_eq!(root.uid("root"), Some(0));
+        assert_eq!(root.uid("4711"), Some(4711));
+        assert_eq!(root.uid("up"), None);
+    }
+
+    #[test]
+    fn network_namespaces_by_name_path_and_number() {
+        let root = Root(Path::new("/"));
+        let own = fs::metadata("/proc/self/ns/net").unwrap().ino() as u32;
+        assert_eq!(root.netns("/proc/self/ns/net"), Some(own));
+        assert_eq!(root.netns("4026531840"), Some(4_026_531_840));
+        assert_eq!(root.netns("no-such-name"), None);
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join("run/netns")).unwrap();
+        fs::write(dir.path().join("run/netns/upf"), "").unwrap();
+        let inode = fs::metadata(dir.path().join("run/netns/upf")).unwrap().ino();
+        assert_eq!(Root(dir.path()).netns("upf").map(u64::from), Some(inode));
+    }
+
+    #[test]
+    fn processes_by_their_start_time() {
+        let root = Root(Path::new("/"));
+        assert!(root.start_ticks(std::process::id()).is_some_and(|ticks| ticks > 0));
+        assert_eq!(root.start_ticks(4_194_304), None);
+    }
+}

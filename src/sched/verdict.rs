@@ -1,0 +1,62 @@
+//! What a policy makes of each task, as the scheduler's own matching finds it:
+//! the records of the task iterator in bpf/match.h.
+
+use std::ffi::CStr;
+use std::io::Read;
+
+use libbpf_rs::{Iter, Link};
+
+use super::bpf::types::{gth_limit, gth_verdict};
+use super::tables::rule_set;
+use crate::error::{Error, Result};
+use crate::policy::compile::Condition;
+use crate::policy::dfa::RuleSet;
+
+/// One thread, and the rules of a policy that it meets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    pub comm: String,
+    /// The rule that it falls under, from 0.
+    pub rule: Option<usize>,
+    /// The rule by which the kernel schedules it, and of which generation that
+    /// is; a generation that is not the live one gives way to `rule` when the
+    /// task next runs.
+    pub in_force: Option<usize>,
+    pub generation: u32,
+    /// By [`Condition`]: the rules whose condition of that kind it meets.
+    pub hits: [RuleSet; Condition::ALL.len()],
+    /// The rules that it falls under as the child of a task that meets them.
+    pub inherited: RuleSet,
+}
+
+/// Runs the iterator that is attached as `link`.
+pub(super) fn read(link: &Link) -> Result<Vec<Verdict>> {
+    let failed = |e: &dyn std::fmt::Display| Error::failure(format!("reading the tasks: {e}"));
+    let mut bytes = Vec::new();
+    Iter::new(link).map_err(|e| failed(&e))?.read_to_end(&mut bytes).map_err(|e| failed(&e))?;
+    let records = bytes.chunks_exact(size_of::<gth_verdict>());
+    let verdict = |record: &[u8]| {
+        // SAFETY: the iterator writes whole gth_verdicts, all integers; a record
+        // need not be aligned.
+        convert(&unsafe { record.as_ptr().cast::<gth_verdict>().read_unaligned() })
+    };
+    Ok(records.map(verdict).collect())
+}
+
+fn convert(v: &gth_verdict) -> Verdict {
+    let rule = |rule: u32| (rule != gth_limit::GTH_NO_RULE.0).then_some(rule as usize);
+    let comm: Vec<u8> = v.comm.iter().map(|&c| c as u8).chain([0]).collect();
+    Verdict {
+        tid: v.tid,
+        tgid: v.tgid,
+        comm: CStr::from_bytes_until_nul(&comm).unwrap_or_default().to_string_lossy().into(),
+        rule: rule(v.rule),
+        in_force: rule(v.in_force),
+        generation: v.generation,
+        hits: std::array::from_fn(|i| rule_set(&v.hits[i])),
+        inherited: rule_set(&v.inherited),
+    }
+}
