@@ -1,0 +1,372 @@
+//! Where the Kubernetes API is, and a client for it.
+
+use std::error::Error as StdError;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ClientBuilder, ConfigExt};
+use kube::config::{
+    AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster,
+    NamedContext,
+};
+use kube::core::ErrorResponse;
+use kube::runtime::watcher;
+use tower::{BoxError, ServiceBuilder};
+
+use super::PodSettings;
+use super::resolve::Resolver;
+use crate::error::{Error, Result};
+
+/// What a pod finds of its service account
+/// (plugin/pkg/admission/serviceaccount: `DefaultAPITokenMountPath`).
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// The kubeconfig files of nodes, by what set the node up.
+const NODE_KUBECONFIGS: [&str; 9] = [
+    // kubeadm
+    "/etc/kubernetes/kubelet.conf",
+    // Managed nodes of EKS and GKE
+    "/var/lib/kubelet/kubeconfig",
+    // k3s: server, agent
+    "/etc/rancher/k3s/k3s.yaml",
+    "/var/lib/rancher/k3s/agent/kubelet.kubeconfig",
+    // RKE2: server, agent
+    "/etc/rancher/rke2/rke2.yaml",
+    "/var/lib/rancher/rke2/agent/kubelet.kubeconfig",
+    // k0s: worker, controller
+    "/var/lib/k0s/kubelet.conf",
+    "/var/lib/k0s/pki/admin.conf",
+    // MicroK8s
+    "/var/snap/microk8s/current/credentials/client.config",
+];
+/// For the TCP and TLS handshakes.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A watch can be silent for minutes; so a server that is gone is noticed.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Where the surroundings are looked up: the process's own, but in tests.
+pub(super) struct Places {
+    /// An environment variable's value.
+    pub env: fn(&str) -> Option<OsString>,
+    /// What `/` stands for in the paths of this module.
+    pub root: PathBuf,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self { env: |name| std::env::var_os(name), root: PathBuf::from("/") }
+    }
+}
+
+impl Places {
+    pub fn path(&self, absolute: &str) -> PathBuf {
+        self.root.join(absolute.trim_start_matches('/'))
+    }
+
+    /// A variable that is set to something.
+    fn var(&self, name: &str) -> Option<OsString> {
+        (self.env)(name).filter(|value| !value.is_empty())
+    }
+}
+
+/// A way to the API server that need not work.
+pub(super) struct Api {
+    pub client: kube::Client,
+    server: String,
+    /// What named the server and the credentials.
+    source: String,
+}
+
+/// The node's name. Fails when there is no host name.
+pub(super) fn node(settings: &PodSettings, places: &Places) -> Result<String> {
+    let given = settings.node.clone();
+    if let Some(name) = given.or_else(|| places.var("NODE_NAME")?.into_string().ok()) {
+        return Ok(name);
+    }
+    // As the kubelet makes it (pkg/util/node/node.go: GetHostname).
+    let path = places.path("/proc/sys/kernel/hostname");
+    let text = fs::read_to_string(&path)
+        .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+    Ok(text.trim().to_lowercase())
+}
+
+/// Finds the API and makes ready to ask it; nothing is sent yet.
+///
+/// Must be called within a tokio runtime. May run the credential plugin
+/// that the kubeconfig names, and waits for it.
+pub(super) fn connect(settings: &PodSettings, places: &Places) -> Result<Api> {
+    let (kubeconfig, source) = kubeconfig(settings, places)?;
+    let failed = |e: &dyn StdError| {
+        Error::failure(format!("{source}: {}", chain(e))).help("check that kubeconfig")
+    };
+    if uses_proxy(&kubeconfig) {
+        let what = format!("{source}: its API server is behind a proxy, which is not supported");
+        return Err(Error::failure(what).help("name a server that is reached directly"));
+    }
+    let config = kube::Config::try_from(kubeconfig).map_err(|e| failed(&e))?;
+    let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
+    let client = client(config, places).map_err(|e| failed(&e))?;
+    Ok(Api { client, server, source })
+}
+
+/// The kubeconfig to use, and what it came from.
+fn kubeconfig(settings: &PodSettings, places: &Places) -> Result<(Kubeconfig, String)> {
+    if let Some(path) = &settings.kubeconfig {
+        return read(std::slice::from_ref(path));
+    }
+    if let Some(list) = places.var("KUBECONFIG") {
+        let paths = std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty());
+        return read(&paths.collect::<Vec<_>>());
+    }
+    if let Some(kubeconfig) = service_account(places) {
+        return Ok((kubeconfig, "the service account".to_owned()));
+    }
+    let home = places.var("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    let nodes = NODE_KUBECONFIGS.iter().map(|path| places.path(path));
+    match home.into_iter().chain(nodes).find(|path| path.exists()) {
+        Some(path) => read(&[path]),
+        None => Err(Error::failure("no Kubernetes API: no kubeconfig and no service account")
+            .help("set monitor.kubeconfig_path in the config file")),
+    }
+}
+
+/// Reads kubeconfig files; of two that set the same, the first counts.
+fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
+    let mut merged = Kubeconfig::default();
+    for path in paths {
+        let next = Kubeconfig::read_from(path).and_then(|next| merged.merge(next));
+        merged = next.map_err(|e| {
+            let why = match &e {
+                KubeconfigError::ReadConfig(e, _) => e.to_string(),
+                e => chain(e),
+            };
+            Error::failure(format!("kubeconfig {}: {why}", path.display()))
+                .help("set monitor.kubeconfig_path in the config file to one that can be read")
+        })?;
+    }
+    let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    Ok((merged, format!("kubeconfig {}", names.join(":"))))
+}
+
+/// The service account as a kubeconfig, when this runs in a pod that has one.
+///
+/// Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
+fn service_account(places: &Places) -> Option<Kubeconfig> {
+    const NAME: &str = "service-account";
+    let host = places.var("KUBERNETES_SERVICE_HOST")?.into_string().ok()?;
+    let port = places.var("KUBERNETES_SERVICE_PORT")?.into_string().ok()?;
+    let file = |name| places.path(&format!("{SERVICE_ACCOUNT}/{name}"));
+    let token = file("token");
+    if !token.exists() {
+        return None;
+    }
+    let host = if host.contains(':') { format!("[{host}]") } else { host };
+    let cluster = Cluster {
+        server: Some(format!("https://{host}:{port}")),
+        certificate_authority: Some(file("ca.crt").into_os_string().into_string().ok()?),
+        ..Cluster::default()
+    };
+    let token_file = Some(token.into_os_string().into_string().ok()?);
+    let auth_info = AuthInfo { token_file, ..AuthInfo::default() };
+    let context =
+        Context { cluster: NAME.to_owned(), user: Some(NAME.to_owned()), ..Context::default() };
+    let name = NAME.to_owned();
+    Some(Kubeconfig {
+        clusters: vec![NamedCluster { name: name.clone(), cluster: Some(cluster) }],
+        auth_infos: vec![NamedAuthInfo { name: name.clone(), auth_info: Some(auth_info) }],
+        contexts: vec![NamedContext { name: name.clone(), context: Some(context) }],
+        current_context: Some(name),
+        ..Kubeconfig::default()
+    })
+}
+
+/// True when the current context's cluster is reached through a proxy.
+fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let named =
+        |context: &&NamedContext| Some(&context.name) == kubeconfig.current_context.as_ref();
+    let context = kubeconfig.contexts.iter().find(named).and_then(|named| named.context.as_ref());
+    let clusters = kubeconfig.clusters.iter();
+    let mut current = clusters.filter(|cluster| context.is_some_and(|c| c.cluster == cluster.name));
+    let proxy = current.next().and_then(|named| named.cluster.as_ref()?.proxy_url.as_deref());
+    proxy.is_some_and(|url| !url.is_empty())
+}
+
+/// `kube`'s own client but for host names, which are resolved by [`Resolver`].
+fn client(config: kube::Config, places: &Places) -> kube::Result<kube::Client> {
+    let mut http = HttpConnector::new_with_resolver(Resolver::new(places));
+    http.enforce_http(false);
+    http.set_keepalive(Some(KEEPALIVE));
+    let https = config.rustls_https_connector_with_connector(http)?;
+    let mut connector = TimeoutConnector::new(https);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_read_timeout(config.read_timeout);
+    connector.set_write_timeout(config.write_timeout);
+    let http = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(ClientBuilder::new(service, config.default_namespace).build())
+}
+
+impl Api {
+    /// What is wrong and what to do about it, for the user.
+    pub fn problem(&self, e: &watcher::Error) -> Error {
+        let Self { server, source, .. } = self;
+        let failed = |why: String| Error::failure(format!("Kubernetes API at {server}: {why}"));
+        match status(e) {
+            Some(ErrorResponse { code: 401, message, .. }) => {
+                failed(format!("it does not accept the credentials (401: {message})"))
+                    .help(format!("renew those of {source}"))
+            }
+            Some(ErrorResponse { code: 403, message, .. }) => {
+                failed(format!("it does not let its pods be seen (403: {message})"))
+                    .help(format!("allow the user of {source} to list and watch pods"))
+            }
+            Some(ErrorResponse { code, message, .. }) => {
+                failed(format!("{code}: {message}")).help("trying again")
+            }
+            None => failed(reason(e)).help("trying again"),
+        }
+    }
+}
+
+/// The API server's own answer, when `e` is one.
+pub(super) fn status(e: &watcher::Error) -> Option<&ErrorResponse> {
+    use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
+    match e {
+        InitialListFailed(kube::Error::Api(status))
+        | WatchStartFailed(kube::Error::Api(status))
+        | WatchFailed(kube::Error::Api(status))
+        | WatchError(status) => Some(status),
+        _ => None,
+    }
+}
+
+/// Why there was no answer, without the steps of `kube` that only repeat it.
+fn reason(e: &watcher::Error) -> String {
+    let mut e: &dyn StdError = e;
+    while let Some(inner) = e.source().filter(|inner| e.to_string().contains(&inner.to_string())) {
+        e = inner;
+    }
+    chain(e)
+}
+
+/// An error with its sources, but for those whose text it has already.
+fn chain(e: &dyn StdError) -> String {
+    let mut text = e.to_string();
+    let mut next = e.source();
+    while let Some(e) = next {
+        let more = e.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = e.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn places(root: &tempfile::TempDir, env: fn(&str) -> Option<OsString>) -> Places {
+        Places { env, root: root.path().to_owned() }
+    }
+
+    fn put(root: &tempfile::TempDir, path: &str, server: &str) {
+        let path = root.path().join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, super::super::test_api::kubeconfig(server)).unwrap();
+    }
+
+    fn server(settings: &PodSettings, places: &Places) -> Option<String> {
+        let (kubeconfig, _) = kubeconfig(settings, places).ok()?;
+        kube::Config::try_from(kubeconfig).ok().map(|config| config.cluster_url.to_string())
+    }
+
+    /// All that may be found is there; `env` and `settings` decide.
+    fn full() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        put(&root, "/given", "http://given");
+        put(&root, "/root/.kube/config", "http://home");
+        for path in NODE_KUBECONFIGS {
+            put(&root, path, "http://node");
+        }
+        put(&root, &format!("{SERVICE_ACCOUNT}/token"), "");
+        let ca = format!("{SERVICE_ACCOUNT}/ca.crt");
+        fs::write(root.path().join(ca.trim_start_matches('/')), "").unwrap();
+        root
+    }
+
+    #[test]
+    fn found_in_order() {
+        let root = full();
+        let in_pod = |name: &str| match name {
+            "KUBERNETES_SERVICE_HOST" => Some("fd00::1".into()),
+            "KUBERNETES_SERVICE_PORT" => Some("443".into()),
+            _ => None,
+        };
+        let given = PodSettings { kubeconfig: Some(root.path().join("given")), node: None };
+        let none = PodSettings::default();
+        let found = |settings, env| server(settings, &places(&root, env)).unwrap();
+        assert_eq!(found(&given, in_pod), "http://given/");
+        assert_eq!(found(&none, in_pod), "https://[fd00::1]:443/");
+        assert_eq!(found(&none, |_| None), "http://node/");
+        fs::remove_file(root.path().join("etc/kubernetes/kubelet.conf")).unwrap();
+        assert_eq!(found(&none, |_| None), "http://node/");
+        // Outside a pod: the variables alone are nothing.
+        fs::remove_dir_all(root.path().join("var/run")).unwrap();
+        assert_eq!(found(&none, in_pod), "http://node/");
+    }
+
+    #[test]
+    fn several_in_the_environment() {
+        let root = full();
+        let paths = ["given", "root/.kube/config"].map(|path| root.path().join(path));
+        let (merged, source) = read(&paths).unwrap();
+        let server = kube::Config::try_from(merged).unwrap().cluster_url;
+        assert_eq!(server, "http://given/");
+        assert_eq!(source.matches(':').count(), 1, "{source}");
+        let missing = |name: &str| (name == "KUBECONFIG").then(|| "/missing:/too".into());
+        let e = kubeconfig(&PodSettings::default(), &places(&root, missing)).unwrap_err();
+        assert_eq!(
+            e.to_string(),
+            "kubeconfig /missing: No such file or directory (os error 2); \
+             set monitor.kubeconfig_path in the config file to one that can be read"
+        );
+    }
+
+    #[test]
+    fn the_node_is_given_or_the_host() {
+        let root = tempfile::tempdir().unwrap();
+        let none = PodSettings::default();
+        assert!(node(&none, &places(&root, |_| None)).is_err());
+        fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
+        fs::write(root.path().join("proc/sys/kernel/hostname"), "Node-A\n").unwrap();
+        assert_eq!(node(&none, &places(&root, |_| None)).unwrap(), "node-a");
+        let env = |name: &str| (name == "NODE_NAME").then(|| "node-b".into());
+        assert_eq!(node(&none, &places(&root, env)).unwrap(), "node-b");
+        let given = PodSettings { node: Some("node-c".to_owned()), ..none };
+        assert_eq!(node(&given, &places(&root, env)).unwrap(), "node-c");
+    }
+
+    #[test]
+    fn a_proxy_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("proxied");
+        let text = super::super::test_api::kubeconfig("https://api");
+        let text = text.replace("cluster: {", "cluster: {proxy-url: 'http://proxy:3128', ");
+        fs::write(&path, text).unwrap();
+        let settings = PodSettings { kubeconfig: Some(path), node: None };
+        let e = connect(&settings, &places(&root, |_| None)).err().unwrap();
+        assert!(e.to_string().contains("behind a proxy"), "{e}");
+    }
+}

@@ -1,0 +1,286 @@
+//! The pods of this Kubernetes node, as the Kubernetes API tells them.
+//!
+//! They are listed once and then watched: the API server sends each change when
+//! it happens. What is in the way is told beside the pods and tried again, with
+//! pauses of `kube`'s choice (from about 1 s up to a minute); the pods that were
+//! known last stay until then.
+
+mod api;
+mod resolve;
+#[cfg(test)]
+mod test_api;
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::future::select;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::signal::SigSet;
+use serde::Deserialize;
+use tokio::runtime;
+use tokio::sync::oneshot;
+
+use self::api::Places;
+use crate::error::{Error, Result};
+use crate::policy::Selector;
+
+/// The uid of a static pod: that of its `metadata` is made by the API server, and the
+/// kubelet calls the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`).
+const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
+/// An API that has worked for so long is tried again soon when it fails.
+const WORKED: Duration = Duration::from_secs(10);
+
+/// A pod of this node, as far as policies ask for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// The uid that the kubelet puts into the names of the pod's cgroups.
+    pub uid: String,
+    pub namespace: String,
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A pod as the API sends it, without the most of it: `k8s_openapi`'s own type would
+/// read, and have code for, every field.
+#[derive(Clone, Debug, Deserialize)]
+struct ApiPod {
+    metadata: ObjectMeta,
+    status: Option<ApiPodStatus>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct ApiPodStatus {
+    phase: Option<String>,
+}
+
+/// Where the API is and which node this is; each is found out when it is not given.
+#[derive(Clone, Debug, Default)]
+pub struct PodSettings {
+    /// The only kubeconfig file to use. Else the first of: those in `$KUBECONFIG`, the
+    /// pod's service account, `~/.kube/config`, those of the node itself.
+    pub kubeconfig: Option<PathBuf>,
+    /// The node's name in the API. Else `$NODE_NAME`, else the host name in lower case.
+    pub node: Option<String>,
+}
+
+/// What is known of the node's pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodState {
+    /// Those that have not finished, by uid; `None` until the API has told them once.
+    pub pods: Option<Vec<Pod>>,
+    /// Why `pods` is missing or may be out of date, and what to do: one line.
+    pub problem: Option<String>,
+}
+
+/// Follows the node's pods in a thread of its own, until dropped.
+///
+/// The descriptor is readable when [`PodWatch::state`] has something new.
+pub struct PodWatch {
+    shared: Arc<Shared>,
+    /// Its end tells the thread to end.
+    _stop: oneshot::Sender<()>,
+}
+
+struct Shared {
+    known: Mutex<Known>,
+    wake: EventFd,
+}
+
+/// As [`PodState`]; the pods by the uid of their `metadata`.
+#[derive(Clone, Default, PartialEq)]
+struct Known {
+    pods: Option<BTreeMap<String, Pod>>,
+    problem: Option<String>,
+}
+
+impl PodWatch {
+    /// Starts following; nothing is known at first.
+    ///
+    /// Fails only when the process can have no more descriptors or threads; whatever
+    /// is wrong with the API is a [`PodState::problem`].
+    pub fn start(settings: PodSettings) -> Result<Self> {
+        Self::start_in(settings, Places::default())
+    }
+
+    fn start_in(settings: PodSettings, places: Places) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::failure(format!("watching pods: {e}"));
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_flags(flags).map_err(|e| failed(e.into()))?;
+        let shared = Arc::new(Shared { known: Mutex::default(), wake });
+        let runtime =
+            runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+        let (stop, stopped) = oneshot::channel();
+        let told = Arc::clone(&shared);
+        let run = move || {
+            // Signals are for the other threads, and writing to a connection that was
+            // closed is an error to report here, not the end of the process (SIGPIPE).
+            let _ = SigSet::all().thread_block();
+            let follow = pin!(follow(&settings, &places, &told));
+            runtime.block_on(select(stopped, follow));
+        };
+        thread::Builder::new().name("gthctl-pods".to_owned()).spawn(run).map_err(failed)?;
+        Ok(Self { shared, _stop: stop })
+    }
+
+    /// What is known now; the descriptor is not readable until that changes.
+    pub fn state(&self) -> PodState {
+        let _ = self.shared.wake.read();
+        let known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let pods = known.pods.as_ref().map(|pods| {
+            let mut pods: Vec<Pod> = pods.values().cloned().collect();
+            pods.sort_by(|a, b| a.uid.cmp(&b.uid));
+            pods
+        });
+        PodState { pods, problem: known.problem.clone() }
+    }
+}
+
+impl Resource for ApiPod {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        "Pod".into()
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        "".into()
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        "v1".into()
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        "pods".into()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
+
+impl AsFd for PodWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.wake.as_fd()
+    }
+}
+
+impl Shared {
+    /// Changes what is known and wakes the reader if it is something else then.
+    fn update(&self, change: impl FnOnce(&mut Known)) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = known.clone();
+        change(&mut known);
+        if *known != before {
+            let _ = self.wake.write(1);
+        }
+    }
+}
+
+/// Lists and watches for ever, each time as if it were the first: credentials that
+/// were replaced and a kubeconfig that appears are seen that way.
+async fn follow(settings: &PodSettings, places: &Places, shared: &Shared) {
+    let mut backoff = DefaultBackoff::default();
+    loop {
+        let mut listed = None;
+        if let Err(e) = list_and_watch(settings, places, shared, &mut listed).await {
+            shared.update(|known| known.problem = Some(one_line(&e.to_string())));
+        }
+        if listed.is_some_and(|at: Instant| at.elapsed() >= WORKED) {
+            backoff.reset();
+        }
+        tokio::time::sleep(backoff.next().unwrap_or(WORKED)).await;
+    }
+}
+
+/// Tells the pods and every change of them, until that fails.
+///
+/// `Ok`: the API server no longer has the changes since the last one told (410), as
+/// happens after a pause; there is nothing to do but list again.
+async fn list_and_watch(
+    settings: &PodSettings,
+    places: &Places,
+    shared: &Shared,
+    listed: &mut Option<Instant>,
+) -> Result<()> {
+    let node = api::node(settings, places)?;
+    let api = api::connect(settings, places)?;
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
+    let mut events = pin!(watcher(kube::Api::<ApiPod>::all(api.client.clone()), config));
+    let mut listing = BTreeMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listing.clear(),
+            Ok(Event::InitApply(pod)) => apply(&mut listing, pod),
+            Ok(Event::InitDone) => {
+                let pods = Some(std::mem::take(&mut listing));
+                shared.update(|known| *known = Known { pods, problem: None });
+                *listed = Some(Instant::now());
+            }
+            Ok(Event::Apply(pod)) => {
+                shared.update(|known| apply(known.pods.get_or_insert_default(), pod));
+            }
+            Ok(Event::Delete(pod)) => shared.update(|known| {
+                let uid = pod.metadata.uid.unwrap_or_default();
+                known.pods.get_or_insert_default().remove(&uid);
+            }),
+            Err(e) if api::status(&e).is_some_and(|status| status.code == 410) => return Ok(()),
+            Err(e) => return Err(api.problem(&e)),
+        }
+    }
+    Ok(())
+}
+
+/// Puts a pod in as it is now; one that has finished has no tasks and is taken out.
+fn apply(pods: &mut BTreeMap<String, Pod>, pod: ApiPod) {
+    let metadata = pod.metadata;
+    let uid = metadata.uid.unwrap_or_default();
+    let phase = pod.status.and_then(|status| status.phase);
+    if matches!(phase.as_deref(), Some("Succeeded" | "Failed")) {
+        pods.remove(&uid);
+        return;
+    }
+    let static_uid = metadata.annotations.and_then(|mut all| all.remove(STATIC_POD_UID));
+    let pod = Pod {
+        uid: static_uid.unwrap_or_else(|| uid.clone()),
+        namespace: metadata.namespace.unwrap_or_default(),
+        name: metadata.name.unwrap_or_default(),
+        labels: metadata.labels.unwrap_or_default(),
+    };
+    pods.insert(uid, pod);
+}
+
+/// Words with one space between them, cut off after 400 characters.
+fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(400) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
+/// True when `pod` has every label of `selectors`, with that value, and is in one
+/// of `namespaces`; no selectors are met by every pod, no namespaces mean all.
+pub fn selects(selectors: &[Selector], namespaces: &[String], pod: &Pod) -> bool {
+    selectors.iter().all(|label| pod.labels.get(&label.key) == Some(&label.value))
+        && (namespaces.is_empty() || namespaces.contains(&pod.namespace))
+}
