@@ -11,6 +11,8 @@ use clap::{
     Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
 
+use crate::view::Format;
+
 /// Where `gthctl run` looks for its config file.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
 
@@ -79,12 +81,21 @@ fn color_argument() -> ColorChoice {
 const EXAMPLES: &str = "\
 Examples:
   gthctl run                      schedule as /etc/gthctl/config.yaml says
+  gthctl policy apply upf.yaml    make a policy the live one
+  gthctl policy explain 4711      why a task is scheduled as it is
   gthctl run --help               all about running the scheduler";
 
 /// The subcommands; those not built yet are not listed.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(RunArgs),
+    /// Look at the live policy, and change it
+    ///
+    /// These commands ask the running gthctl (`gthctl run`) and need root; `check`
+    /// needs neither. A policy that is applied becomes the content of the running
+    /// gthctl's policy file.
+    #[command(subcommand)]
+    Policy(PolicyCommand),
 }
 
 /// Load the scheduler and run until stopped
@@ -125,3 +136,101 @@ Examples:
   gthctl run                              as /etc/gthctl/config.yaml says
   gthctl run -c config.yaml --stats 1     counters every second
   gthctl run -c config.yaml -p upf.yaml   another policy for this run";
+
+/// The subcommands of `policy`.
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    Apply(ApplyArgs),
+    Check(FileArgs),
+    /// Show the rules in force, and how many tasks fall under each
+    Show(OutputArgs),
+    /// Show what is in force since when, and why the file on disk is not
+    Status(OutputArgs),
+    Explain(TaskArgs),
+    Rollback(RollbackArgs),
+}
+
+/// Make a policy the live one
+///
+/// Checks the policy, shows what it changes, asks, replaces the running gthctl's
+/// policy file and returns when the kernel schedules by it. Nothing has changed
+/// when that fails.
+#[derive(Debug, Args)]
+#[command(after_help = APPLY_EXAMPLES)]
+pub struct ApplyArgs {
+    /// The policy file; - for standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    /// Show what would change and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask; needed where standard input or output is no terminal
+    #[arg(short, long)]
+    pub yes: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+const APPLY_EXAMPLES: &str = "\
+Examples:
+  gthctl policy apply upf.yaml              look, answer y
+  gthctl policy apply upf.yaml --dry-run    look only
+  generate | gthctl policy apply - --yes    from a pipe";
+
+/// Check a policy file for this machine
+///
+/// Reads it as `gthctl run` would and shows its rules. Needs no root and no
+/// running gthctl. Which pods a rule means is not looked up.
+#[derive(Debug, Args)]
+pub struct FileArgs {
+    /// The policy file; - for standard input
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: PathBuf,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Show which rule a task falls under and why
+///
+/// For every rule and each of its conditions: whether the task meets it, as the
+/// kernel's own matching finds.
+#[derive(Debug, Args)]
+pub struct TaskArgs {
+    /// The id of a process (its first thread is meant) or of a thread
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: u32,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Return to the policy that was in force before
+///
+/// Shows what that changes, asks, and does as `apply` does. Another rollback
+/// returns to where this one started. The policy before is known as long as the
+/// running gthctl runs.
+#[derive(Debug, Args)]
+pub struct RollbackArgs {
+    /// Show what would change and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    /// Do not ask; needed where standard input or output is no terminal
+    #[arg(short, long)]
+    pub yes: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How a report is printed.
+#[derive(Debug, Args)]
+pub struct OutputArgs {
+    /// A table, or all facts in JSON or YAML
+    #[arg(short = 'o', long = "output", value_name = "FORMAT", default_value = "table")]
+    pub format: Format,
+}

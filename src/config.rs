@@ -27,6 +27,8 @@ pub struct Config {
     pub debug: bool,
     /// The policy file; a relative path in the file is taken from the file's directory.
     pub policy: Option<PathBuf>,
+    /// How to reach the Kubernetes API, where not in one of the usual ways.
+    pub kubeconfig: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -37,6 +39,7 @@ impl Default for Config {
             builtin_idle: false,
             debug: false,
             policy: None,
+            kubeconfig: None,
         }
     }
 }
@@ -83,7 +86,7 @@ const KEYS: [(&str, Kind); 28] = [
     ("monitor.monitor_all", Kind::Flag),
     ("monitor.stream_events", Kind::Flag),
     ("monitor.enable_crd_watcher", Kind::Flag),
-    ("monitor.kubeconfig_path", Kind::Text),
+    ("monitor.kubeconfig_path", Kind::Ours),
 ];
 
 /// The path of every key that a config file may hold.
@@ -141,9 +144,13 @@ impl Config {
                 "scheduler.slice_ns_min" => self.slice_ns_min = field.nanoseconds(SLICE_RANGE)?,
                 "builtin_idle" => self.builtin_idle = field.bool()?,
                 "debug" => self.debug = field.bool()?,
+                "monitor.kubeconfig_path" => {
+                    let file = field.text_or_empty("the path of a kubeconfig file")?;
+                    self.kubeconfig = (!file.is_empty()).then(|| beside(path, file));
+                }
                 _policy => {
                     let file = field.text("the path of a policy file")?;
-                    self.policy = Some(path.parent().unwrap_or(Path::new("")).join(file));
+                    self.policy = Some(beside(path, file));
                 }
             },
             Kind::Flag => {
@@ -198,6 +205,11 @@ impl Config {
     }
 }
 
+/// `file`, taken from the directory of the config file at `path` if it is relative.
+fn beside(path: &Path, file: &str) -> PathBuf {
+    path.parent().unwrap_or(Path::new("")).join(file)
+}
+
 /// Collects the keys under `prefix`, sections opened, in the order of the file.
 fn collect<'a>(
     source: Source<'a>,
@@ -249,7 +261,7 @@ mod tests {
     #[test]
     fn reads_every_key_of_ours() {
         let text = "scheduler: {slice_ns_default: 3000000, slice_ns_min: 1.5ms}\n\
-                    builtin_idle: true\ndebug: true\npolicy: p/q.yaml\n";
+                    builtin_idle: true\ndebug: true\npolicy: p/q.yaml\nmonitor: {kubeconfig_path: k}\n";
         let (config, notes) = parse(text).unwrap();
         let expected = Config {
             slice_ns_default: 3_000_000,
@@ -257,6 +269,7 @@ mod tests {
             builtin_idle: true,
             debug: true,
             policy: Some("etc/p/q.yaml".into()),
+            kubeconfig: Some("etc/k".into()),
         };
         assert_eq!((config, notes), (expected, vec![]));
         assert_eq!(parse("policy: /q.yaml").unwrap().0.policy, Some("/q.yaml".into()));

@@ -31,11 +31,13 @@ pub enum ExitCode {
     SchedulerError = 8,
     /// The kernel ended the scheduler on an outside request (sysrq-S, another program).
     SchedulerEvicted = 9,
+    /// No `gthctl run` is active that could be asked.
+    NotRunning = 10,
 }
 
 impl ExitCode {
     /// Every exit code with its meaning, in numeric order.
-    pub const ALL: [(ExitCode, &'static str); 10] = [
+    pub const ALL: [(ExitCode, &'static str); 11] = [
         (ExitCode::Success, "success, or stopped by the user (SIGINT, SIGTERM)"),
         (ExitCode::Failure, "any error without a code of its own"),
         (ExitCode::Usage, "bad command line, config file or policy file; nothing was loaded"),
@@ -55,6 +57,7 @@ impl ExitCode {
             ExitCode::SchedulerEvicted,
             "the kernel ended the scheduler on an outside request (such as sysrq-S)",
         ),
+        (ExitCode::NotRunning, "no gthctl run is active that could be asked"),
     ];
 }
 

@@ -14,6 +14,7 @@ fn main() -> ExitCode {
     let cli = Cli::read();
     let done = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
+        Command::Policy(command) => cmd::policy::run(command),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,9 +3,9 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -13,11 +13,13 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::config::Config;
+use crate::control::server::Server;
+use crate::control::{self, Reply, Request};
 use crate::error::{Error, Result};
+use crate::explain::explain;
+use crate::live::{LivePolicy, Surroundings, count, print_notes};
 use crate::lock::{Lock, RUN_LOCK};
-use crate::policy::Policy;
-use crate::policy::compile::{Compiled, Machine, compile};
-use crate::policy::resolve::Root;
+use crate::pods::{PodSettings, PodState, PodWatch};
 use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
@@ -40,15 +42,26 @@ pub struct Options {
 /// (bpf/gthctl.bpf.c, enqueue_shared()).
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
-/// Config and policy as they are in force, and the watch over their files.
+/// Config and policy as they are in force, and what follows their files.
 pub struct Service {
     options: Options,
     config: Config,
-    policy: Policy,
+    policy: LivePolicy,
+    pods: Pods,
     signals: SignalFd,
     watch: Watch,
-    config_file: usize,
-    policy_file: Option<usize>,
+    /// What each watched file is, by its number.
+    watched: Vec<Watched>,
+    started: SystemTime,
+}
+
+/// What a watched file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Watched {
+    Config,
+    Policy,
+    /// Something that names in the policy stand for is found there.
+    Reference(PathBuf),
 }
 
 impl Service {
@@ -58,27 +71,22 @@ impl Service {
         let signals = catch_signals()?;
         // Watched before they are read: no change is missed in between.
         let mut watch = Watch::new()?;
-        let config_file = watch.add(&options.config)?;
+        let mut watched = vec![Watched::Config];
+        watch.add(&options.config)?;
         let (config, notes) = Config::load(&options.config)?;
         print_notes(&notes);
-        let mut service = Self {
-            options,
-            config,
-            policy: Policy::default(),
-            signals,
-            watch,
-            config_file,
-            policy_file: None,
-        };
-        if let Some(path) = service.policy_path().map(Path::to_owned) {
-            service.policy_file = Some(service.watch.add(&path)?);
-            service.policy = load_policy(&path)?;
+        let file = options.policy.clone().or_else(|| config.policy.clone());
+        if let Some(file) = &file {
+            watch.add(file)?;
+            watched.push(Watched::Policy);
         }
-        Ok(service)
-    }
-
-    fn policy_path(&self) -> Option<&Path> {
-        self.options.policy.as_deref().or(self.config.policy.as_deref())
+        let mut pods = Pods::new(config.kubeconfig.clone());
+        let topology = Topology::read(Path::new(topology::SYSFS))?;
+        let around = surroundings(&config, &topology, &pods);
+        let policy = LivePolicy::read(file, &around)?;
+        pods.follow(policy.asks_for_pods())?;
+        let started = SystemTime::now();
+        Ok(Self { options, config, policy, pods, signals, watch, watched, started })
     }
 
     /// Schedules until SIGINT, SIGTERM or SIGHUP, or until the kernel ends it.
@@ -86,16 +94,17 @@ impl Service {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         kernel::check_capabilities(&status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
-        while self.load_and_watch()? == Cause::Restart {
+        let mut server = Server::listen(Path::new(control::SOCKET))?;
+        while self.load_and_watch(&mut server)? == Cause::Restart {
             eprintln!("gthctl: a CPU went on- or offline; loading again");
         }
         Ok(())
     }
 
     /// One life of the scheduler in the kernel; returns what ended it.
-    fn load_and_watch(&mut self) -> Result<Cause> {
+    fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
         let topology = Topology::read(Path::new(topology::SYSFS))?;
-        let compiled = self.compile(&self.policy, &topology)?;
+        self.policy.settle(&surroundings(&self.config, &topology, &self.pods))?;
         kernel::check_sched_ext(Path::new(kernel::SCHED_EXT))?;
         let settings = Settings {
             slice_ns: self.config.slice_ns_default,
@@ -104,16 +113,17 @@ impl Service {
             debug: self.config.debug || self.options.debug,
         };
         let mut object = MaybeUninit::uninit();
-        let mut scheduler = Scheduler::load(&mut object, &settings, &topology, &compiled)?;
+        let mut scheduler =
+            Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
         note_malformed(&scheduler);
         eprintln!(
             "gthctl: scheduling {} CPUs in {}, {}",
             topology.online.len(),
             count(topology.nr_llcs(), "LLC"),
-            summary(&self.policy, &compiled),
+            self.policy.summary(),
         );
         let begin = Instant::now();
-        let watched = self.watch(&mut scheduler, &topology);
+        let watched = self.watch(&mut scheduler, &topology, server);
         let stats = scheduler.stats();
         let ended = scheduler.unload();
         println!("{}", stats?.report(&Stats::default(), begin.elapsed()));
@@ -125,7 +135,12 @@ impl Service {
     }
 
     /// Returns on a signal or when the kernel has ended the scheduler.
-    fn watch(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
+    fn watch(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+        server: &mut Server,
+    ) -> Result<()> {
         let event = scheduler.event()?;
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut earlier = Stats::default();
@@ -133,12 +148,18 @@ impl Service {
         loop {
             let (changed, settles_at) = self.watch.changed();
             self.reload(&changed, scheduler, topology);
+            server.serve(|request| self.answer(request, scheduler, topology));
+            self.follow_references()?;
             let report_in =
                 self.options.stats.map(|every| every.saturating_sub(reported.elapsed()));
             let settles_in = settles_at.map(|at| at.saturating_duration_since(Instant::now()));
             let timeout = report_in.into_iter().chain(settles_in).chain(heartbeat).min();
-            let mut fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd()]
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+            let fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd(), server.as_fd()];
+            let mut fds: Vec<PollFd<'_>> = fds
+                .into_iter()
+                .chain(self.pods.fd())
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
             match poll(&mut fds, rounded_up(timeout)) {
                 Ok(_) | Err(Errno::EINTR) => {}
                 Err(e) => return Err(Error::failure(format!("poll: {e}"))),
@@ -159,19 +180,21 @@ impl Service {
         }
     }
 
-    /// Brings what changed in the files into force. A file with a mistake
-    /// changes nothing; what was in force stays.
+    /// Brings what changed in the files, and in what they refer to, into force.
+    /// A file with a mistake changes nothing; what was in force stays.
     fn reload(&mut self, changed: &[usize], scheduler: &mut Scheduler<'_>, topology: &Topology) {
-        let refused = |e: Error| eprintln!("gthctl: error: {e}; what was in force before stays");
-        if changed.contains(&self.config_file) {
-            if let Err(e) = self.reload_config(scheduler, topology) {
-                refused(e);
-            }
+        let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
+        if changed.contains(&Watched::Config) {
+            refused(self.reload_config(scheduler, topology));
         }
-        if self.policy_file.is_some_and(|file| changed.contains(&file)) {
-            if let Err(e) = self.reload_policy(scheduler, topology) {
-                refused(e);
-            }
+        let pods_changed = self.pods.update();
+        let around = surroundings(&self.config, topology, &self.pods);
+        if changed.contains(&Watched::Policy) {
+            refused(self.policy.reload(scheduler, &around));
+        }
+        let reference = |watched: &Watched| matches!(watched, Watched::Reference(_));
+        if pods_changed || changed.iter().any(reference) {
+            refused(self.policy.refresh(scheduler, &around));
         }
     }
 
@@ -183,6 +206,7 @@ impl Service {
             ("builtin_idle", config.builtin_idle != self.config.builtin_idle),
             ("debug", config.debug != self.config.debug),
             ("policy", config.policy != self.config.policy && self.options.policy.is_none()),
+            ("monitor.kubeconfig_path", config.kubeconfig != self.config.kubeconfig),
         ] {
             if differs {
                 eprintln!("gthctl: note: {path}: {key}: takes effect when gthctl is started again");
@@ -197,48 +221,97 @@ impl Service {
         self.config.slice_ns_min = config.slice_ns_min;
         scheduler.set_slices(config.slice_ns_default, config.slice_ns_min);
         // The credit of weak priorities is measured in slices.
-        scheduler.set_policy(&self.compile(&self.policy, topology)?)?;
+        self.policy.refresh(scheduler, &surroundings(&self.config, topology, &self.pods))?;
         eprintln!("gthctl: {path}: slices are in force");
         Ok(())
     }
 
-    fn reload_policy(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
-        let Some(path) = self.policy_path() else { return Ok(()) };
-        let begin = Instant::now();
-        let policy = load_policy(path)?;
-        if policy == self.policy {
-            return Ok(());
+    /// Watches what the policy in force refers to, and the pods if it asks for them.
+    fn follow_references(&mut self) -> Result<()> {
+        self.pods.follow(self.policy.asks_for_pods())?;
+        for file in &self.policy.compiled().refers_to {
+            let watched = Watched::Reference(file.clone());
+            if !self.watched.contains(&watched) {
+                self.watch.add(file)?;
+                self.watched.push(watched);
+            }
         }
-        let compiled = self.compile(&policy, topology)?;
-        scheduler.set_policy(&compiled)?;
-        eprintln!(
-            "gthctl: {}: {} in force as generation {} after {:.1} ms",
-            path.display(),
-            summary(&policy, &compiled),
-            scheduler.generation(),
-            begin.elapsed().as_secs_f64() * 1e3,
-        );
-        self.policy = policy;
         Ok(())
     }
 
-    fn compile(&self, policy: &Policy, topology: &Topology) -> Result<Compiled> {
-        let machine = Machine {
-            topology,
-            root: Root(Path::new("/")),
-            pods: &[],
-            slice_ns: self.config.slice_ns_default,
+    /// Does what another gthctl asks for.
+    fn answer(
+        &mut self,
+        request: Request,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+    ) -> Reply {
+        let around = surroundings(&self.config, topology, &self.pods);
+        let policy = &mut self.policy;
+        let reply = match request {
+            Request::Status => policy.status(scheduler, &around, self.started).map(Reply::Status),
+            Request::Show => policy.show(scheduler).map(Reply::Show),
+            Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
+            Request::Plan(proposal) => policy.plan(scheduler, &around, &proposal).map(Reply::Plan),
+            Request::Apply { proposal, generation } => {
+                policy.apply(scheduler, &around, &proposal, generation).map(Reply::Applied)
+            }
         };
-        let (compiled, notes) = compile(policy, &machine)?;
-        print_notes(&notes);
-        Ok(compiled)
+        reply.unwrap_or_else(|e| Reply::Failed(e.into()))
     }
 }
 
-fn load_policy(path: &Path) -> Result<Policy> {
-    let (policy, notes) = Policy::load(path)?;
-    print_notes(&notes);
-    Ok(policy)
+fn surroundings<'a>(config: &Config, topology: &'a Topology, pods: &'a Pods) -> Surroundings<'a> {
+    Surroundings {
+        topology,
+        slice_ns: config.slice_ns_default,
+        pods: pods.state.pods.as_deref(),
+        pods_problem: pods.state.problem.as_deref(),
+    }
+}
+
+fn refused(done: Result<()>) {
+    if let Err(e) = done {
+        eprintln!("gthctl: error: {e}; what was in force before stays");
+    }
+}
+
+/// The node's pods, followed while a policy asks for them.
+struct Pods {
+    kubeconfig: Option<PathBuf>,
+    watch: Option<PodWatch>,
+    state: PodState,
+}
+
+impl Pods {
+    fn new(kubeconfig: Option<PathBuf>) -> Self {
+        Self { kubeconfig, watch: None, state: PodState::default() }
+    }
+
+    /// Starts or stops following them.
+    fn follow(&mut self, wanted: bool) -> Result<()> {
+        if wanted && self.watch.is_none() {
+            let settings = PodSettings { kubeconfig: self.kubeconfig.clone(), node: None };
+            self.watch = Some(PodWatch::start(settings)?);
+        } else if !wanted && self.watch.is_some() {
+            self.watch = None;
+            self.state = PodState::default();
+        }
+        Ok(())
+    }
+
+    /// Whether something else is known than before.
+    fn update(&mut self) -> bool {
+        let Some(watch) = &self.watch else { return false };
+        let state = watch.state();
+        let differs = state != self.state;
+        self.state = state;
+        differs
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.as_ref().map(AsFd::as_fd)
+    }
 }
 
 fn note_malformed(scheduler: &Scheduler<'_>) {
@@ -276,22 +349,4 @@ fn catch_signals() -> Result<SignalFd> {
 fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
     let Some(timeout) = timeout else { return PollTimeout::NONE };
     PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
-}
-
-fn summary(policy: &Policy, compiled: &Compiled) -> String {
-    let rules = count(policy.rules.len(), "rule");
-    match compiled.reserved.is_empty() {
-        true => rules,
-        false => format!("{rules}, CPUs {} exclusive", compiled.reserved),
-    }
-}
-
-fn count(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-fn print_notes(notes: &[String]) {
-    for note in notes {
-        eprintln!("gthctl: note: {note}");
-    }
 }

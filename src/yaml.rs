@@ -103,14 +103,24 @@ impl<'a> Source<'a> {
         let read =
             File::open(self.path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
         match read {
-            Ok(_) if bytes.len() as u64 > MAX_BYTES => {
-                return fail(&format!("it is larger than {} KiB", MAX_BYTES >> 10));
-            }
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => return fail("no such file"),
             Err(e) if e.kind() == ErrorKind::IsADirectory => return fail("it is a directory"),
             Err(e) if e.kind() == ErrorKind::PermissionDenied => return fail("permission denied"),
             Err(e) => return fail(&e.to_string()),
+        }
+        self.text(bytes, kind)
+    }
+
+    /// The file's text, if `bytes` are one: at most [`MAX_BYTES`], and UTF-8.
+    pub fn text(self, bytes: Vec<u8>, kind: &str) -> Result<String> {
+        if bytes.len() as u64 > MAX_BYTES {
+            let path = self.path.display();
+            let what = format!(
+                "{path}: cannot read the {kind}: it is larger than {} KiB",
+                MAX_BYTES >> 10
+            );
+            return Err(Error::new(ExitCode::Usage, what));
         }
         String::from_utf8(bytes).map_err(|e| {
             let good = String::from_utf8_lossy(&e.as_bytes()[..e.utf8_error().valid_up_to()]);

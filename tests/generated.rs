@@ -25,15 +25,15 @@ fn command() -> Command {
     Cli::command().version(env!("CARGO_PKG_VERSION"))
 }
 
-/// One page of section 1; `command` is the root or a subcommand of it.
-fn man_page(command: &Command, is_root: bool) -> String {
+/// One page of section 1; `above` is the page of the command that this is one of.
+fn man_page(command: &Command, above: Option<&str>) -> String {
     let man = Man::new(command.clone());
     let mut page = Vec::new();
     man.render_name_section(&mut page).unwrap();
     man.render_synopsis_section(&mut page).unwrap();
     man.render_description_section(&mut page).unwrap();
     man.render_options_section(&mut page).unwrap();
-    if is_root {
+    if command.has_subcommands() {
         man.render_subcommands_section(&mut page).unwrap();
     }
     let mut roff = Roff::new();
@@ -51,12 +51,12 @@ fn man_page(command: &Command, is_root: bool) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let title = format!(".TH {name} 1 \"\" \"gthctl {version}\" \"gthctl manual\"\n");
     let mut page = title + &String::from_utf8(page).unwrap();
-    page.push_str(&examples(&command.get_after_help().unwrap().to_string()));
-    let mut others: Vec<String> =
-        command.get_subcommands().map(|c| format!("gthctl-{} (1)", c.get_name())).collect();
-    if !is_root {
-        others.push("gthctl (1)".into());
+    if let Some(after_help) = command.get_after_help() {
+        page.push_str(&examples(&after_help.to_string()));
     }
+    let below = command.get_subcommands().map(|c| format!("{name}-{} (1)", c.get_name()));
+    let mut others: Vec<String> = above.map(|above| format!("{above} (1)")).into_iter().collect();
+    others.extend(below);
     others.extend(["gthctl-config (5)".into(), "gthctl-policy (5)".into()]);
     page.push_str(&format!(".SH \"SEE ALSO\"\n.BR {}\n", others.join(",\n.BR ")));
     page
@@ -70,16 +70,21 @@ fn examples(after_help: &str) -> String {
     format!(".SH EXAMPLES\n.nf\n{text}.fi\n")
 }
 
+/// The page of `command` and those of the commands below it.
+fn add_pages(command: &Command, above: Option<&str>, files: &mut BTreeMap<PathBuf, String>) {
+    let name = command.get_display_name().unwrap_or("gthctl");
+    files.insert(tree(&format!("man/{name}.1")), man_page(command, above));
+    for subcommand in command.get_subcommands() {
+        add_pages(subcommand, Some(name), files);
+    }
+}
+
 /// Path in the tree and contents of each generated file.
 fn generated() -> BTreeMap<PathBuf, String> {
     let mut files = BTreeMap::new();
     let mut root = command().disable_help_subcommand(true);
     root.build();
-    files.insert(tree("man/gthctl.1"), man_page(&root, true));
-    for subcommand in root.get_subcommands() {
-        let path = tree(&format!("man/gthctl-{}.1", subcommand.get_name()));
-        files.insert(path, man_page(subcommand, false));
-    }
+    add_pages(&root, None, &mut files);
     for (shell, name) in
         [(Shell::Bash, "gthctl.bash"), (Shell::Zsh, "_gthctl"), (Shell::Fish, "gthctl.fish")]
     {

@@ -1,3 +1,4 @@
 //! The subcommands: each file parses its arguments and calls the modules that do the work.
 
+pub mod policy;
 pub mod run;

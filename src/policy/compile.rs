@@ -44,6 +44,22 @@ impl Condition {
 
     /// Those up to this one are patterns.
     pub const PATTERNS: usize = Condition::Exe as usize + 1;
+
+    /// The keys of the policy file that set it.
+    pub fn keys(self) -> &'static [&'static str] {
+        match self {
+            Condition::Comm => &["command_regex"],
+            Condition::Thread => &["threads"],
+            Condition::Cgroup => &["cgroup"],
+            Condition::Unit => &["systemd_unit"],
+            Condition::Container => &["container"],
+            Condition::Pod => &["selectors", "k8s_namespace"],
+            Condition::Exe => &["exe"],
+            Condition::Pid => &["pid"],
+            Condition::User => &["user"],
+            Condition::Netns => &["netns"],
+        }
+    }
 }
 
 /// What one rule asks by number and what it does, in the scheduler's terms.
@@ -297,18 +313,13 @@ fn compile_patterns(
 }
 
 fn too_large(rule: &Rule, condition: usize) -> Error {
-    let (what, help) = match Condition::ALL[condition] {
-        Condition::Comm => ("command_regex", SHORTER),
-        Condition::Thread => ("threads", SHORTER),
-        Condition::Cgroup => ("cgroup", SHORTER),
-        Condition::Unit => ("systemd_unit", SHORTER),
-        Condition::Exe => ("exe", SHORTER),
-        _ => ("selectors", "it selects too many pods of this node: narrow it"),
+    let condition = Condition::ALL[condition];
+    let help = match condition {
+        Condition::Pod => "it selects too many pods of this node: narrow it",
+        _ => "use a shorter pattern, or fewer repetitions",
     };
-    bad(rule, format!("{what}: too large to match in the kernel")).help(help)
+    bad(rule, format!("{}: too large to match in the kernel", condition.keys()[0])).help(help)
 }
-
-const SHORTER: &str = "use a shorter pattern, or fewer repetitions";
 
 /// The pool of exclusive CPUs of each distinct `cpus`, and every CPU's pool.
 fn reserve(policy: &Policy, topology: &Topology) -> Result<(Vec<CpuList>, Vec<u16>)> {

@@ -5,6 +5,7 @@
 
 pub mod compile;
 pub mod dfa;
+pub mod diff;
 mod file;
 mod paths;
 pub mod resolve;

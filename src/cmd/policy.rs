@@ -1,0 +1,155 @@
+//! `gthctl policy`.
+
+use std::io::{IsTerminal, Read, Write, stdin, stdout};
+use std::path::Path;
+use std::time::Instant;
+
+use crate::cli::{ApplyArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, TaskArgs};
+use crate::config::Config;
+use crate::control::report::{Applied, Plan};
+use crate::control::{Proposal, Reply, Request, SOCKET, client};
+use crate::error::{Error, ExitCode, Result};
+use crate::live::{self, Surroundings, print_notes};
+use crate::topology::{self, Topology};
+use crate::view::{self, Format};
+
+/// Runs one of the subcommands.
+pub fn run(command: &PolicyCommand) -> Result<()> {
+    match command {
+        PolicyCommand::Apply(args) => apply(args),
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Show(args) => show(args),
+        PolicyCommand::Status(args) => status(args),
+        PolicyCommand::Explain(args) => explain(args),
+        PolicyCommand::Rollback(args) => rollback(args),
+    }
+}
+
+fn apply(args: &ApplyArgs) -> Result<()> {
+    let text = read(&args.file)?;
+    let proposal = Proposal::Text { path: named(&args.file).to_owned(), text };
+    change(proposal, args.dry_run, args.yes, args.output.format)
+}
+
+fn rollback(args: &RollbackArgs) -> Result<()> {
+    change(Proposal::Previous, args.dry_run, args.yes, args.output.format)
+}
+
+/// Shows what changes, asks, and makes it live.
+fn change(proposal: Proposal, dry_run: bool, yes: bool, format: Format) -> Result<()> {
+    let Reply::Plan(plan) = ask(&Request::Plan(proposal.clone()))? else { return Err(puzzled()) };
+    if dry_run {
+        print_notes(&plan.notes);
+        return view::print(format, &plan, view::plan);
+    }
+    if format == Format::Table {
+        print_notes(&plan.notes);
+        println!("{}", view::plan(&plan));
+    }
+    if !yes {
+        confirm(&proposal)?;
+    }
+    let begin = Instant::now();
+    let request = Request::Apply { proposal, generation: plan.generation };
+    let Reply::Applied(applied) = ask(&request)? else { return Err(puzzled()) };
+    let whole_ms = begin.elapsed().as_secs_f64() * 1e3;
+    match format {
+        Format::Table => {
+            println!("{}", in_force(&applied, whole_ms));
+            Ok(())
+        }
+        _ => view::print(format, &Done { plan, applied }, |_| String::new()),
+    }
+}
+
+/// What `apply -o json` prints.
+#[derive(serde::Serialize)]
+struct Done {
+    #[serde(flatten)]
+    applied: Applied,
+    plan: Plan,
+}
+
+fn in_force(applied: &Applied, whole_ms: f64) -> String {
+    format!(
+        "generation {} is in force after {whole_ms:.1} ms ({:.1} ms of them in the running \
+         gthctl); {} is replaced",
+        applied.generation,
+        applied.took_ms,
+        applied.policy_file.display()
+    )
+}
+
+/// Asks on the terminal; anything but yes is an error, and so is no terminal.
+fn confirm(proposal: &Proposal) -> Result<()> {
+    let typed = |path: &Path| path == Path::new(STDIN);
+    let piped = matches!(proposal, Proposal::Text { path, .. } if typed(path));
+    if piped || !stdin().is_terminal() || !stdout().is_terminal() {
+        return Err(Error::new(ExitCode::Usage, "there is no terminal to ask on; nothing changed")
+            .help("give --yes to apply without asking, or --dry-run to look only"));
+    }
+    print!("Make this the live policy? [y/N] ");
+    let _ = stdout().flush();
+    let mut answer = String::new();
+    let _ = stdin().read_line(&mut answer);
+    match answer.trim().to_lowercase().as_str() {
+        "y" | "yes" => Ok(()),
+        _ => Err(Error::failure("not applied; nothing changed")),
+    }
+}
+
+fn check(args: &FileArgs) -> Result<()> {
+    let text = read(&args.file)?;
+    let topology = Topology::read(Path::new(topology::SYSFS))?;
+    // Pods are the running gthctl's business.
+    let around = Surroundings {
+        topology: &topology,
+        slice_ns: Config::default().slice_ns_default,
+        pods: Some(&[]),
+        pods_problem: None,
+    };
+    let shown = live::check(named(&args.file), text, &around)?;
+    print_notes(&shown.notes);
+    view::print(args.output.format, &shown, view::rules)
+}
+
+fn show(args: &OutputArgs) -> Result<()> {
+    let Reply::Show(shown) = ask(&Request::Show)? else { return Err(puzzled()) };
+    view::print(args.format, &shown, view::rules)
+}
+
+fn status(args: &OutputArgs) -> Result<()> {
+    let Reply::Status(status) = ask(&Request::Status)? else { return Err(puzzled()) };
+    view::print(args.format, &status, view::status)
+}
+
+fn explain(args: &TaskArgs) -> Result<()> {
+    let reply = ask(&Request::Explain { tid: args.pid })?;
+    let Reply::Explain(explanation) = reply else { return Err(puzzled()) };
+    view::print(args.output.format, &explanation, view::explanation)
+}
+
+fn ask(request: &Request) -> Result<Reply> {
+    client::ask(Path::new(SOCKET), request)
+}
+
+fn puzzled() -> Error {
+    Error::failure("the running gthctl answered something else; is it another version?")
+}
+
+/// What standard input is called in messages.
+const STDIN: &str = "<stdin>";
+
+fn named(file: &Path) -> &Path {
+    if file == Path::new("-") { Path::new(STDIN) } else { file }
+}
+
+fn read(file: &Path) -> Result<String> {
+    if file != Path::new("-") {
+        return live::read_text(file);
+    }
+    let mut bytes = Vec::new();
+    let read = stdin().take(crate::yaml::MAX_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|e| Error::failure(format!("{STDIN}: {e}")))?;
+    crate::yaml::Source::new(named(file)).text(bytes, "policy")
+}

@@ -1,0 +1,147 @@
+//! What the running gthctl tells, in the form that `-o json` prints.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// Keys of a policy file with their values.
+pub type Keys = Map<String, Value>;
+
+/// The state of the running gthctl.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    pub pid: u32,
+    /// When it was started, as the following times in RFC 3339, UTC.
+    pub running_since: String,
+    pub policy_file: Option<PathBuf>,
+    pub generation: u32,
+    pub in_force_since: String,
+    pub rules: usize,
+    pub exclusive_cpus: String,
+    /// Threads that fall under some rule.
+    pub tasks_matched: usize,
+    pub tasks: usize,
+    /// Whether the kernel's tables hold exactly what the policy in force says.
+    pub kernel_in_step: bool,
+    /// Why the file on disk is not in force.
+    pub rejected: Option<Rejected>,
+    /// What is known of the node's pods, when the policy asks for them.
+    pub kubernetes: Option<String>,
+    /// Whether `policy rollback` has something to return to.
+    pub can_roll_back: bool,
+    pub notes: Vec<String>,
+}
+
+/// A file that is not in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rejected {
+    pub why: String,
+    pub since: String,
+}
+
+/// The policy in force.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Shown {
+    /// 0: not in force, only checked.
+    pub generation: u32,
+    pub rules: Vec<Rule>,
+    pub exclusive_cpus: String,
+    pub notes: Vec<String>,
+}
+
+/// A rule of a policy.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rule {
+    pub name: String,
+    pub conditions: Keys,
+    pub effects: Keys,
+    /// Threads that fall under it, where that was counted.
+    pub tasks: Option<usize>,
+}
+
+/// What a policy would change.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The live one, which the plan starts from.
+    pub generation: u32,
+    /// In the order of the new policy; removed rules come last.
+    pub changes: Vec<Change>,
+    pub exclusive_cpus_before: String,
+    pub exclusive_cpus: String,
+    pub notes: Vec<String>,
+}
+
+/// What becomes of one rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    pub kind: ChangeKind,
+    pub before: Option<Rule>,
+    pub after: Option<Rule>,
+}
+
+/// How a rule differs from the policy before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    Added,
+    Removed,
+    Changed,
+    /// The same, at another place in the order or by another name.
+    Moved,
+    Kept,
+}
+
+/// A policy that has become the live one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Applied {
+    pub generation: u32,
+    pub policy_file: PathBuf,
+    /// From the request until the kernel scheduled by it.
+    pub took_ms: f64,
+}
+
+/// Which rule a thread falls under, and why.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    pub tid: u32,
+    pub pid: u32,
+    pub generation: u32,
+    /// What the kernel and /proc say of it.
+    pub task: Keys,
+    /// The rule that it falls under.
+    pub rule: Option<String>,
+    /// False while it is still scheduled by an older match; the next time that it
+    /// runs ends that.
+    pub in_force: bool,
+    /// Every rule, in order.
+    pub rules: Vec<RuleCheck>,
+    /// The other threads of its process.
+    pub threads: Vec<ThreadRule>,
+}
+
+/// How a thread fares with one rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RuleCheck {
+    pub name: String,
+    pub matches: bool,
+    /// It matches as the child of a task that does.
+    pub inherited: bool,
+    pub conditions: Vec<ConditionCheck>,
+}
+
+/// Whether a thread meets one condition of a rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ConditionCheck {
+    /// The keys of the policy file with their values.
+    pub asks: Keys,
+    pub holds: bool,
+}
+
+/// Another thread and its rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadRule {
+    pub tid: u32,
+    pub comm: String,
+    pub rule: Option<String>,
+}

@@ -1,0 +1,62 @@
+//! Why a thread falls under the rule that it does: the kernel's own verdict, rule
+//! by rule and condition by condition, beside what /proc says of the thread.
+
+use std::path::Path;
+
+use crate::control::report::{ConditionCheck, Explanation, Keys, RuleCheck, ThreadRule};
+use crate::error::Result;
+use crate::live::{self, LivePolicy};
+use crate::policy::Rule;
+use crate::policy::compile::Condition;
+use crate::proc;
+use crate::sched::Scheduler;
+use crate::sched::verdict::Verdict;
+
+/// Explains the thread `tid`. Fails when there is none.
+pub fn explain(
+    policy: &LivePolicy,
+    scheduler: &mut Scheduler<'_>,
+    tid: u32,
+) -> Result<Explanation> {
+    let no_such = || live::no_such_thread(tid);
+    let one = scheduler.verdicts(Some(tid))?.into_iter().next().ok_or_else(no_such)?;
+    let task = proc::facts(Path::new("/proc"), tid).ok_or_else(no_such)?;
+    let name = |rule: Option<usize>| Some(policy.rules().get(rule?)?.name.clone());
+    let others = scheduler.verdicts(None)?.into_iter();
+    let others = others.filter(|other| other.tgid == one.tgid && other.tid != tid);
+    let generation = scheduler.generation();
+    let rules = policy.rules().iter().enumerate();
+    Ok(Explanation {
+        tid,
+        pid: one.tgid,
+        generation,
+        task,
+        rule: name(one.rule),
+        in_force: one.generation == generation && one.in_force == one.rule,
+        rules: rules.map(|(i, rule)| check(rule, i, &one)).collect(),
+        threads: others
+            .map(|other| ThreadRule { tid: other.tid, rule: name(other.rule), comm: other.comm })
+            .collect(),
+    })
+}
+
+fn check(rule: &Rule, index: usize, verdict: &Verdict) -> RuleCheck {
+    let has = |set: u128| set >> index & 1 == 1;
+    let keys = live::keys(&rule.conditions);
+    let conditions: Vec<ConditionCheck> = Condition::ALL
+        .into_iter()
+        .filter(|&condition| rule.conditions.asks(condition))
+        .map(|condition| ConditionCheck {
+            asks: pick(&keys, condition.keys()),
+            holds: has(verdict.hits[condition as usize]),
+        })
+        .collect();
+    let inherited = has(verdict.inherited);
+    let matches = inherited || conditions.iter().all(|condition| condition.holds);
+    RuleCheck { name: rule.name.clone(), matches, inherited, conditions }
+}
+
+fn pick(keys: &Keys, wanted: &[&str]) -> Keys {
+    let of = |(key, value): (&String, &_)| Some((key.clone(), Clone::clone(value)));
+    keys.iter().filter(|(key, _)| wanted.contains(&key.as_str())).filter_map(of).collect()
+}

@@ -1,0 +1,368 @@
+//! The policy in force: where it came from, what was in force before, why the
+//! file on disk is not, and the steps from one to the next. Each step is all or
+//! nothing.
+
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime};
+
+use crate::control::Proposal;
+use crate::control::report::{self, Applied, Keys, Plan, Rejected, Shown, Status};
+use crate::error::{Error, ExitCode, Result};
+use crate::pods::Pod;
+use crate::policy::compile::{Compiled, Machine, compile};
+use crate::policy::resolve::Root;
+use crate::policy::{Policy, Rule, diff};
+use crate::replace::Replacement;
+use crate::sched::Scheduler;
+use crate::sched::verdict::Verdict;
+use crate::topology::Topology;
+use crate::yaml::Source;
+
+/// What a policy's meaning depends on besides its text.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub topology: &'a Topology,
+    /// The default slice.
+    pub slice_ns: u64,
+    /// This node's pods, once they are known.
+    pub pods: Option<&'a [Pod]>,
+    /// Why they are not known, or perhaps not as they are now.
+    pub pods_problem: Option<&'a str>,
+}
+
+/// A policy that was read, and what it means here.
+struct Loaded {
+    text: String,
+    policy: Policy,
+    compiled: Compiled,
+    notes: Vec<String>,
+}
+
+/// The policy in force.
+pub struct LivePolicy {
+    file: Option<PathBuf>,
+    now: Loaded,
+    since: SystemTime,
+    /// The text of the policy before.
+    previous: Option<String>,
+    rejected: Option<(String, SystemTime)>,
+}
+
+impl LivePolicy {
+    /// Reads the file, if there is one.
+    pub fn read(file: Option<PathBuf>, around: &Surroundings<'_>) -> Result<Self> {
+        let text = file.as_deref().map(read_text).transpose()?;
+        let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
+        print_notes(&now.notes);
+        Ok(Self { file, now, since: SystemTime::now(), previous: None, rejected: None })
+    }
+
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    pub fn compiled(&self) -> &Compiled {
+        &self.now.compiled
+    }
+
+    /// Whether a rule is about Kubernetes pods.
+    pub fn asks_for_pods(&self) -> bool {
+        self.now.policy.rules.iter().any(|rule| rule.conditions.of_pods())
+    }
+
+    /// Compiles what is in force anew before the scheduler is loaded.
+    pub fn settle(&mut self, around: &Surroundings<'_>) -> Result<()> {
+        self.now = load(self.now.text.clone(), self.file.as_deref(), around)?;
+        Ok(())
+    }
+
+    /// Brings the file's content into force if it is another one. One with a
+    /// mistake changes nothing and is remembered as rejected.
+    pub fn reload(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+    ) -> Result<()> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        let begin = Instant::now();
+        let read = read_text(&file).and_then(|text| {
+            let loaded = load(text, Some(&file), around)?;
+            Ok((loaded.policy != self.now.policy).then_some(loaded))
+        });
+        let done = read.and_then(|new| match new {
+            Some(new) => self.go_live(scheduler, new, begin),
+            None => Ok(()),
+        });
+        match &done {
+            Ok(()) => self.rejected = None,
+            Err(e) => self.rejected = Some((e.to_string(), SystemTime::now())),
+        }
+        done
+    }
+
+    /// Follows a change of what names in the policy stand for.
+    pub fn refresh(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+    ) -> Result<()> {
+        let new = load(self.now.text.clone(), self.file.as_deref(), around)?;
+        if new.notes != self.now.notes {
+            print_notes(&new.notes);
+        }
+        let differs = new.compiled != self.now.compiled;
+        self.now = new;
+        if differs {
+            scheduler.set_policy(&self.now.compiled)?;
+            eprintln!(
+                "gthctl: what the policy refers to has changed; generation {} is in force",
+                scheduler.generation()
+            );
+        }
+        Ok(())
+    }
+
+    /// What would change.
+    pub fn plan(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        proposal: &Proposal,
+    ) -> Result<Plan> {
+        self.target()?;
+        let new = self.proposed(around, proposal)?;
+        let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
+        let new_counts = count_tasks(&scheduler.try_policy(&new.compiled)?, new.policy.rules.len());
+        let change = |change: diff::Change| report::Change {
+            kind: change.kind,
+            before: change.before.map(|i| report_rule(&self.now.policy.rules[i], Some(counts[i]))),
+            after: change.after.map(|i| report_rule(&new.policy.rules[i], Some(new_counts[i]))),
+        };
+        let changes = diff::changes(&self.now.policy, &new.policy);
+        Ok(Plan {
+            generation: scheduler.generation(),
+            changes: changes.into_iter().map(change).collect(),
+            exclusive_cpus_before: self.now.compiled.reserved.to_string(),
+            exclusive_cpus: new.compiled.reserved.to_string(),
+            notes: new.notes,
+        })
+    }
+
+    /// Makes it live and the file's content, if `generation` is the live one still.
+    pub fn apply(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        proposal: &Proposal,
+        generation: u32,
+    ) -> Result<Applied> {
+        let begin = Instant::now();
+        let target = self.target()?.to_owned();
+        if generation != scheduler.generation() {
+            return Err(Error::failure("another policy has come into force meanwhile")
+                .help("look at what changes now, and apply again"));
+        }
+        // With the user's own file in its messages, then as the content of the target.
+        let text = self.proposed(around, proposal)?.text;
+        let new = load(text, Some(&target), around)?;
+        let replacement = Replacement::prepare(&target, &new.text)?;
+        let old = (self.now.text.clone(), self.previous.clone());
+        self.go_live(scheduler, new, begin)?;
+        if let Err(e) = replacement.commit() {
+            let again = load(old.0, Some(&target), around)?;
+            self.go_live(scheduler, again, begin)?;
+            self.previous = old.1;
+            return Err(e);
+        }
+        self.rejected = None;
+        let took_ms = begin.elapsed().as_secs_f64() * 1e3;
+        Ok(Applied { generation: scheduler.generation(), policy_file: target, took_ms })
+    }
+
+    /// The file that the policy in force belongs in.
+    fn target(&self) -> Result<&Path> {
+        self.file.as_deref().ok_or_else(|| {
+            Error::failure("the running gthctl has no policy file, so there is none to replace")
+                .help("name one with `policy` in its config file or with --policy")
+        })
+    }
+
+    fn proposed(&self, around: &Surroundings<'_>, proposal: &Proposal) -> Result<Loaded> {
+        match proposal {
+            Proposal::Text { path, text } => load(text.clone(), Some(path), around),
+            Proposal::Previous => {
+                let nothing = || Error::failure("there is no policy before this one to return to");
+                let text = self.previous.clone().ok_or_else(nothing)?;
+                load(text, self.file.as_deref(), around)
+            }
+        }
+    }
+
+    fn go_live(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        new: Loaded,
+        begin: Instant,
+    ) -> Result<()> {
+        scheduler.set_policy(&new.compiled)?;
+        print_notes(&new.notes);
+        let old = std::mem::replace(&mut self.now, new);
+        self.previous = Some(old.text);
+        self.since = SystemTime::now();
+        eprintln!(
+            "gthctl: {}: {} in force as generation {} after {:.1} ms",
+            self.file.as_deref().unwrap_or(Path::new("policy")).display(),
+            self.summary(),
+            scheduler.generation(),
+            begin.elapsed().as_secs_f64() * 1e3,
+        );
+        Ok(())
+    }
+
+    /// Such as "2 rules, CPUs 3 exclusive".
+    pub fn summary(&self) -> String {
+        let rules = count(self.now.policy.rules.len(), "rule");
+        match self.now.compiled.reserved.is_empty() {
+            true => rules,
+            false => format!("{rules}, CPUs {} exclusive", self.now.compiled.reserved),
+        }
+    }
+
+    /// The state; `started` is when gthctl was.
+    pub fn status(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        started: SystemTime,
+    ) -> Result<Status> {
+        let verdicts = scheduler.verdicts(None)?;
+        let pods = around.pods.map(|pods| count(pods.len(), "pod"));
+        let problem = around.pods_problem.map(Into::into);
+        let kubernetes: Vec<String> = pods.into_iter().chain(problem).collect();
+        let kubernetes = self.asks_for_pods().then(|| kubernetes.join("; "));
+        Ok(Status {
+            pid: std::process::id(),
+            running_since: time(started),
+            policy_file: self.file.clone(),
+            generation: scheduler.generation(),
+            in_force_since: time(self.since),
+            rules: self.now.policy.rules.len(),
+            exclusive_cpus: self.now.compiled.reserved.to_string(),
+            tasks_matched: verdicts.iter().filter(|verdict| verdict.rule.is_some()).count(),
+            tasks: verdicts.len(),
+            kernel_in_step: scheduler.holds(&self.now.compiled)?,
+            rejected: self
+                .rejected
+                .as_ref()
+                .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
+            kubernetes,
+            can_roll_back: self.previous.is_some(),
+            notes: self.now.notes.clone(),
+        })
+    }
+
+    /// The rules in force.
+    pub fn show(&self, scheduler: &mut Scheduler<'_>) -> Result<Shown> {
+        let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
+        Ok(self.now.shown(scheduler.generation(), Some(&counts)))
+    }
+
+    /// The rules, for whoever explains what became of a task.
+    pub fn rules(&self) -> &[Rule] {
+        &self.now.policy.rules
+    }
+}
+
+impl Loaded {
+    fn shown(&self, generation: u32, counts: Option<&[usize]>) -> Shown {
+        let rules = self.policy.rules.iter().enumerate();
+        Shown {
+            generation,
+            rules: rules.map(|(i, rule)| report_rule(rule, counts.map(|c| c[i]))).collect(),
+            exclusive_cpus: self.compiled.reserved.to_string(),
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// Reads and compiles a policy without a scheduler.
+pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
+    Ok(load(text, Some(path), around)?.shown(0, None))
+}
+
+/// What a service without a policy file runs.
+const NO_RULES: &str = "strategies: []";
+
+/// The text of a policy file.
+pub fn read_text(path: &Path) -> Result<String> {
+    Source::new(path).read("policy file")
+}
+
+fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<Loaded> {
+    let (policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
+    let machine = Machine {
+        topology: around.topology,
+        root: Root(Path::new("/")),
+        pods: around.pods.unwrap_or_default(),
+        slice_ns: around.slice_ns,
+    };
+    let (compiled, more) = compile(&policy, &machine)?;
+    notes.extend(more);
+    if around.pods.is_none() {
+        let why = around.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
+        let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
+        notes.extend(of_pods.map(|rule| {
+            format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)
+        }));
+    }
+    Ok(Loaded { text, policy, compiled, notes })
+}
+
+/// How many threads fall under each of the rules.
+fn count_tasks(verdicts: &[Verdict], rules: usize) -> Vec<usize> {
+    let mut counts = vec![0; rules];
+    for rule in verdicts.iter().filter_map(|verdict| verdict.rule) {
+        if let Some(count) = counts.get_mut(rule) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+fn report_rule(rule: &Rule, tasks: Option<usize>) -> report::Rule {
+    report::Rule {
+        name: rule.name.clone(),
+        conditions: keys(&rule.conditions),
+        effects: keys(&rule.effects),
+        tasks,
+    }
+}
+
+/// A struct as the keys of a policy file.
+pub fn keys(of: &impl serde::Serialize) -> Keys {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::Object(keys)) => keys,
+        _ => Keys::new(),
+    }
+}
+
+fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// Such as "1 rule", "2 rules".
+pub fn count(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// One line each, on standard error.
+pub fn print_notes(notes: &[String]) {
+    for note in notes {
+        eprintln!("gthctl: note: {note}");
+    }
+}
+
+/// The error of a request about a thread that is not there.
+pub fn no_such_thread(tid: u32) -> Error {
+    Error::new(ExitCode::Failure, format!("no thread {tid} that the scheduler knows"))
+}

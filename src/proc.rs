@@ -1,0 +1,87 @@
+//! What /proc says of a task (proc(5)).
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::control::report::Keys;
+
+/// What policies may ask of the thread `tid`, by the names that a user knows;
+/// `None` when there is no such thread. `proc_root` is /proc but in tests.
+pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
+    let dir = proc_root.join(tid.to_string());
+    let status = fs::read_to_string(dir.join("status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.strip_prefix(':').map(str::trim)
+    };
+    let leader = proc_root.join(field("Tgid")?);
+    let mut facts = Keys::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(name.into(), Value::from(value));
+        }
+    };
+    let comm =
+        |dir: PathBuf| fs::read_to_string(dir.join("comm")).ok().map(|s| s.trim_end().into());
+    add("comm", comm(dir.clone()));
+    add("comm of the process", comm(leader));
+    add("exe", fs::read_link(dir.join("exe")).ok().map(|path| path.display().to_string()));
+    // Real, effective, saved and file system's.
+    let uid = field("Uid").and_then(|uids| uids.split_whitespace().nth(1));
+    add("user", uid.map(Into::into));
+    let cgroup = fs::read_to_string(dir.join("cgroup")).ok();
+    add("cgroup", cgroup.and_then(|text| cgroup_of(&text)));
+    let netns = fs::metadata(dir.join("ns/net")).ok();
+    add("netns", netns.map(|metadata| metadata.ino().to_string()));
+    Some(facts)
+}
+
+/// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)):
+/// that of the unified hierarchy, or of the cpu controller's where it is not in use.
+fn cgroup_of(text: &str) -> Option<String> {
+    let mut unified = None;
+    let mut cpu = None;
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        if id == "0" {
+            unified = Some(path);
+        } else if controllers.split(',').any(|name| name == "cpu") {
+            cpu = Some(path);
+        }
+    }
+    let path = unified.filter(|&path| path != "/" || cpu.is_none()).or(cpu)?;
+    Some(path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_this_process() {
+        let facts = facts(Path::new("/proc"), std::process::id()).unwrap();
+        let text = |name: &str| facts[name].as_str().unwrap().to_owned();
+        assert_eq!(text("user"), nix::unistd::geteuid().to_string());
+        assert_eq!(text("exe"), std::env::current_exe().unwrap().display().to_string());
+        assert!(text("cgroup").starts_with('/'));
+        assert!(text("netns").parse::<u64>().is_ok());
+        assert!(super::facts(Path::new("/proc"), 4_194_304).is_none());
+    }
+
+    #[test]
+    fn cgroups_of_every_layout() {
+        for (text, path) in [
+            ("0::/system.slice/upf.service\n", "/system.slice/upf.service"),
+            ("0::/\n", "/"),
+            ("4:cpu,cpuacct:/kubepods/pod1\n1:name=systemd:/x\n", "/kubepods/pod1"),
+            ("4:cpu,cpuacct:/kubepods/pod1\n0::/\n", "/kubepods/pod1"),
+            ("4:cpuset:/y\n0::/unified\n", "/unified"),
+        ] {
+            assert_eq!(cgroup_of(text).as_deref(), Some(path), "{text}");
+        }
+    }
+}
