@@ -267,7 +267,7 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 			return cpu;
 	}
 	mask = mask_of(generation, plan->place.mask);
-	if (mask && may_run_on(p, mask, here) && same_llc(here, prev) && claim_cpu(here, plan->rank))
+	if (mask && may_run_on(p, mask, here) && llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
 		return here;
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
 }

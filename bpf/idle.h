@@ -32,9 +32,9 @@ static __always_inline bool take_idle(struct task_struct *p, const struct cpumas
 	return may_run_on(p, mask, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu);
 }
 
-static __always_inline bool same_llc(s32 a, s32 b)
+static __always_inline u32 llc_of(s32 cpu)
 {
-	return machine.cpu_llc[a & (GTH_MAX_CPUS - 1)] == machine.cpu_llc[b & (GTH_MAX_CPUS - 1)];
+	return machine.cpu_llc[cpu & (GTH_MAX_CPUS - 1)];
 }
 
 /* Some CPU of the mask that @p may use, or NO_CPU. */
@@ -104,7 +104,7 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 		}
 	}
 	if (machine.nr_llcs > 1 && !w->exclusive) {
-		cpu = pick_idle_in(p, w->generation, GTH_MASK_LLC + machine.cpu_llc[prev & (GTH_MAX_CPUS - 1)]);
+		cpu = pick_idle_in(p, w->generation, GTH_MASK_LLC + llc_of(prev));
 		if (cpu >= 0)
 			return cpu;
 	}
@@ -149,6 +149,7 @@ static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
+	u32 llc = llc_of(prev);
 	u32 best_rank = rank;
 	s32 best = NO_CPU;
 	bool best_near = false;
@@ -167,7 +168,7 @@ __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank,
 			cpu -= machine.nr_cpus;
 		c = cpu_of(cpu);
 		there = c->rank;
-		near = same_llc(cpu, prev);
+		near = llc_of(cpu) == llc;
 		if (there < best_rank || (there == best_rank && (best_near || !near || best < 0)))
 			continue;
 		if (!may_run_on(p, mask, cpu) || now < c->protected_until)

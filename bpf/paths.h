@@ -66,10 +66,14 @@ static __always_inline bool prepend(struct scratch *s, const void *name, u32 len
 	if (start > GTH_PATH_LEN || len >= GTH_NAME_LEN || len + 1 >= start)
 		return false;
 	start -= len + 1;
-	s->text[start & (GTH_PATH_LEN - 1)] = '/';
-	barrier_var(len);
-	bpf_probe_read_kernel(&s->text[(start + 1) & (GTH_PATH_LEN - 1)], len & (GTH_NAME_LEN - 1), name);
 	s->start = start;
+	/* The compiler knows the bounds now and would leave out those that the verifier sees. */
+	barrier_var(start);
+	barrier_var(len);
+	s->text[start & (GTH_PATH_LEN - 1)] = '/';
+	start++;
+	barrier_var(start);
+	bpf_probe_read_kernel(&s->text[start & (GTH_PATH_LEN - 1)], len & (GTH_NAME_LEN - 1), name);
 	return true;
 }
 

@@ -85,13 +85,13 @@ impl LivePolicy {
     ) -> Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let begin = Instant::now();
-        let read = read_text(&file).and_then(|text| {
-            let loaded = load(text, Some(&file), around)?;
-            Ok((loaded.policy != self.now.policy).then_some(loaded))
-        });
-        let done = read.and_then(|new| match new {
-            Some(new) => self.go_live(scheduler, new, begin),
-            None => Ok(()),
+        let read = read_text(&file).and_then(|text| load(text, Some(&file), around));
+        let done = read.and_then(|new| {
+            if new.policy != self.now.policy {
+                return self.go_live(scheduler, new, begin);
+            }
+            self.now.text = new.text;
+            Ok(())
         });
         match &done {
             Ok(()) => self.rejected = None,
