@@ -245,6 +245,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 {
 	u32 generation = knobs.generation;
 	const struct gth_rules *children = &live_tables(generation)->children;
+	u32 changes = *(volatile u32 *)&tctx->changes;
 	struct scratch *s;
 	struct gth_verdict *v;
 
@@ -257,8 +258,11 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->passed_on.word[0] = v->inherited.word[0] | (v->holds.word[0] & children->word[0]);
 	tctx->passed_on.word[1] = v->inherited.word[1] | (v->holds.word[1] & children->word[1]);
 	tctx->lineage_generation = generation;
-	tctx->match = match_word(generation, v->rule);
 	count(GTH_COUNT_MATCHED);
+	/* Another CPU may have changed the task since: seen here or, as the exchange is a barrier, there. */
+	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
+	if (*(volatile u32 *)&tctx->changes != changes)
+		tctx->match = 0;
 	return 0;
 }
 
@@ -288,6 +292,7 @@ static __always_inline void match_again(struct task_struct *p)
 
 	if (!tctx)
 		return;
+	__sync_fetch_and_add(&tctx->changes, 1);
 	tctx->match = 0;
 	if (scx_bpf_task_running(p) && live_tables(knobs.generation)->nr_rules)
 		kick_preempt(scx_bpf_task_cpu(p));

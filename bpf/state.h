@@ -212,6 +212,7 @@ struct task_ctx {
 	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
+	u32 changes;		/* of what rules ask about; counts up */
 	u32 lineage_generation;	/* for which `inherited` was found */
 	struct gth_rules inherited;	/* rules it falls under as somebody's child */
 	struct gth_rules passed_on;	/* rules its children fall under */
