@@ -1,14 +1,16 @@
 //! Tells when a file has a new content, in whatever way it came there.
 //!
-//! Not the file is watched but the directories through which its path leads
+//! Not only the file is watched but the directories through which its path leads
 //! (inotify(7), by the `notify` crate), so that a file that is renamed over,
 //! deleted and made again, or reached through symbolic links that are swapped
-//! (a Kubernetes ConfigMap's `..data`) is followed. What is still being written
-//! is left alone until it is closed.
+//! (a Kubernetes ConfigMap's `..data`) is followed. The file itself is watched
+//! for what is written through another path to it, such as the source of a bind
+//! mount. What is still being written is left alone until it is closed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf, absolute};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -32,7 +34,8 @@ const MAX_LINKS: usize = 40;
 pub struct Watch {
     files: Vec<Watched>,
     watcher: RecommendedWatcher,
-    watched_dirs: BTreeSet<PathBuf>,
+    /// Directories and files with device and inode number.
+    watched: BTreeMap<PathBuf, (u64, u64)>,
     inbox: Arc<Inbox>,
 }
 
@@ -76,7 +79,7 @@ impl Watch {
             let _ = sender.wake.write(1);
         })
         .map_err(|e| failed(e.to_string()))?;
-        Ok(Self { files: Vec::new(), watcher, watched_dirs: BTreeSet::new(), inbox })
+        Ok(Self { files: Vec::new(), watcher, watched: BTreeMap::new(), inbox })
     }
 
     /// Watches `path` too, which need not exist, and returns its number, from 0.
@@ -116,7 +119,7 @@ impl Watch {
         (changed, next)
     }
 
-    /// Watches the directories that the paths lead through now.
+    /// Watches the directories that the paths lead through now, and where they end.
     fn follow(&mut self) {
         for file in &mut self.files {
             let entries = entries(&file.path);
@@ -126,17 +129,25 @@ impl Watch {
             }
             file.entries = entries;
         }
-        let entries = self.files.iter().flat_map(|file| &file.entries);
-        let dirs: BTreeSet<PathBuf> =
-            entries.filter_map(|entry| entry.parent()).map(Path::to_owned).collect();
-        for gone in self.watched_dirs.difference(&dirs) {
-            let _ = self.watcher.unwatch(gone);
+        let entries = || self.files.iter().flat_map(|file| &file.entries);
+        let dirs = entries().filter_map(|entry| entry.parent());
+        let files = entries().map(PathBuf::as_path).filter(|entry| entry.is_file());
+        let identity = |path: &Path| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((path.to_owned(), (metadata.dev(), metadata.ino())))
+        };
+        let watched: BTreeMap<PathBuf, (u64, u64)> =
+            dirs.chain(files).filter_map(identity).collect();
+        for (path, identity) in &self.watched {
+            if watched.get(path) != Some(identity) {
+                let _ = self.watcher.unwatch(path);
+            }
         }
-        // Those that are new, and those that may have been replaced.
-        for dir in &dirs {
-            let _ = self.watcher.watch(dir, RecursiveMode::NonRecursive);
+        // Those that are new, and those that may be new under an old number.
+        for path in watched.keys() {
+            let _ = self.watcher.watch(path, RecursiveMode::NonRecursive);
         }
-        self.watched_dirs = dirs;
+        self.watched = watched;
     }
 }
 
@@ -164,6 +175,10 @@ impl Watched {
             EventKind::Modify(ModifyKind::Data(_)) => State::Writing,
             EventKind::Create(CreateKind::Folder) => State::Settling(now + SETTLE),
             EventKind::Create(_) => State::Settling(now + SETTLE_CREATED),
+            // The end of a file that another one has replaced.
+            EventKind::Remove(_) if event.paths.iter().all(|path| path.exists()) => {
+                State::Settling(now + SETTLE)
+            }
             EventKind::Remove(_) => State::Settling(now + SETTLE_REMOVED),
             EventKind::Modify(_) | EventKind::Any | EventKind::Other => {
                 State::Settling(now + SETTLE)
@@ -292,7 +307,8 @@ mod tests {
         for _ in 0..3 {
             dir.write("g", "2");
             rename(dir.path("g"), dir.path("f")).unwrap();
-            dir.assert_told();
+            let took = dir.told().expect("a change is told");
+            assert!(took < SETTLE_REMOVED / 2, "{took:?}");
         }
     }
 
@@ -317,6 +333,23 @@ mod tests {
         dir.watch("f");
         fs::hard_link(dir.path("g"), dir.path("f")).unwrap();
         dir.assert_told();
+    }
+
+    #[test]
+    fn written_by_another_path_to_it() {
+        let mut dir = Dir::new();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = elsewhere.path().join("g");
+        dir.write("f", "1");
+        fs::hard_link(dir.path("f"), &other).unwrap();
+        dir.watch("f");
+        fs::write(&other, "2").unwrap();
+        dir.assert_told();
+        dir.write("g", "3");
+        rename(dir.path("g"), dir.path("f")).unwrap();
+        dir.assert_told();
+        fs::write(&other, "4").unwrap();
+        assert_eq!(dir.told(), None);
     }
 
     #[test]
