@@ -29,6 +29,13 @@ pub const MAX_BYTES: u64 = 256 << 10;
 /// No document holds more values, aliases (`*name`) written out.
 const MAX_VALUES: usize = 100_000;
 
+/// No document has more bytes of text, aliases written out, and the keys above a
+/// value counted with each value: serde_yaml writes them out in [`MARK`]'s error.
+const MAX_WRITTEN: usize = 32 << 20;
+
+/// What is left of what serde_yaml says, in characters.
+const MAX_MESSAGE: usize = 240;
+
 /// Line and column, from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
@@ -158,8 +165,8 @@ impl<'a> Source<'a> {
     /// Reads one document with the place of each value.
     fn node(self, text: &str, document: serde_yaml::Deserializer) -> Result<Node> {
         let mut node = None;
-        let left = Cell::new(MAX_VALUES);
-        let read = Builder { node: &mut node, left: &left }.deserialize(document);
+        let left = Left { values: Cell::new(MAX_VALUES), written: Cell::new(MAX_WRITTEN) };
+        let read = Builder { node: &mut node, left: &left, above: 0 }.deserialize(document);
         match located(&mut node, read) {
             Ok(()) => Ok(node.unwrap_or(Node { place: None, value: Value::Null })),
             Err(e) => Err(self.syntax_error(text, &e)),
@@ -184,6 +191,10 @@ impl<'a> Source<'a> {
             text.lines().nth(place.line - 1).and_then(|line| line.chars().nth(place.column - 1));
         if here == Some('\t') {
             what.push_str("; YAML is indented with spaces, and here is a tab");
+        }
+        // It begins with the keys that lead there, which may be long.
+        if let Some((end, _)) = what.char_indices().nth_back(MAX_MESSAGE) {
+            what.replace_range(..end, "...");
         }
         self.error(place, format!("not valid YAML: {}", one_line(&what)))
     }
@@ -388,8 +399,33 @@ const MARK: &str = "@";
 /// Reads one value into `node`; see the module's description.
 struct Builder<'a> {
     node: &'a mut Option<Node>,
-    /// How many more values the document may hold.
-    left: &'a Cell<usize>,
+    left: &'a Left,
+    /// How long the keys are that lead to the value.
+    above: usize,
+}
+
+/// How much more a document may hold.
+struct Left {
+    values: Cell<usize>,
+    written: Cell<usize>,
+}
+
+impl Left {
+    fn take<E: serde::de::Error>(
+        &self,
+        values: usize,
+        written: usize,
+    ) -> std::result::Result<(), E> {
+        let Some(values) = self.values.get().checked_sub(values) else {
+            return Err(E::custom(format!("more than {MAX_VALUES} values")));
+        };
+        let Some(written) = self.written.get().checked_sub(written) else {
+            return Err(E::custom(format!("more than {} MiB of text", MAX_WRITTEN >> 20)));
+        };
+        self.values.set(values);
+        self.written.set(written);
+        Ok(())
+    }
 }
 
 impl Builder<'_> {
@@ -430,10 +466,7 @@ impl<'de> DeserializeSeed<'de> for Builder<'_> {
         self,
         deserializer: D,
     ) -> std::result::Result<(), D::Error> {
-        let Some(left) = self.left.get().checked_sub(1) else {
-            return Err(D::Error::custom(format!("more than {MAX_VALUES} values")));
-        };
-        self.left.set(left);
+        self.left.take(1, self.above)?;
         deserializer.deserialize_any(self)
     }
 }
@@ -474,6 +507,7 @@ impl<'de> Visitor<'de> for Builder<'_> {
     }
 
     fn visit_str<E: serde::de::Error>(self, v: &str) -> std::result::Result<(), E> {
+        self.left.take(0, v.len())?;
         self.scalar(Value::Text(v.into()))
     }
 
@@ -491,8 +525,8 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let mut items = Vec::new();
         loop {
             let mut item = None;
-            let read =
-                seq.next_element_seed(Builder { node: &mut item, left: self.left }).map(|_| ());
+            let builder = Builder { node: &mut item, left: self.left, above: self.above };
+            let read = seq.next_element_seed(builder).map(|_| ());
             located(&mut item, read)?;
             let Some(item) = item else { break };
             items.push(item);
@@ -506,10 +540,13 @@ impl<'de> Visitor<'de> for Builder<'_> {
         let mut entries: Vec<(Node, Node)> = Vec::new();
         loop {
             let (mut key, mut value) = (None, None);
-            let read = map.next_key_seed(Builder { node: &mut key, left: self.left }).map(|_| ());
+            let builder = Builder { node: &mut key, left: self.left, above: self.above };
+            let read = map.next_key_seed(builder).map(|_| ());
             located(&mut key, read)?;
             let Some(key) = key else { break };
-            let read = map.next_value_seed(Builder { node: &mut value, left: self.left });
+            let length = if let Value::Text(key) = &key.value { key.len() } else { 0 };
+            let above = self.above + length;
+            let read = map.next_value_seed(Builder { node: &mut value, left: self.left, above });
             located(&mut value, read)?;
             let mut value = value.unwrap_or(Node { place: None, value: Value::Null });
             if matches!(value.value, Value::List(_) | Value::Map(_)) {
@@ -586,6 +623,19 @@ mod tests {
         let key = "\"@ at line 9 column 9\"";
         assert_eq!(places(&format!("{key}: 1"))[1], "1:25 1");
         assert_eq!(places(&format!("&a {key}: *a"))[1], "1:1 \"@ at line 9 column 9\"");
+    }
+
+    /// Within the size that a file may have: text that an alias repeats, and keys
+    /// that serde_yaml repeats with each value below them.
+    #[test]
+    fn text_that_is_written_out_often_is_refused() {
+        let text = "x".repeat(100_000);
+        let aliases = "*a,".repeat(40_000);
+        let message = error(&format!("[&a {text}, [{aliases}]]"));
+        assert!(message.ends_with("more than 32 MiB of text"), "{message}");
+        let message = error(&format!("? {text}\n: [{}]", "0,".repeat(60_000)));
+        assert!(message.contains("more than 32 MiB of text"), "{}", message.len());
+        assert!(message.len() < 1_000, "{}", message.len());
     }
 
     #[test]

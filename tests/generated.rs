@@ -12,8 +12,12 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use gthctl::cli::{Cli, DEFAULT_CONFIG};
 use gthctl::config::{self, Config, SLICE_RANGE};
+use gthctl::cpulist::CpuList;
 use gthctl::error::ExitCode;
+use gthctl::policy::compile::{Machine, compile};
+use gthctl::policy::resolve::Root;
 use gthctl::policy::{self, Policy, Priority};
+use gthctl::topology::Topology;
 use gthctl::units::Nanoseconds;
 
 fn tree(path: &str) -> PathBuf {
@@ -126,6 +130,15 @@ fn man_pages_and_completions_are_up_to_date() {
 
 #[test]
 fn examples_load_without_notes() {
+    let cpus: CpuList = "0-3".parse().unwrap();
+    let topology = Topology {
+        possible: cpus.clone(),
+        online: cpus,
+        llc: vec![0; 4],
+        sibling: (0..4).collect(),
+    };
+    let machine =
+        Machine { topology: &topology, root: Root(Path::new("/")), pods: &[], slice_ns: 2_000_000 };
     let mut kinds = [0, 0];
     for file in fs::read_dir(tree("examples")).unwrap() {
         let path = file.unwrap().path();
@@ -140,10 +153,12 @@ fn examples_load_without_notes() {
         } else {
             let (policy, notes) = Policy::load(&path).unwrap();
             assert!(!policy.rules.is_empty() && notes.is_empty(), "{name}");
+            let (compiled, notes) = compile(&policy, &machine).unwrap();
+            assert!(compiled.rules.len() == policy.rules.len() && notes.is_empty(), "{name}");
             kinds[1] += 1;
         }
     }
-    assert!(kinds[0] >= 3 && kinds[1] >= 3, "{kinds:?}");
+    assert!(kinds[0] >= 3 && kinds[1] >= 6, "{kinds:?}");
 }
 
 #[test]

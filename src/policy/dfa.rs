@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
 use regex_automata::{Anchored, MatchKind};
@@ -19,8 +20,13 @@ pub type RuleSet = u128;
 
 /// No DFA of a policy gets more states than this; a transition is stored in 16 bits.
 const MAX_STATES: usize = 16_384;
-/// Bytes that one determinisation may take before its patterns are split.
-const SIZE_LIMIT: usize = 16 << 20;
+/// Bytes that one determinisation may take before its patterns are split. More
+/// than this do not fit the kernel's tables in any case.
+const SIZE_LIMIT: usize = 8 << 20;
+/// The same for the automaton that is determinised.
+const NFA_SIZE_LIMIT: usize = 2 << 20;
+/// How often the patterns of a policy may be split: each time takes a while.
+const MAX_SPLITS: usize = 32;
 
 /// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`,
 /// and at the end of the text to `trans[s * stride + stride - 1]`. Whatever
@@ -53,20 +59,25 @@ impl Dfa {
 ///
 /// Fails with the index into `patterns` of one that is too large by itself, and why.
 pub fn compile(patterns: &[(usize, &str)]) -> Result<Vec<Dfa>, (usize, String)> {
-    compile_from(patterns, 0)
+    compile_from(patterns, 0, &mut MAX_SPLITS.clone())
 }
 
-fn compile_from(patterns: &[(usize, &str)], offset: usize) -> Result<Vec<Dfa>, (usize, String)> {
+fn compile_from(
+    patterns: &[(usize, &str)],
+    offset: usize,
+    splits: &mut usize,
+) -> Result<Vec<Dfa>, (usize, String)> {
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
     match determinise(patterns) {
         Ok(dfa) => Ok(vec![dfa]),
-        Err(why) if patterns.len() == 1 => Err((offset, why)),
+        Err(why) if patterns.len() == 1 || *splits == 0 => Err((offset, why)),
         Err(_) => {
+            *splits -= 1;
             let half = patterns.len() / 2;
-            let mut dfas = compile_from(&patterns[..half], offset)?;
-            dfas.extend(compile_from(&patterns[half..], offset + half)?);
+            let mut dfas = compile_from(&patterns[..half], offset, splits)?;
+            dfas.extend(compile_from(&patterns[half..], offset + half, splits)?);
             Ok(dfas)
         }
     }
@@ -81,6 +92,7 @@ fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, String> {
     let texts: Vec<&str> = patterns.iter().map(|(_, text)| *text).collect();
     let dfa = dense::Builder::new()
         .configure(config)
+        .thompson(thompson::Config::new().nfa_size_limit(Some(NFA_SIZE_LIMIT)))
         .syntax(regex_syntax_config())
         .build_many(&texts)
         .map_err(|e| e.to_string())?;
@@ -196,6 +208,25 @@ mod tests {
         assert!(dfas.len() > 1);
         assert_eq!(find(&hard, "abc.......x"), [1]);
         assert_eq!(find(&hard, "bbbbbbbbbbx"), [1]);
+    }
+
+    #[test]
+    fn nested_repetitions_do_not_eat_the_memory() {
+        for pattern in ["a{1000}{1000}{1000}", "(a{1000}b?){900}{4}"] {
+            let (index, why) = compile(&[(0, "a"), (1, pattern)]).unwrap_err();
+            assert_eq!(index, 1, "{why}");
+        }
+    }
+
+    /// Each is small enough, and hardly any two of them are.
+    #[test]
+    fn patterns_are_not_split_without_end() {
+        let hard: Vec<String> = ('A'..='Z').map(|c| format!("{c}.{{8}}x")).collect();
+        let hard: Vec<(usize, &str)> = hard.iter().map(String::as_str).enumerate().collect();
+        let mut splits = 1;
+        let (index, _) = compile_from(&hard, 0, &mut splits).unwrap_err();
+        assert_eq!((index, splits), (0, 0));
+        assert!(compile(&hard[..1]).is_ok());
     }
 
     #[test]
