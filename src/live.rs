@@ -264,7 +264,7 @@ impl LivePolicy {
     /// The rules in force.
     pub fn show(&self, scheduler: &mut Scheduler<'_>) -> Result<Shown> {
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
-        Ok(self.now.shown(scheduler.generation(), Some(&counts)))
+        Ok(self.now.shown(Some(scheduler.generation()), Some(&counts)))
     }
 
     /// The rules, for whoever explains what became of a task.
@@ -274,7 +274,7 @@ impl LivePolicy {
 }
 
 impl Loaded {
-    fn shown(&self, generation: u32, counts: Option<&[usize]>) -> Shown {
+    fn shown(&self, generation: Option<u32>, counts: Option<&[usize]>) -> Shown {
         let rules = self.policy.rules.iter().enumerate();
         Shown {
             generation,
@@ -287,7 +287,7 @@ impl Loaded {
 
 /// Reads and compiles a policy without a scheduler.
 pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
-    Ok(load(text, Some(path), around)?.shown(0, None))
+    Ok(load(text, Some(path), around)?.shown(None, None))
 }
 
 /// What a service without a policy file runs.
