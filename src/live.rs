@@ -10,7 +10,7 @@ use crate::control::report::{self, Applied, Keys, Plan, Rejected, Shown, Status}
 use crate::error::{Error, ExitCode, Result};
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
-use crate::policy::resolve::Root;
+use crate::policy::resolve::{Root, netns_path};
 use crate::policy::{Policy, Rule, diff};
 use crate::replace::Replacement;
 use crate::sched::Scheduler;
@@ -72,8 +72,31 @@ impl LivePolicy {
 
     /// Compiles what is in force anew before the scheduler is loaded.
     pub fn settle(&mut self, around: &Surroundings<'_>) -> Result<()> {
-        self.now = load(self.now.text.clone(), self.file.as_deref(), around)?;
+        self.now = self.looked_at_anew(around)?;
         Ok(())
+    }
+
+    fn looked_at_anew(&self, around: &Surroundings<'_>) -> Result<Loaded> {
+        let mut new = load(self.now.text.clone(), self.file.as_deref(), around)?;
+        // A later process with the same id is not meant.
+        for (rule, old) in new.compiled.rules.iter_mut().zip(&self.now.compiled.rules) {
+            rule.by_pid = old.by_pid;
+        }
+        Ok(new)
+    }
+
+    /// The network namespaces that are not there: whether one is now, and whether
+    /// the file is that one will be mounted over, of which nobody tells.
+    pub fn missing_netns(&self) -> (bool, bool) {
+        let root = Root(Path::new("/"));
+        let rules = self.now.policy.rules.iter().zip(&self.now.compiled.rules);
+        let missing = rules.filter(|(_, effect)| effect.netns.is_none());
+        let mut found = (false, false);
+        for netns in missing.filter_map(|(rule, _)| rule.conditions.netns.as_deref()) {
+            found.0 |= root.netns(netns).is_some();
+            found.1 |= root.path(&netns_path(netns)).exists();
+        }
+        found
     }
 
     /// Brings the file's content into force if it is another one. One with a
@@ -106,7 +129,7 @@ impl LivePolicy {
         scheduler: &mut Scheduler<'_>,
         around: &Surroundings<'_>,
     ) -> Result<()> {
-        let new = load(self.now.text.clone(), self.file.as_deref(), around)?;
+        let new = self.looked_at_anew(around)?;
         if new.notes != self.now.notes {
             print_notes(&new.notes);
         }
@@ -264,7 +287,7 @@ impl LivePolicy {
     /// The rules in force.
     pub fn show(&self, scheduler: &mut Scheduler<'_>) -> Result<Shown> {
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
-        Ok(self.now.shown(scheduler.generation(), Some(&counts)))
+        Ok(self.now.shown(Some(scheduler.generation()), Some(&counts)))
     }
 
     /// The rules, for whoever explains what became of a task.
@@ -274,7 +297,7 @@ impl LivePolicy {
 }
 
 impl Loaded {
-    fn shown(&self, generation: u32, counts: Option<&[usize]>) -> Shown {
+    fn shown(&self, generation: Option<u32>, counts: Option<&[usize]>) -> Shown {
         let rules = self.policy.rules.iter().enumerate();
         Shown {
             generation,
@@ -287,7 +310,7 @@ impl Loaded {
 
 /// Reads and compiles a policy without a scheduler.
 pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
-    Ok(load(text, Some(path), around)?.shown(0, None))
+    Ok(load(text, Some(path), around)?.shown(None, None))
 }
 
 /// What a service without a policy file runs.

@@ -1,9 +1,9 @@
 //! Replacing a file as a whole: what is read is the old content or the new one,
 //! also after a crash.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
@@ -24,7 +24,11 @@ impl Replacement {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let new = target.with_file_name(format!(".{name}.gthctl-{}", std::process::id()));
         let replacement = Self { new, target };
-        let mut file = File::create(&replacement.new).map_err(failed)?;
+        // One that a killed process left, or that somebody else put there.
+        let _ = fs::remove_file(&replacement.new);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&replacement.new).map_err(failed)?;
         file.write_all(text.as_bytes()).map_err(failed)?;
         match fs::metadata(&replacement.target) {
             Ok(old) => {

@@ -42,6 +42,9 @@ pub struct Options {
 /// (bpf/gthctl.bpf.c, enqueue_shared()).
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
+/// How often it is looked whether a network namespace has been mounted over its file.
+const MOUNT_CHECK: Duration = Duration::from_millis(100);
+
 /// Config and policy as they are in force, and what follows their files.
 pub struct Service {
     options: Options,
@@ -149,11 +152,14 @@ impl Service {
             let (changed, settles_at) = self.watch.changed();
             self.reload(&changed, scheduler, topology);
             server.serve(|request| self.answer(request, scheduler, topology));
-            self.follow_references()?;
+            self.follow_references(scheduler, topology)?;
+            let (_, half_made) = self.policy.missing_netns();
+            let mount_check = half_made.then_some(MOUNT_CHECK);
             let report_in =
                 self.options.stats.map(|every| every.saturating_sub(reported.elapsed()));
             let settles_in = settles_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let timeout = report_in.into_iter().chain(settles_in).chain(heartbeat).min();
+            let timeouts = [report_in, settles_in, mount_check, heartbeat];
+            let timeout = timeouts.into_iter().flatten().min();
             let fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd(), server.as_fd()];
             let mut fds: Vec<PollFd<'_>> = fds
                 .into_iter()
@@ -193,7 +199,8 @@ impl Service {
             refused(self.policy.reload(scheduler, &around));
         }
         let reference = |watched: &Watched| matches!(watched, Watched::Reference(_));
-        if pods_changed || changed.iter().any(reference) {
+        let (netns_came, _) = self.policy.missing_netns();
+        if pods_changed || netns_came || changed.iter().any(reference) {
             refused(self.policy.refresh(scheduler, &around));
         }
     }
@@ -227,14 +234,24 @@ impl Service {
     }
 
     /// Watches what the policy in force refers to, and the pods if it asks for them.
-    fn follow_references(&mut self) -> Result<()> {
+    fn follow_references(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+    ) -> Result<()> {
         self.pods.follow(self.policy.asks_for_pods())?;
+        let known = self.watched.len();
         for file in &self.policy.compiled().refers_to {
             let watched = Watched::Reference(file.clone());
             if !self.watched.contains(&watched) {
                 self.watch.add(file)?;
                 self.watched.push(watched);
             }
+        }
+        if self.watched.len() > known {
+            // They may have changed after they were read and before they were watched.
+            let around = surroundings(&self.config, topology, &self.pods);
+            refused(self.policy.refresh(scheduler, &around));
         }
         Ok(())
     }

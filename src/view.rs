@@ -42,10 +42,14 @@ pub fn print<T: Serialize>(
 
 /// The rules of a policy.
 pub fn rules(shown: &Shown) -> String {
+    let counted = shown.rules.iter().any(|rule| rule.tasks.is_some());
     let mut rows = vec![row(["#", "rule", "conditions", "effects", "tasks"])];
     for (i, rule) in shown.rules.iter().enumerate() {
         let [name, conditions, effects, tasks] = cells(rule);
         rows.push(vec![(i + 1).to_string(), name, conditions, effects, tasks]);
+    }
+    if !counted {
+        rows.iter_mut().for_each(|row| row.truncate(4));
     }
     let mut text = match shown.rules.is_empty() {
         true => "no rules: all tasks are scheduled fairly".into(),
@@ -224,4 +228,192 @@ fn table(rows: Vec<Vec<String>>) -> String {
 fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size().filter(|_| stdout().is_terminal())?;
     Some(usize::from(width.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::control::report::{Change, Rejected, RuleCheck, ThreadRule};
+
+    /// The cells of a table's rows, without the lines that separate them.
+    fn rows(table: &str) -> Vec<Vec<&str>> {
+        let lines = table.lines().filter(|line| !line.starts_with('-'));
+        lines.map(|line| line.split('|').map(str::trim).collect()).collect()
+    }
+
+    fn keys(value: Value) -> Keys {
+        value.as_object().unwrap().clone()
+    }
+
+    fn rule(name: &str, cpus: &str, tasks: Option<usize>) -> Rule {
+        let conditions = keys(json!({"command_regex": format!("^{name}$")}));
+        let effects = keys(json!({"cpus": cpus, "execution_time": 1_500_000}));
+        Rule { name: name.into(), conditions, effects, tasks }
+    }
+
+    fn shown(generation: Option<u32>, rules: Vec<Rule>) -> Shown {
+        Shown { generation, rules, exclusive_cpus: "2-3".into(), notes: Vec::new() }
+    }
+
+    #[test]
+    fn rules_in_their_columns() {
+        let live = rules(&shown(Some(7), vec![rule("a", "2", Some(5)), rule("b", "3", Some(0))]));
+        assert_eq!(
+            rows(&live),
+            [
+                vec!["#", "rule", "conditions", "effects", "tasks"],
+                vec!["1", "a", "command_regex: ^a$", "cpus: 2", "5"],
+                vec!["", "", "", "execution_time: 1.5ms", ""],
+                vec!["2", "b", "command_regex: ^b$", "cpus: 3", "0"],
+                vec!["", "", "", "execution_time: 1.5ms", ""],
+                vec!["exclusive CPUs: 2-3"],
+            ]
+        );
+        let none = Shown { exclusive_cpus: String::new(), ..shown(Some(1), Vec::new()) };
+        assert_eq!(rules(&none), "no rules: all tasks are scheduled fairly");
+    }
+
+    #[test]
+    fn what_was_only_checked_has_no_tasks_and_no_generation() {
+        let checked = shown(None, vec![rule("a", "2", None)]);
+        let table = rules(&checked);
+        assert_eq!(rows(&table)[0], ["#", "rule", "conditions", "effects"]);
+        assert_eq!(rows(&table)[1], ["1", "a", "command_regex: ^a$", "cpus: 2"]);
+        let value = serde_json::to_value(&checked).unwrap();
+        assert_eq!((value.get("generation"), value["rules"][0].get("tasks")), (None, None));
+        let again: Shown = serde_json::from_value(value).unwrap();
+        assert_eq!(again, checked);
+    }
+
+    #[test]
+    fn a_plan_with_a_sign_for_every_kind() {
+        let change =
+            |kind, before: Option<Rule>, after: Option<Rule>| Change { kind, before, after };
+        let (one, two) = (rule("one", "1", Some(1)), rule("two", "2", Some(2)));
+        let changes = vec![
+            change(ChangeKind::Added, None, Some(rule("new", "0", Some(4)))),
+            change(ChangeKind::Changed, Some(one), Some(rule("one", "3", Some(6)))),
+            change(ChangeKind::Moved, Some(two.clone()), Some(two.clone())),
+            change(ChangeKind::Kept, Some(two.clone()), Some(two)),
+            change(ChangeKind::Removed, Some(rule("old", "3", Some(9))), None),
+        ];
+        let mut plan = Plan {
+            generation: 3,
+            changes,
+            exclusive_cpus_before: String::new(),
+            exclusive_cpus: "2-3".into(),
+            notes: Vec::new(),
+        };
+        let table = super::plan(&plan);
+        let rows = rows(&table);
+        assert_eq!(rows[0], ["", "rule", "conditions", "effects", "tasks"]);
+        assert_eq!(rows[1], ["+ added", "new", "command_regex: ^new$", "cpus: 0", "4"]);
+        assert_eq!(rows[3], ["~ changed", "one", "command_regex: ^one$", "cpus: 1", "1"]);
+        let arrows: Vec<&Vec<&str>> =
+            rows.iter().filter(|row| row.iter().any(|cell| cell.starts_with("->"))).collect();
+        assert_eq!(arrows.len(), 2, "{table}");
+        assert!(arrows[0][4] == "-> 6" && arrows[1][3] == "-> cpus: 3", "{table}");
+        let starts = |sign: &str| rows.iter().find(|row| row[0] == sign).unwrap();
+        assert_eq!(starts("moved")[1..], ["two", "command_regex: ^two$", "cpus: 2", "2"]);
+        assert_eq!(starts("- removed")[1..], ["old", "command_regex: ^old$", "cpus: 3", "9 -> 0"]);
+        assert!(table.ends_with("\nunchanged rules: 1\nexclusive CPUs: none -> 2-3"), "{table}");
+        plan.changes.retain(|change| change.kind == ChangeKind::Kept);
+        plan.exclusive_cpus_before = "2-3".into();
+        let nothing = "no rule changes\nunchanged rules: 1\nexclusive CPUs: 2-3";
+        assert_eq!(super::plan(&plan), nothing);
+    }
+
+    #[test]
+    fn a_status_says_what_is_wrong_and_nothing_where_nothing_is() {
+        let mut status = Status {
+            pid: 42,
+            running_since: "2026-01-01T00:00:00Z".into(),
+            policy_file: Some("/etc/p.yaml".into()),
+            generation: 7,
+            in_force_since: "2026-01-02T00:00:00Z".into(),
+            rules: 3,
+            exclusive_cpus: "1".into(),
+            tasks_matched: 5,
+            tasks: 90,
+            kernel_in_step: true,
+            rejected: None,
+            kubernetes: None,
+            can_roll_back: false,
+            notes: Vec::new(),
+        };
+        let good = super::status(&status);
+        for row in [
+            ["running", "PID 42, since 2026-01-01T00:00:00Z"],
+            ["policy file", "/etc/p.yaml"],
+            ["in force", "generation 7, since 2026-01-02T00:00:00Z"],
+            ["rules", "3"],
+            ["tasks", "5 of 90 fall under a rule"],
+            ["exclusive CPUs", "1"],
+            ["kernel's tables", "as the policy says"],
+        ] {
+            assert!(rows(&good).contains(&row.to_vec()), "{row:?} in\n{good}");
+        }
+        assert_eq!(rows(&good).len(), 7, "{good}");
+        status.rejected = Some(Rejected { why: "p.yaml:1:1: bad".into(), since: "now".into() });
+        status.kernel_in_step = false;
+        status.kubernetes = Some("2 pods".into());
+        status.notes = vec!["a note".into()];
+        let bad = super::status(&status);
+        for row in [
+            ["kernel's tables", "NOT as the policy says"],
+            ["Kubernetes", "2 pods"],
+            ["file on disk", "REJECTED since now: p.yaml:1:1: bad"],
+            ["note", "a note"],
+        ] {
+            assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");
+        }
+    }
+
+    #[test]
+    fn an_explanation_has_each_rule_and_each_condition() {
+        let condition = |key: &str, holds| ConditionCheck { asks: keys(json!({key: "x"})), holds };
+        let rule = |name: &str, matches, inherited, conditions| RuleCheck {
+            name: name.into(),
+            matches,
+            inherited,
+            conditions,
+        };
+        let mut explanation = Explanation {
+            tid: 12,
+            pid: 10,
+            generation: 3,
+            task: keys(json!({"comm": "rx"})),
+            rule: Some("second".into()),
+            in_force: true,
+            rules: vec![
+                rule("first", false, false, vec![condition("user", true), condition("exe", false)]),
+                rule("second", true, true, vec![condition("threads", false)]),
+                rule("third", true, false, vec![condition("pid", true)]),
+            ],
+            threads: vec![ThreadRule { tid: 10, comm: "main".into(), rule: None }],
+        };
+        let table = super::explanation(&explanation);
+        let rows = rows(&table);
+        for row in [
+            vec!["task", "thread 12 of process 10"],
+            vec!["comm", "rx"],
+            vec!["rule", "second"],
+            vec!["#", "rule", "", "because"],
+            vec!["1", "first", "no", "yes  user: x"],
+            vec!["", "", "", "no   exe: x"],
+            vec!["2", "second", "in force", "no   threads: x"],
+            vec!["", "", "", "yes  child of a task that matches"],
+            vec!["3", "third", "matches, but an earlier rule does too", "yes  pid: x"],
+            vec!["thread", "name", "rule"],
+            vec!["10", "main", "none"],
+        ] {
+            assert!(rows.contains(&row), "{row:?} in\n{table}");
+        }
+        explanation.in_force = false;
+        explanation.rule = None;
+        let table = super::explanation(&explanation);
+        assert!(table.contains("none: scheduled fairly (from the next time it runs)"), "{table}");
+    }
 }

@@ -2,6 +2,7 @@
 //! it says about bad input. All of it ends before anything touches the kernel.
 
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -68,9 +69,11 @@ fn assert_policy_refused(policy: &str, message: &str) {
 fn help_lists_what_is_built_with_examples() {
     let help = gthctl(&["--help"]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-    assert!(help.stdout.contains("\n  run   Load the scheduler"), "{}", help.stdout);
+    for built in ["run     Load the scheduler", "policy  Look at the live policy"] {
+        assert!(help.stdout.contains(&format!("\n  {built}")), "{}", help.stdout);
+    }
     assert!(help.stdout.contains("\nExamples:\n"), "{}", help.stdout);
-    for unbuilt in ["trace", "irq", "policy "] {
+    for unbuilt in ["trace", "irq"] {
         assert!(!help.stdout.contains(&format!("\n  {unbuilt}")), "{}", help.stdout);
     }
     let help = gthctl(&["run", "--help"]);
@@ -212,8 +215,8 @@ fn bad_policies() {
             "p.yaml:3:23: rule 2: exclusive: needs cpus, which are not given",
         ),
         (
-            "strategies:\n- {pid: 1, priority: 1, k8s_namespace: [a]}\n",
-            "p.yaml:2:25: rule 1: k8s_namespace is not supported yet; expected name, command_regex, pid, priority, execution_time, cpus, exclusive",
+            "strategies:\n- {pid: 1, priority: 1, k8s_namespace: [1]}\n",
+            "p.yaml:2:41: rule 1: k8s_namespace: expected a Kubernetes namespace, or a list of them (text; put it in quotes), found 1",
         ),
     ] {
         assert_policy_refused(policy, message);
@@ -244,5 +247,71 @@ fn colour_only_when_asked_for_off_a_terminal() {
         let all = [args, &["run", "-c", "/missing"]].concat();
         assert!(run(&all).stderr.starts_with("gthctl: error: /missing: "));
         assert!(!run(&[args, &["--help"]].concat()).stdout.contains('\x1b'));
+    }
+}
+
+const POLICY: &str =
+    "strategies:\n- {name: upf, command_regex: ^upf$, priority: 3, execution_time: 20ms}\n";
+
+#[test]
+fn a_policy_is_checked_without_a_running_one() {
+    let bad = "strategies:\n- {pid: 1, priority: 21}\n";
+    let why = "2:22: rule 1: priority: expected true, false, or a whole number from 0 (strongest) \
+               to 20, found 21";
+    let directory = directory(&[("p.yaml", POLICY.as_bytes()), ("bad.yaml", bad.as_bytes())]);
+    let check = |args: &[&str], input: &str| {
+        let mut command = command(directory.path());
+        let command = command.args(["policy", "check"]).args(args).stdin(Stdio::piped());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        Outcome { code: output.status.code(), stdout, stderr }
+    };
+    for (file, input) in [("p.yaml", ""), ("-", POLICY)] {
+        let table = check(&[file], input);
+        assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""), "{file}");
+        for part in ["upf", "command_regex: ^upf$", "priority: 3", "execution_time: 20ms"] {
+            assert!(table.stdout.contains(part), "{part} in {}", table.stdout);
+        }
+        assert!(!table.stdout.contains("tasks"), "{}", table.stdout);
+        let expected = serde_json::json!({
+            "rules": [{
+                "name": "upf",
+                "conditions": {"command_regex": "^upf$"},
+                "effects": {"priority": 3, "execution_time": 20_000_000},
+            }],
+            "exclusive_cpus": "",
+            "notes": [],
+        });
+        let json = check(&[file, "-o", "json"], input).stdout;
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&json).unwrap(), expected);
+        let yaml = check(&[file, "-o", "yaml"], input).stdout;
+        assert_eq!(serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap(), expected);
+    }
+    assert_refused(&check(&["bad.yaml"], ""), &format!("bad.yaml:{why}"));
+    assert_refused(&check(&["-", "-o", "json"], bad), &format!("<stdin>:{why}"));
+    let missing = "missing.yaml: cannot read the policy file: no such file";
+    assert_refused(&check(&["missing.yaml"], ""), missing);
+}
+
+#[test]
+fn policy_commands_need_a_running_one() {
+    if Path::new("/run/gthctl").exists() {
+        return;
+    }
+    let directory = directory(&[("p.yaml", POLICY.as_bytes())]);
+    for args in [
+        &["status"][..],
+        &["show", "-o", "json"],
+        &["explain", "1"],
+        &["rollback", "--yes"],
+        &["apply", "p.yaml"],
+    ] {
+        let outcome = outcome(command(directory.path()).arg("policy").args(args));
+        let message = "gthctl: error: no gthctl run is active; start one with: sudo gthctl run\n";
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(10), message), "{args:?}");
+        assert_eq!(outcome.stdout, "", "{args:?}");
     }
 }

@@ -14,6 +14,7 @@ pub struct Status {
     pub pid: u32,
     /// When it was started, as the following times in RFC 3339, UTC.
     pub running_since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_file: Option<PathBuf>,
     pub generation: u32,
     pub in_force_since: String,
@@ -25,8 +26,10 @@ pub struct Status {
     /// Whether the kernel's tables hold exactly what the policy in force says.
     pub kernel_in_step: bool,
     /// Why the file on disk is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
     /// What is known of the node's pods, when the policy asks for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
     /// Whether `policy rollback` has something to return to.
     pub can_roll_back: bool,
@@ -43,8 +46,9 @@ pub struct Rejected {
 /// The policy in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// 0: not in force, only checked.
-    pub generation: u32,
+    /// Not there when it was only checked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u32>,
     pub rules: Vec<Rule>,
     pub exclusive_cpus: String,
     pub notes: Vec<String>,
@@ -57,6 +61,7 @@ pub struct Rule {
     pub conditions: Keys,
     pub effects: Keys,
     /// Threads that fall under it, where that was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<usize>,
 }
 
@@ -76,7 +81,9 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     pub kind: ChangeKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub before: Option<Rule>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Rule>,
 }
 
@@ -110,6 +117,7 @@ pub struct Explanation {
     /// What the kernel and /proc say of it.
     pub task: Keys,
     /// The rule that it falls under.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
     /// False while it is still scheduled by an older match; the next time that it
     /// runs ends that.
@@ -143,5 +151,6 @@ pub struct ConditionCheck {
 pub struct ThreadRule {
     pub tid: u32,
     pub comm: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
 }

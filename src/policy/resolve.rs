@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
+
 /// The machine's file tree, `/` but in tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Root<'a>(pub &'a Path);
@@ -42,8 +44,12 @@ impl Root<'_> {
         if let Ok(inode) = netns.parse() {
             return Some(inode);
         }
-        let inode = fs::metadata(self.path(&netns_path(netns))).ok()?.ino();
-        u32::try_from(inode).ok()
+        let path = self.path(&netns_path(netns));
+        // ip-netns(8) makes an empty file first, and then mounts the namespace over it.
+        if statfs(&path).ok()?.filesystem_type() != NSFS_MAGIC {
+            return None;
+        }
+        u32::try_from(fs::metadata(path).ok()?.ino()).ok()
     }
 }
 
@@ -83,10 +89,13 @@ mod tests {
         assert_eq!(root.netns("4026531840"), Some(4_026_531_840));
         assert_eq!(root.netns("no-such-name"), None);
         let dir = tempfile::tempdir().unwrap();
-        fs::create_dir_all(dir.path().join("run/netns")).unwrap();
-        fs::write(dir.path().join("run/netns/upf"), "").unwrap();
-        let inode = fs::metadata(dir.path().join("run/netns/upf")).unwrap().ino();
-        assert_eq!(Root(dir.path()).netns("upf").map(u64::from), Some(inode));
+        let file = dir.path().join("run/netns/upf");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, "").unwrap();
+        assert_eq!(Root(dir.path()).netns("upf"), None, "not mounted yet");
+        fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink("/proc/self/ns/net", &file).unwrap();
+        assert_eq!(Root(dir.path()).netns("upf"), Some(own));
     }
 
     #[test]

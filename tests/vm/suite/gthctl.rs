@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::kernel;
@@ -72,6 +73,27 @@ pub fn command(files: &TempDir, args: &[&str]) -> Command {
     command
 }
 
+/// `gthctl policy` with these arguments.
+pub fn policy(args: &[&str]) -> Output {
+    output(Command::new(binary()).arg("policy").args(args).stdin(Stdio::null()))
+}
+
+/// As [`policy`], from a pipe.
+pub fn policy_from(input: &str, args: &[&str]) -> Output {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&file, input).unwrap();
+    let stdin = fs::File::open(&file).unwrap();
+    output(Command::new(binary()).arg("policy").args(args).stdin(stdin))
+}
+
+/// What `gthctl policy` reports in JSON; it must succeed.
+#[track_caller]
+pub fn report(args: &[&str]) -> Value {
+    let output = policy(&[args, &["-o", "json"]].concat());
+    assert_eq!(output.code(), 0, "{args:?}: {}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
 /// Runs a gthctl that is expected to end by itself.
 pub fn output(command: &mut Command) -> Output {
     let output = command.output().unwrap();
@@ -89,7 +111,11 @@ impl Gthctl {
     }
 
     pub fn start_with(config: &str, policy: &str, args: &[&str]) -> Self {
-        let files = files(config, policy);
+        Self::start_on(files(config, policy), args)
+    }
+
+    /// As [`Gthctl::start`], on files that are there already.
+    pub fn start_on(files: TempDir, args: &[&str]) -> Self {
         let mut child = command(&files, args).spawn().unwrap();
         let stderr: Arc<Mutex<String>> = Arc::default();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -123,6 +149,11 @@ impl Gthctl {
     /// How often it has said that so far, on standard error.
     pub fn has_said(&self, what: &str) -> usize {
         self.stderr.lock().unwrap().matches(what).count()
+    }
+
+    /// All that it has said on standard error so far.
+    pub fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
     }
 
     /// Waits until it has said that so many times.

@@ -4,10 +4,13 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::gthctl::Gthctl;
-use crate::kernel;
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::json;
+
+use crate::gthctl::{Gthctl, report};
+use crate::kernel::{self, runs_elsewhere, runs_on};
 use crate::task::{self, Task};
 
 const NOBODY: &str = "strategies: []";
@@ -129,28 +132,136 @@ fn slices_are_followed() {
 fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     let mut gthctl = Gthctl::start(NOBODY);
     let path = gthctl.policy();
+    let data = [1, 2].map(|i| path.with_file_name(format!("data-{i}.yaml")));
+    let swap_link = |to: &Path| {
+        let new = path.with_extension("link");
+        symlink(to, &new).unwrap();
+        fs::rename(new, &path).unwrap();
+    };
     let mut forks = Command::new("stress-ng")
         .args(["--fork", "4", "--timeout", "60"])
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    for i in 0..300 {
-        match i % 3 {
-            0 => replace(&path, HOT_ON_1),
-            1 => fs::write(&path, "strategies: [{").unwrap(),
-            _ => fs::write(&path, HOT_ON_2).unwrap(),
+    let begin = Instant::now();
+    for i in 0..1000 {
+        let text = [HOT_ON_1, "strategies: [{", HOT_ON_2][i % 3];
+        match i / 3 % 3 {
+            0 => fs::write(&path, text).unwrap(),
+            1 => replace(&path, text),
+            _ => {
+                fs::write(&data[i % 2], text).unwrap();
+                swap_link(&data[i % 2]);
+            }
         }
-        std::thread::sleep(Duration::from_millis(i % 7 * 5));
+        std::thread::sleep(Duration::from_millis(i as u64 % 7));
     }
-    replace(&path, HOT_ON_1);
+    fs::write(&data[0], HOT_ON_1).unwrap();
+    swap_link(&data[0]);
+    println!("1000 rewrites in {:?}", begin.elapsed());
     let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
+    let written = report(&["check", path.to_str().unwrap()]);
+    let in_force = || {
+        let mut shown = report(&["show"]);
+        let rules = shown["rules"].as_array_mut().unwrap();
+        rules.iter_mut().for_each(|rule| drop(rule.as_object_mut().unwrap().remove("tasks")));
+        shown["rules"].take()
+    };
+    assert!(kernel::wait(SOON, || in_force() == written["rules"]), "{}", in_force());
     assert!(is_on(&hot, &cold, 1));
+    let status = report(&["status"]);
+    assert_eq!(status["kernel_in_step"], true);
+    assert_eq!(status.get("rejected"), None);
+    let tasks = status["tasks_matched"].as_u64().unwrap();
+    assert_eq!(tasks, 1, "{status}");
     let _ = forks.kill();
     let _ = forks.wait();
     assert!(!gthctl.has_ended());
     let output = gthctl.stop();
     let generations = output.stderr.matches(IN_FORCE).count();
-    println!("{generations} generations");
+    println!("{generations} generations, {} refused", output.stderr.matches(REFUSED).count());
     assert!(generations > 20, "{}", output.stderr);
+}
+
+/// A user and a network namespace that the policy names, and that appear later.
+#[test]
+fn what_a_policy_names_is_followed() {
+    const PASSWD: &str = "/etc/passwd";
+    let users = fs::read_to_string(PASSWD).unwrap();
+    let victim = Task::spinner("by-pid");
+    let policy = format!(
+        "strategies:
+- {{name: user, user: upf, cpus: 1, exclusive: true}}
+- {{name: netns, netns: later, cpus: 2, exclusive: true}}
+- {{name: pid, pid: {}, cpus: 3, exclusive: true}}",
+        victim.pid
+    );
+    let gthctl = Gthctl::start(&policy);
+    let of_user = Task::fork("of-user", |shared| {
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { libc::setuid(1001) }, 0);
+        task::spin(shared)
+    });
+    let of_netns = Task::fork("of-netns", |shared| {
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        task::spin(shared)
+    });
+    assert!(runs_on(victim.pid, 3));
+    assert!(runs_elsewhere(of_user.pid, 1) && runs_elsewhere(of_netns.pid, 2));
+    assert_eq!(report(&["status"])["notes"].as_array().unwrap().len(), 2);
+
+    fs::write(PASSWD, format!("{users}upf:x:1001:1001::/:/bin/false\n")).unwrap();
+    assert!(runs_on(of_user.pid, 1));
+    // ip-netns makes the file first, and mounts the namespace over it some time later.
+    let name = Path::new("/run/netns/later");
+    fs::create_dir_all("/run/netns").unwrap();
+    fs::write(name, "").unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let ns = format!("/proc/{}/ns/net", of_netns.pid);
+    mount(Some(ns.as_str()), name, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    assert!(runs_on(of_netns.pid, 2));
+    let status = report(&["status"]);
+    assert_eq!((&status["notes"], &status["tasks_matched"]), (&json!([]), &json!(3)));
+
+    // A later process with the same id is not meant, also after the policy was looked at anew.
+    let pid = victim.pid;
+    drop(victim);
+    let heir = Task::spinner_with_pid("heir", pid);
+    umount2(name, MntFlags::MNT_DETACH).unwrap();
+    fs::remove_file(name).unwrap();
+    fs::write(PASSWD, &users).unwrap();
+    assert!(runs_elsewhere(of_user.pid, 1) && runs_elsewhere(of_netns.pid, 2));
+    assert!(runs_elsewhere(heir.pid, 3));
+    assert_eq!(report(&["status"])["tasks_matched"], 0);
+    gthctl.stop();
+}
+
+/// Names that come to be while the scheduler is being loaded.
+#[test]
+fn what_appears_during_the_start_is_seen() {
+    const SOCKET: &str = "/run/gthctl/control.sock";
+    let of_netns = Task::fork("of-netns", |shared| {
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        task::spin(shared)
+    });
+    let name = Path::new("/run/netns/early");
+    fs::create_dir_all("/run/netns").unwrap();
+    let ns = format!("/proc/{}/ns/net", of_netns.pid);
+    let _ = fs::remove_file(SOCKET);
+    let appears = std::thread::spawn(move || {
+        assert!(kernel::wait(Duration::from_secs(20), || Path::new(SOCKET).exists()));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(kernel::state(), "disabled");
+        fs::write(name, "").unwrap();
+        mount(Some(ns.as_str()), name, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    });
+    let gthctl = Gthctl::start("strategies: [{netns: early, cpus: 2, exclusive: true}]");
+    appears.join().unwrap();
+    assert!(runs_on(of_netns.pid, 2));
+    gthctl.stop();
+    umount2(name, MntFlags::MNT_DETACH).unwrap();
+    fs::remove_file(name).unwrap();
 }

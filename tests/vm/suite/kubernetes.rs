@@ -1,0 +1,148 @@
+//! Rules about Kubernetes pods: a small API server tells of pods, and tasks run in
+//! cgroups that are named as the kubelet names them.
+
+#[path = "../../../src/pods/test_api.rs"]
+#[allow(dead_code)]
+mod test_api;
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use self::test_api::TestApi;
+use crate::gthctl::{self, Gthctl, policy, report};
+use crate::kernel::{self, runs_elsewhere, runs_on};
+use crate::task::Task;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+/// The watch tries again after some seconds.
+const RETRIED: Duration = Duration::from_secs(30);
+/// A container's id.
+const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+/// The uid by which the kubelet knows the static pod.
+const STATIC: &str = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
+
+/// A spinner in a cgroup of its own, which is removed after it.
+struct Contained {
+    task: Option<Task>,
+    cgroup: PathBuf,
+}
+
+impl Contained {
+    fn new(cgroup: &str) -> Self {
+        let cgroup = PathBuf::from(format!("{CGROUPS}/{cgroup}"));
+        fs::create_dir_all(&cgroup).unwrap();
+        let task = Task::spinner("contained");
+        fs::write(cgroup.join("cgroup.procs"), task.pid.to_string()).unwrap();
+        Self { task: Some(task), cgroup }
+    }
+
+    fn pid(&self) -> i32 {
+        self.task.as_ref().unwrap().pid
+    }
+
+    fn is_hot(&self) -> bool {
+        runs_on(self.pid(), 1)
+    }
+
+    fn is_cold(&self) -> bool {
+        runs_elsewhere(self.pid(), 1)
+    }
+}
+
+impl Drop for Contained {
+    fn drop(&mut self) {
+        self.task = None;
+        for dir in self.cgroup.ancestors().take_while(|dir| *dir != CGROUPS) {
+            // One that others use stays until they go.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+}
+
+#[test]
+fn pods_come_change_and_go() {
+    let mut api = TestApi::new("127.0.0.1");
+    let files = gthctl::files(
+        "monitor: {kubeconfig_path: kubeconfig}",
+        "strategies:
+- name: of-pods
+  selectors: [{key: app, value: 5g}, {key: tier, value: fast}]
+  k8s_namespace: [default, core]
+  cpus: 1
+  exclusive: true
+- {name: plain, command_regex: ^plain$, cpus: 2, exclusive: true}",
+    );
+    let kubeconfig = test_api::kubeconfig(&format!("http://{}", api.addr));
+    fs::write(files.path().join("kubeconfig"), kubeconfig).unwrap();
+
+    // Nobody answers yet: one line that names the rule; the other one is in force.
+    let gthctl = Gthctl::start_on(files, &[]);
+    // The kubelet's systemd driver, its cgroupfs driver, a static pod.
+    let gnb = Contained::new(&format!(
+        "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poduid_gnb.slice/cri-containerd-{ID}.scope"
+    ));
+    let upf = Contained::new(&format!("kubepods/besteffort/poduid-upf/{ID}"));
+    let fixed = Contained::new(&format!("kubepods/burstable/pod{STATIC}/{ID}"));
+    let other = Contained::new(&format!("kubepods/besteffort/poduid-upf2/{ID}"));
+    let plain = Task::spinner("plain");
+    let everybody = [&gnb, &upf, &fixed, &other];
+    let refused = format!("Kubernetes API at http://{}", api.addr);
+    assert!(gthctl.says(&refused, 1), "{}", gthctl.stderr());
+    assert!(runs_on(plain.pid, 2));
+    assert!(everybody.iter().all(|pod| pod.is_cold()));
+    let status = report(&["status"]);
+    let known = status["kubernetes"].as_str().unwrap();
+    assert!(known.starts_with(&refused) && known.contains("refused"), "{known}");
+    let notes: Vec<&str> =
+        status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("policy.yaml:2:3: of-pods: Kubernetes API at "), "{notes:?}");
+    assert_eq!(gthctl.has_said(notes[0]), 1);
+
+    let fast = r#","labels":{"app":"5g","tier":"fast"}"#;
+    let slow = r#","labels":{"app":"5g","tier":"slow"}"#;
+    let in_core = format!(r#"{fast},"annotations":{{"kubernetes.io/config.hash":"{STATIC}"}}"#);
+    api.put("gnb", fast, "Running");
+    api.put("upf", slow, "Running");
+    api.start();
+    assert!(kernel::wait(RETRIED, || report(&["status"])["kubernetes"] == "2 pods"));
+    assert!(gnb.is_hot() && upf.is_cold() && fixed.is_cold() && other.is_cold());
+    assert_eq!(report(&["status"])["notes"], serde_json::json!([]));
+    // Another label, a new pod, one with another namespace.
+    api.put("upf", fast, "Running");
+    assert!(upf.is_hot() && other.is_cold());
+    api.put("fixed", &in_core, "Running");
+    assert!(fixed.is_hot());
+    let tasks = |rule: usize| report(&["show"])["rules"][rule]["tasks"].clone();
+    assert_eq!((tasks(0), tasks(1)), (3.into(), 1.into()));
+    let why = report(&["explain", &fixed.pid().to_string()]);
+    assert_eq!((&why["rule"], &why["rules"][0]["matches"]), (&"of-pods".into(), &true.into()));
+    // A label that goes, a pod that ends, one that is deleted.
+    api.put("gnb", slow, "Running");
+    assert!(gnb.is_cold());
+    api.put("upf", fast, "Succeeded");
+    assert!(upf.is_cold());
+    api.delete("fixed");
+    assert!(fixed.is_cold());
+    assert_eq!((tasks(0), tasks(1)), (0.into(), 1.into()));
+    // A task that comes into a pod's cgroup, and one that is forked there.
+    api.put("gnb", fast, "Running");
+    assert!(gnb.is_hot());
+    let moved = Task::spinner("moved");
+    assert!(runs_elsewhere(moved.pid, 1));
+    fs::write(gnb.cgroup.join("cgroup.procs"), moved.pid.to_string()).unwrap();
+    assert!(runs_on(moved.pid, 1));
+    fs::write(format!("{CGROUPS}/cgroup.procs"), moved.pid.to_string()).unwrap();
+    assert!(runs_elsewhere(moved.pid, 1));
+
+    // What was known last stays when the API server goes.
+    api.stop();
+    let known = || report(&["status"])["kubernetes"].as_str().unwrap().to_owned();
+    assert!(kernel::wait(RETRIED, || known().contains("refused")), "{}", known());
+    assert!(known().starts_with("2 pods; Kubernetes API at "), "{}", known());
+    assert!(gnb.is_hot() && upf.is_cold() && runs_on(plain.pid, 2));
+    let table = policy(&["status"]).stdout;
+    assert!(table.contains("2 pods; Kubernetes API at"), "{table}");
+    gthctl.stop();
+}

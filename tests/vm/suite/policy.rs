@@ -1,0 +1,398 @@
+//! `gthctl policy`: what a second gthctl shows and changes of the running one.
+
+use std::fs::{self, File, Permissions};
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use crate::gthctl::{self, Gthctl, Output, policy, policy_from, report};
+use crate::kernel::{self, runs_elsewhere, runs_on};
+use crate::task::{self, Task};
+
+const SOCKET: &str = "/run/gthctl/control.sock";
+const SOON: Duration = Duration::from_secs(5);
+const NOBODY: u32 = 65534;
+
+const HOT_ON_1: &str = "strategies: [{name: hot, command_regex: ^hot$, cpus: 1, exclusive: true}]";
+const HOT_ON_2: &str = "strategies: [{name: hot, command_regex: ^hot$, cpus: 2, exclusive: true}]";
+
+fn generation() -> u64 {
+    report(&["status"])["generation"].as_u64().unwrap()
+}
+
+/// Whatever a command that fails must leave as it was.
+#[derive(Debug, PartialEq)]
+struct InForce {
+    generation: u64,
+    since: Value,
+    file: String,
+    rules: Value,
+}
+
+fn in_force(gthctl: &Gthctl) -> InForce {
+    let status = report(&["status"]);
+    assert_eq!(status["kernel_in_step"], true);
+    InForce {
+        generation: status["generation"].as_u64().unwrap(),
+        since: status["in_force_since"].clone(),
+        file: fs::read_to_string(gthctl.policy()).unwrap(),
+        rules: report(&["show"])["rules"].clone(),
+    }
+}
+
+/// A file beside the policy file.
+fn beside(gthctl: &Gthctl, name: &str, text: &str) -> String {
+    let path = gthctl.policy().with_file_name(name);
+    fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, message: &str) {
+    assert_eq!(output.code(), code, "{}", output.stderr);
+    assert!(output.stderr.starts_with("gthctl: error: "), "{}", output.stderr);
+    assert!(output.stderr.contains(message), "{message} in {}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+}
+
+/// Kind, name and tasks before and after of every rule of a plan.
+fn changes(plan: &Value) -> Vec<(String, String, Option<u64>, Option<u64>)> {
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let of = |change: &Value| {
+        let (before, after) = (&change["before"], &change["after"]);
+        let name = if after.is_null() { &before["name"] } else { &after["name"] };
+        let tasks = |rule: &Value| rule["tasks"].as_u64();
+        (text(&change["kind"]), text(name), tasks(before), tasks(after))
+    };
+    plan["changes"].as_array().unwrap().iter().map(of).collect()
+}
+
+#[test]
+fn planned_applied_and_rolled_back() {
+    let before = "strategies:
+- {name: gone, command_regex: ^gone$, priority: 12}
+- {name: hot, command_regex: ^hot$, cpus: 1, exclusive: true}
+- {name: first, command_regex: ^any, priority: 15}
+- {name: second, command_regex: ^other$, priority: 15}";
+    let after = "strategies:
+- {name: second, command_regex: ^other$, priority: 15}
+- {name: first, command_regex: ^any, priority: 15}
+- {name: hot, command_regex: ^hot$, cpus: 2-3, exclusive: true}
+- {name: new, command_regex: ^new$, priority: 12}";
+    let gthctl = Gthctl::start(before);
+    let path = gthctl.policy();
+    let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
+    let _few = ["gone", "gone", "any-1", "any-2", "other", "new", "new", "new"]
+        .map(|name| Task::fork(name, |_| task::sleep_until(u64::MAX / 2)));
+    let is_on = |cpu| runs_on(hot.pid, cpu) && runs_elsewhere(cold.pid, cpu);
+    assert!(is_on(1));
+    let new = beside(&gthctl, "new.yaml", after);
+    fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+    chown(&path, Some(7), Some(8)).unwrap();
+
+    let rolled = policy(&["rollback", "--yes"]);
+    assert_fails(&rolled, 1, "there is no policy before this one");
+    let untouched = in_force(&gthctl);
+    let plan = report(&["apply", &new, "--dry-run"]);
+    let change = |kind: &str, name: &str, before, after| (kind.into(), name.into(), before, after);
+    assert_eq!(
+        changes(&plan),
+        [
+            change("kept", "second", Some(1), Some(1)),
+            change("moved", "first", Some(2), Some(2)),
+            change("changed", "hot", Some(1), Some(1)),
+            change("added", "new", None, Some(3)),
+            change("removed", "gone", Some(2), None),
+        ]
+    );
+    assert_eq!(
+        (&plan["exclusive_cpus_before"], &plan["exclusive_cpus"]),
+        (&json!("1"), &json!("2-3"))
+    );
+    let yaml = policy(&["apply", &new, "--dry-run", "-o", "yaml"]).stdout;
+    assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), plan);
+    let table = policy(&["apply", &new, "--dry-run"]).stdout;
+    assert!(table.contains("+ added") && table.contains("exclusive CPUs: 1 -> 2-3"), "{table}");
+    assert_eq!(in_force(&gthctl), untouched);
+    assert!(is_on(1));
+
+    let applied = report(&["apply", &new, "--yes"]);
+    let status = report(&["status"]);
+    assert_eq!(applied["generation"], untouched.generation + 1);
+    assert_eq!(
+        (&status["generation"], &status["kernel_in_step"]),
+        (&applied["generation"], &json!(true))
+    );
+    assert!(kernel::wait(SOON, || matches!(kernel::cpu_of(hot.pid), Some(2 | 3))));
+    assert_eq!(changes(&applied["plan"]), changes(&plan));
+    let took_ms = applied["took_ms"].as_f64().unwrap();
+    println!("apply: {took_ms:.1} ms");
+    assert!((0.1..5000.0).contains(&took_ms));
+    assert_eq!(fs::read_to_string(&path).unwrap(), after);
+    let file = fs::metadata(&path).unwrap();
+    assert_eq!((file.mode() & 0o777, file.uid(), file.gid()), (0o640, 7, 8));
+
+    let applied = policy_from(HOT_ON_2, &["apply", "-", "--yes"]);
+    assert_eq!(applied.code(), 0, "{}", applied.stderr);
+    assert!(is_on(2));
+    assert_eq!(fs::read_to_string(&path).unwrap(), HOT_ON_2);
+    for text in [after, HOT_ON_2] {
+        let generation = generation();
+        assert_eq!(report(&["rollback", "--dry-run"])["generation"], generation);
+        let applied = report(&["rollback", "--yes"]);
+        assert_eq!(applied["generation"], generation + 1);
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+    assert!(is_on(2));
+    let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().collect();
+    assert_eq!(left.len(), 3, "{left:?}");
+    gthctl.stop();
+}
+
+/// Sends a request by hand and returns the reply.
+fn ask(path: &Path, request: &Value) -> std::io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    stream.write_all(request.to_string().as_bytes())?;
+    stream.shutdown(Shutdown::Write)?;
+    let mut reply = String::new();
+    stream.read_to_string(&mut reply)?;
+    Ok(reply)
+}
+
+fn apply_request(text: &str, generation: u64) -> Value {
+    let text = json!({"path": "by-hand", "text": text});
+    json!({"Apply": {"proposal": {"Text": text}, "generation": generation}})
+}
+
+#[test]
+fn what_is_refused_changes_nothing() {
+    let gthctl = Gthctl::start(HOT_ON_1);
+    let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
+    assert!(runs_on(hot.pid, 1) && runs_elsewhere(cold.pid, 1));
+    let good = beside(&gthctl, "good.yaml", HOT_ON_2);
+    let bad = beside(&gthctl, "bad.yaml", "strategies:\n- {pid: 1, priority: 21}\n");
+    let all = format!("strategies: [{{pid: 1, cpus: 0-{}, exclusive: true}}]", kernel::cpus() - 1);
+    let all = beside(&gthctl, "all.yaml", &all);
+    let dir = gthctl.policy().parent().unwrap().to_owned();
+    let untouched = in_force(&gthctl);
+
+    let unasked = policy(&["apply", &good, "-o", "json"]);
+    assert_fails(&unasked, 2, "there is no terminal to ask on; nothing changed");
+    let piped = policy_from(HOT_ON_2, &["apply", "-"]);
+    assert_eq!(piped.code(), 2, "{}", piped.stderr);
+    assert_fails(&policy(&["apply", &bad, "--yes"]), 2, "bad.yaml:2:22: rule 1: priority: ");
+    assert_fails(&policy(&["apply", &bad, "--dry-run"]), 2, "bad.yaml:2:22: ");
+    assert_fails(&policy(&["apply", &all, "--yes"]), 2, "all.yaml:1:");
+    assert_fails(&policy(&["apply", &all, "--yes"]), 2, "no CPU would be left");
+    let stale = apply_request(HOT_ON_2, untouched.generation - 1);
+    let reply = ask(Path::new(SOCKET), &stale).unwrap();
+    assert!(reply.contains("another policy has come into force meanwhile"), "{reply}");
+
+    // The file cannot be replaced, so the kernel is not to schedule by it either.
+    mount(Some(&dir), &dir, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+    mount(None::<&str>, &dir, None::<&str>, read_only, None::<&str>).unwrap();
+    let refused = policy(&["apply", &good, "--yes", "-o", "json"]);
+    umount2(&dir, MntFlags::MNT_DETACH).unwrap();
+    assert_fails(&refused, 1, "Read-only file system");
+
+    // Nor when only the last step fails: nothing is renamed over a mount point.
+    let file = gthctl.policy();
+    mount(Some(&file), &file, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let refused = policy(&["apply", &good, "--yes", "-o", "json"]);
+    umount2(&file, MntFlags::MNT_DETACH).unwrap();
+    assert_fails(&refused, 1, "busy");
+    let now = in_force(&gthctl);
+    assert_eq!((&now.file, &now.rules), (&untouched.file, &untouched.rules));
+    assert!(runs_on(hot.pid, 1) && runs_elsewhere(cold.pid, 1));
+    assert_eq!(report(&["status"])["can_roll_back"], false);
+    assert_eq!(fs::read_dir(&dir).unwrap().count(), 5);
+    gthctl.stop();
+}
+
+#[test]
+fn status_show_and_explain() {
+    let gthctl = Gthctl::start(
+        "strategies:
+- {name: not-root, command_regex: ^worker, user: 4711, priority: 12}
+- {name: rx, threads: ^rx$, priority: 11}
+- {name: family, command_regex: ^parent$, include_children: true, cpus: 1, exclusive: true}",
+    );
+    let parent = Task::fork("parent", |shared| {
+        // SAFETY: the child only spins.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: no pointers.
+            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+            task::set_name("child");
+        } else {
+            shared.answer.store(child as u32, std::sync::atomic::Ordering::Relaxed);
+        }
+        task::spin(shared)
+    });
+    let worker = Task::fork("worker", |shared| {
+        std::thread::spawn(|| {
+            task::set_name("rx");
+            task::sleep_until(u64::MAX / 2);
+        });
+        task::spin(shared)
+    });
+    let child = || parent.shared().answer.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(kernel::wait(SOON, || kernel::read(&format!("/proc/{}/comm", child())) == "child"));
+    let child = child();
+    assert!(runs_on(parent.pid, 1) && runs_on(child as i32, 1));
+    let threads = format!("/proc/{}/task", worker.pid);
+    let thread = || {
+        let tids = fs::read_dir(&threads).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut tids = tids.map(|tid| tid.to_str().unwrap().parse().unwrap());
+        tids.find(|&tid: &i32| kernel::read(&format!("{threads}/{tid}/comm")) == "rx")
+    };
+    assert!(kernel::wait(SOON, || thread().is_some()));
+    let thread = thread().unwrap();
+
+    let show = report(&["show"]);
+    let tasks: Vec<u64> = show["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| rule["tasks"].as_u64().unwrap())
+        .collect();
+    assert_eq!(tasks, [0, 1, 2]);
+    assert_eq!((&show["generation"], &show["exclusive_cpus"]), (&json!(1), &json!("1")));
+    let yaml = policy(&["show", "-o", "yaml"]).stdout;
+    assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap()["rules"], show["rules"]);
+    let status = report(&["status"]);
+    assert_eq!((&status["tasks_matched"], &status["rules"]), (&json!(3), &json!(3)));
+    assert!(status["tasks"].as_u64().unwrap() > 20, "{status}");
+    assert_eq!(status["pid"], gthctl.pid());
+    assert_eq!(status["policy_file"], gthctl.policy().to_str().unwrap());
+    assert_eq!((&status["kernel_in_step"], status.get("rejected")), (&json!(true), None));
+
+    let explain = |tid: i32| report(&["explain", &tid.to_string()]);
+    let checks = |explanation: &Value| -> Vec<Value> {
+        let rules = explanation["rules"].as_array().unwrap().iter();
+        let check = |rule: &Value| {
+            let conditions = rule["conditions"].as_array().unwrap().iter();
+            let holds: Vec<&Value> = conditions.map(|condition| &condition["holds"]).collect();
+            json!([rule["matches"], rule["inherited"], holds])
+        };
+        rules.map(check).collect()
+    };
+    let of_thread = explain(thread);
+    assert_eq!((&of_thread["rule"], &of_thread["pid"]), (&json!("rx"), &json!(worker.pid)));
+    assert_eq!(
+        checks(&of_thread),
+        [
+            json!([false, false, [true, false]]),
+            json!([true, false, [true]]),
+            json!([false, false, [false]])
+        ]
+    );
+    assert_eq!(of_thread["rules"][0]["conditions"][1]["asks"], json!({"user": "4711"}));
+    assert_eq!(of_thread["threads"], json!([{"tid": worker.pid, "comm": "worker"}]));
+    assert_eq!(of_thread["task"]["comm of the process"], "worker");
+    let of_child = explain(child as i32);
+    assert_eq!((&of_child["rule"], &of_child["in_force"]), (&json!("family"), &json!(true)));
+    assert_eq!(checks(&of_child)[2], json!([true, true, [false]]));
+    let of_worker = explain(worker.pid);
+    assert_eq!((of_worker.get("rule"), &of_worker["in_force"]), (None, &json!(true)));
+    assert_eq!(checks(&of_worker)[0], json!([false, false, [true, false]]));
+    let table = policy(&["explain", &worker.pid.to_string()]).stdout;
+    assert!(
+        table.contains("none: scheduled fairly") && table.contains("no   user: 4711"),
+        "{table}"
+    );
+    assert_fails(&policy(&["explain", "4194303"]), 1, "no thread 4194303");
+
+    let good = fs::read_to_string(gthctl.policy()).unwrap();
+    fs::write(gthctl.policy(), "strategies: [{pid: 0, priority: 1}]").unwrap();
+    let rejected = || report(&["status"]).get("rejected").cloned();
+    assert!(kernel::wait(SOON, || rejected().is_some()));
+    let why = rejected().unwrap();
+    assert!(why["why"].as_str().unwrap().contains("policy.yaml:1:"), "{why}");
+    assert!(why["since"].as_str().unwrap() >= status["running_since"].as_str().unwrap(), "{why}");
+    let table = policy(&["status"]).stdout;
+    assert!(table.contains("REJECTED since "), "{table}");
+    assert_eq!(report(&["status"])["generation"], 1);
+    fs::write(gthctl.policy(), good).unwrap();
+    assert!(kernel::wait(SOON, || rejected().is_none()));
+    assert_eq!(generation(), 1);
+    gthctl.stop();
+}
+
+/// What a thread without rights makes of it; only that thread gives up its own.
+fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
+    let as_nobody = || {
+        // SAFETY: no pointers; the raw call changes the calling thread alone.
+        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) }, 0);
+        job()
+    };
+    std::thread::scope(|scope| scope.spawn(as_nobody).join().unwrap())
+}
+
+#[test]
+fn only_root_is_answered_while_it_runs() {
+    let status = policy(&["status"]);
+    assert_fails(&status, 10, "no gthctl run is active");
+    let files = gthctl::files("", HOT_ON_1);
+    fs::write(files.path().join("config.yaml"), "").unwrap();
+    let begin = Instant::now();
+    let mut gthctl = Gthctl::start_on(files, &[]);
+    let status = report(&["status"]);
+    println!("up and asked after {:?}", begin.elapsed());
+    assert_eq!((status.get("policy_file"), &status["rules"]), (None, &json!(0)));
+    let applied = policy_from(HOT_ON_1, &["apply", "-", "--yes"]);
+    assert_fails(&applied, 1, "has no policy file");
+    gthctl.signal(Signal::SIGKILL);
+    assert!(kernel::wait(SOON, || gthctl.has_ended()));
+    assert!(Path::new(SOCKET).exists());
+    assert_fails(&policy(&["show"]), 10, "no gthctl run is active");
+
+    drop(gthctl);
+    let gthctl = Gthctl::start(HOT_ON_1);
+    let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(SOCKET), mode("/run/gthctl")), (0o600, 0o700));
+    let untouched = in_force(&gthctl);
+    let good = beside(&gthctl, "good.yaml", HOT_ON_2);
+    let open = Permissions::from_mode(0o755);
+    fs::set_permissions(Path::new(&good).parent().unwrap(), open.clone()).unwrap();
+    // The VM's own root directory is closed to others.
+    fs::set_permissions("/", open).unwrap();
+    let program = readable_by_all(&gthctl::binary());
+    let mut command = std::process::Command::new(&program.1);
+    command.args(["policy", "apply", &good, "--yes"]);
+    let refused = as_nobody(|| gthctl::output(&mut command));
+    assert_fails(&refused, 3, "only root may ask");
+    // Past the directory, and even past the socket's mode.
+    let dir = File::open("/run/gthctl").unwrap();
+    let around = PathBuf::from(format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd()));
+    let request = apply_request(HOT_ON_2, untouched.generation);
+    let refused = as_nobody(|| ask(&around, &request)).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    fs::set_permissions(SOCKET, Permissions::from_mode(0o666)).unwrap();
+    let reply = as_nobody(|| ask(&around, &request)).unwrap_or_default();
+    assert_eq!(reply, "");
+    assert_eq!(in_force(&gthctl), untouched);
+    let reply = ask(&around, &request).unwrap();
+    assert!(reply.contains("Applied"), "{reply}");
+    gthctl.stop();
+    assert!(!Path::new(SOCKET).exists());
+    assert_fails(&policy(&["status"]), 10, "no gthctl run is active");
+}
+
+/// A copy of the program where everybody may run it.
+fn readable_by_all(program: &Path) -> (tempfile::TempDir, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+    let copy = dir.path().join("gthctl");
+    fs::copy(program, &copy).unwrap();
+    (dir, copy)
+}
