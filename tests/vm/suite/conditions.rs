@@ -140,7 +140,7 @@ fn programs_by_their_path() {
         })
     });
     assert_places(&[before[0].pid], &[later[0].pid, later[1].pid]);
-    later.each_ref().map(|task| task.order(1));
+    later.iter().for_each(|task| task.order(1));
     let deeper = [programs.run("hot/sub/prog"), programs.run("hotter/prog")];
     assert_places(&[later[0].pid], &[later[1].pid, deeper[0].pid, deeper[1].pid]);
     drop((before, later, deeper));

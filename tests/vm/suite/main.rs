@@ -16,3 +16,4 @@ mod priority;
 mod reload;
 mod robustness;
 mod task;
+mod timing;
