@@ -3,7 +3,8 @@
 //!
 //! usage: exec-probe FILE OFFSET FIRST_CPU LAST_CPU
 //!
-//! Two u64 go into the file there, CLOCK_MONOTONIC in ns; 0: not within a second.
+//! Three u64 go into the file there: the two times, CLOCK_MONOTONIC in ns, 0: not
+//! within a second; the CPU where main began.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -13,6 +14,7 @@ use nix::time::{ClockId, clock_gettime};
 
 fn main() -> Result<()> {
     let began = now();
+    let first_cpu = cpu();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [file, numbers @ ..] = &args[..] else { anyhow::bail!("usage: see the source") };
     let numbers: Vec<u64> = numbers.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
@@ -24,7 +26,7 @@ fn main() -> Result<()> {
             there = time;
         }
     }
-    let times = [began, there].map(u64::to_ne_bytes).concat();
+    let times = [began, there, first_cpu].map(u64::to_ne_bytes).concat();
     let file = OpenOptions::new().write(true).open(file).context("the file")?;
     Ok(file.write_all_at(&times, offset)?)
 }
