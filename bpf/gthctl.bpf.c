@@ -578,6 +578,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		if (tctx) {
 			charge(prev, tctx, c);
 			rule = rule_of(prev, tctx);
+			tctx->held = false;
 			if (may_stay(prev, tctx, cpu)) {
 				rank = rank_now(tctx, rule);
 				slice = slice_of(t, rule, rank, pool);
@@ -669,7 +670,6 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	tctx->interrupts = false;
 	if (tctx->held && can_kick())
 		ask_soon(scx_bpf_task_cpu(p));
-	tctx->held = false;
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);
