@@ -39,6 +39,22 @@ fn time_goes_by_weight() {
 }
 
 #[test]
+fn time_goes_by_the_weight_of_a_rule() {
+    let gthctl = Gthctl::start(
+        "strategies:
+- {command_regex: ^light$, weight: 100}
+- {command_regex: ^heavy$, weight: 300}",
+    );
+    let pair = ["light", "heavy"].map(|comm| Task::fork_on(comm, Some(&[0]), task::spin));
+    std::thread::sleep(Duration::from_millis(500));
+    let got = times(&pair, Duration::from_secs(3));
+    let ratio = got[1] / got[0];
+    println!("{ratio:.2} times the CPU time");
+    assert!((2.3..3.9).contains(&ratio), "{ratio:.2}, not 3");
+    gthctl.stop();
+}
+
+#[test]
 fn equal_tasks_get_equal_time() {
     let cpus = kernel::cpus();
     let gthctl = Gthctl::start(NO_RULES);

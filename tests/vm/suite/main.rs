@@ -4,9 +4,11 @@
 //! Run as root in the test VM by tests/vm/test, one at a time: there is only one
 //! scheduler a machine.
 
+mod conditions;
 mod exclusive;
 mod fairness;
 mod gthctl;
+mod hot;
 mod kernel;
 mod kubernetes;
 mod lifecycle;
@@ -16,3 +18,4 @@ mod priority;
 mod reload;
 mod robustness;
 mod task;
+mod timing;

@@ -3,48 +3,11 @@
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use crate::gthctl::Gthctl;
+use crate::hot::{CPU, SOON, is_cold, is_hot, other_threads, policy, rename_on_order, with_thread};
 use crate::kernel;
 use crate::task::{self, Task};
-
-const CPU: usize = 1;
-
-/// How long a task may take to be where it belongs. The record itself is right
-/// at once; the task then has to come to the end of its slice, and on kernels
-/// without scx_bpf_kick_cpu an idle CPU to its next interrupt.
-const SOON: Duration = Duration::from_secs(4);
-
-fn policy(conditions: &str) -> String {
-    format!("strategies: [{{name: hot, {conditions}, cpus: {CPU}, exclusive: true}}]")
-}
-
-/// The thread comes to the rule's CPU and stays.
-fn is_hot(tid: i32) -> bool {
-    settles(tid, |cpu| cpu == CPU)
-}
-
-fn is_cold(tid: i32) -> bool {
-    settles(tid, |cpu| cpu != CPU)
-}
-
-fn settles(tid: i32, belongs: impl Fn(usize) -> bool) -> bool {
-    let there = || kernel::cpu_of(tid).is_some_and(&belongs);
-    kernel::wait(SOON, there) && !kernel::wait(Duration::from_millis(300), || !there())
-}
-
-/// Runs, and becomes what `order` says when it changes: 1 hot, 2 cold.
-fn rename_on_order(shared: &task::Shared) {
-    let mut done = 0;
-    loop {
-        let order = shared.order.load(Ordering::Relaxed);
-        if order != done {
-            task::set_name(if order == 1 { "hot" } else { "cold" });
-            done = order;
-        }
-    }
-}
 
 #[test]
 fn by_name_when_it_runs_already() {
@@ -117,31 +80,6 @@ fn after_exec() {
     task.shared().order.store(1, Ordering::Relaxed);
     assert!(is_hot(task.pid), "comm is {}", kernel::read(&format!("/proc/{}/comm", task.pid)));
     gthctl.stop();
-}
-
-fn other_threads(task: &Task) -> Vec<i32> {
-    let list = || -> Vec<i32> {
-        let dir = fs::read_dir(format!("/proc/{}/task", task.pid)).unwrap();
-        let tids = dir.map(|entry| entry.unwrap().file_name().to_str().unwrap().parse().unwrap());
-        tids.filter(|&tid| tid != task.pid).collect()
-    };
-    assert!(kernel::wait(SOON, || !list().is_empty()));
-    list()
-}
-
-/// A process with a second thread; both spin. The thread takes the name, if any.
-fn with_thread(name: &'static str) -> impl FnOnce(&task::Shared) {
-    move |shared| {
-        std::thread::spawn(move || {
-            if !name.is_empty() {
-                task::set_name(name);
-            }
-            loop {
-                std::hint::spin_loop();
-            }
-        });
-        rename_on_order(shared)
-    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //! through shared memory.
 
 use std::ffi::CString;
+use std::fs::File;
 use std::mem::size_of;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -10,6 +12,9 @@ use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
 use crate::kernel;
+
+/// include/uapi/linux/sched.h; libc's is cut to 32 bits.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Memory that a task and the test share.
 pub struct Shared {
@@ -64,7 +69,20 @@ impl Task {
 
     /// A spinner with a PID of the test's choice, which must be free.
     pub fn spinner_with_pid(comm: &str, pid: i32) -> Self {
-        Self::start(comm, None, || fork_with_pid(pid), spin)
+        let set = |args: &mut libc::clone_args| {
+            args.set_tid = std::ptr::from_ref(&pid) as u64;
+            args.set_tid_size = 1;
+        };
+        Self::start(comm, None, || clone3(set), spin)
+    }
+
+    /// A spinner that is in a cgroup, an open directory, from its beginning.
+    pub fn spinner_in_cgroup(comm: &str, cgroup: &File) -> Self {
+        let set = |args: &mut libc::clone_args| {
+            args.flags = CLONE_INTO_CGROUP;
+            args.cgroup = cgroup.as_raw_fd() as u64;
+        };
+        Self::start(comm, None, || clone3(set), spin)
     }
 
     fn start(
@@ -117,6 +135,18 @@ impl Task {
     pub fn cpu_time(&self) -> Duration {
         kernel::cpu_time(self.pid)
     }
+
+    /// Gives the task an order.
+    pub fn order(&self, order: u32) {
+        self.shared().order.store(order, Ordering::Relaxed);
+    }
+
+    /// What the task answers, once it does.
+    pub fn answer(&self) -> u32 {
+        let answer = || self.shared().answer.load(Ordering::Relaxed);
+        assert!(kernel::wait(Duration::from_secs(5), || answer() != 0), "no answer");
+        answer()
+    }
 }
 
 impl Drop for Task {
@@ -130,15 +160,14 @@ impl Drop for Task {
     }
 }
 
-/// fork(2), but for the PID (clone3(2), set_tid).
-fn fork_with_pid(pid: i32) -> i32 {
+/// fork(2), but for what `set` asks for (clone3(2)).
+fn clone3(set: impl FnOnce(&mut libc::clone_args)) -> i32 {
     // SAFETY: all zeroes is a valid clone_args; without a stack the child gets
     // a copy of the caller's, as with fork.
     unsafe {
         let mut args: libc::clone_args = std::mem::zeroed();
         args.exit_signal = libc::SIGCHLD as u64;
-        args.set_tid = std::ptr::from_ref(&pid) as u64;
-        args.set_tid_size = 1;
+        set(&mut args);
         libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>()) as i32
     }
 }
@@ -153,6 +182,22 @@ pub fn set_name(comm: &str) {
     let comm = CString::new(comm).unwrap();
     // SAFETY: a C string.
     unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
+}
+
+/// Forks a process that does `job` and ends, or is killed, with the caller.
+/// Returns its PID.
+pub fn fork_below(job: impl FnOnce()) -> i32 {
+    // SAFETY: the child only uses its own copy of the heap.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // SAFETY: no pointers.
+        unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        job();
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(0) };
+    }
+    pid
 }
 
 /// Sets the affinity of a thread; 0 is the calling one.

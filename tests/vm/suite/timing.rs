@@ -1,0 +1,330 @@
+//! How soon and how cheaply rules take effect.
+
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crate::gthctl::Gthctl;
+use crate::kernel;
+use crate::task::{self, Task};
+
+const NO_RULES: &str = "strategies: []";
+const IN_FORCE: &str = "in force as generation";
+
+/// True on kernels where a running task cannot be made to choose its CPU at once.
+fn cannot_kick(gthctl: &Gthctl) -> bool {
+    let cannot = gthctl.has_said("scx_bpf_kick_cpu") > 0;
+    if cannot {
+        println!("skipped: this kernel has no usable scx_bpf_kick_cpu");
+    }
+    cannot
+}
+
+/// Prints times in ns, sorted, and returns the median and the worst.
+fn describe(what: &str, ns: &[u64]) -> (Duration, Duration) {
+    let [median, worst] = [ns[ns.len() / 2], ns[ns.len() - 1]].map(Duration::from_nanos);
+    println!("{what}: median {median:?}, worst {worst:?} of {}", ns.len());
+    let bucket = |ns: &u64| (ns / 1000).checked_ilog2().map_or(0, |log| log + 1);
+    for group in ns.chunk_by(|a, b| bucket(a) == bucket(b)) {
+        println!("  under {:>7} us: {}", 1u64 << bucket(&group[0]), group.len());
+    }
+    (median, worst)
+}
+
+const PROCESSES: usize = 1000;
+/// Four u64 for each process: before its execve(), the beginning of its main,
+/// when it was on one of the rule's CPUs, where main began.
+const SLOT: u64 = 32;
+
+/// What executes a program falls under another rule from then on: how long the
+/// program runs before it is on that rule's CPUs, where nothing else may run.
+///
+/// There are never more such programs than CPUs for them, each parent waits for
+/// its last child's end before it forks the next: what is measured is not how
+/// long they queue for each other.
+#[test]
+fn a_rule_is_in_force_when_a_program_begins() {
+    let cpus = kernel::cpus();
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("exec-probe");
+    let testbed: PathBuf = std::env::var_os("TESTBED_DIR").expect("set by tests/vm/test").into();
+    fs::copy(testbed.join("exec-probe"), &program).unwrap();
+    let path = dir.path().join("times");
+    let times = File::create_new(&path).unwrap();
+    times.set_len(SLOT * PROCESSES as u64).unwrap();
+
+    let rule = format!("exe: {}, cpus: 1-{}, exclusive: true", program.display(), cpus - 1);
+    let gthctl = Gthctl::start(&format!("strategies: [{{{rule}}}]"));
+    if cannot_kick(&gthctl) {
+        return;
+    }
+    let c_string = |text: &str| CString::new(text).unwrap();
+    let [program, path] = [&program, &path].map(|path| c_string(path.to_str().unwrap()));
+    let last_cpu = c_string(&(cpus - 1).to_string());
+    let lanes: Vec<Task> = (1..cpus)
+        .map(|lane| {
+            Task::fork("parent", |shared| {
+                for slot in (lane - 1..PROCESSES).step_by(cpus - 1) {
+                    let at = SLOT * slot as u64;
+                    let offset = c_string(&(at + 8).to_string());
+                    let argv = [&program, &path, &offset, c"1", &last_cpu];
+                    let mut argv = argv.map(|arg: &std::ffi::CStr| arg.as_ptr()).to_vec();
+                    argv.push(std::ptr::null());
+                    // SAFETY: a null-terminated array of C strings; a null status is allowed.
+                    unsafe {
+                        let child = libc::fork();
+                        if child == 0 {
+                            times.write_all_at(&task::now().to_ne_bytes(), at).unwrap();
+                            libc::execv(program.as_ptr(), argv.as_ptr());
+                            libc::_exit(1);
+                        }
+                        libc::waitpid(child, std::ptr::null_mut(), 0);
+                    }
+                }
+                shared.answer.store(1, Ordering::Relaxed);
+            })
+        })
+        .collect();
+    let done = || lanes.iter().all(|lane| lane.shared().answer.load(Ordering::Relaxed) == 1);
+    assert!(kernel::wait(Duration::from_secs(120), done));
+    let mut in_main = Vec::new();
+    let mut with_exec = Vec::new();
+    let mut elsewhere = 0;
+    for slot in 0..PROCESSES as u64 {
+        let time = |i: u64| {
+            let mut bytes = [0; 8];
+            times.read_exact_at(&mut bytes, SLOT * slot + 8 * i).unwrap();
+            u64::from_ne_bytes(bytes)
+        };
+        let (before, began, there) = (time(0), time(1), time(2));
+        assert!(before > 0 && began > 0, "process {slot} was not executed");
+        assert!(there > 0, "process {slot} did not come to the rule's CPUs");
+        in_main.push(there - began);
+        elsewhere += usize::from(time(3) == 0);
+        with_exec.push(there - before);
+    }
+    in_main.sort_unstable();
+    with_exec.sort_unstable();
+    println!("{elsewhere} began on another CPU");
+    describe("from before execve() until a rule is in force", &with_exec);
+    let (median, worst) = describe("from main until a rule is in force", &in_main);
+    assert!(median < Duration::from_millis(1), "{median:?}");
+    // A few stay for the rest of a slice where they were: not explained yet.
+    let most = Duration::from_nanos(in_main[PROCESSES * 9 / 10]);
+    assert!(most < Duration::from_millis(1), "{most:?} for 90%");
+    assert!(worst < Duration::from_millis(100), "{worst:?}");
+    gthctl.stop();
+}
+
+/// 100 rules of every kind, none of which anything here falls under.
+fn many_rules(count: usize, first: &str) -> String {
+    let rule = |i: usize| {
+        let condition = match i % 9 {
+            0 => format!("command_regex: '^none-{i}-[a-z]+$'"),
+            1 => format!("threads: '^none-{i}-(rx|tx)'"),
+            2 => format!("exe: '/opt/none-{i}/**/bin/*'"),
+            3 => format!("cgroup: /none-{i}.slice/*/upf"),
+            4 => format!("systemd_unit: 'none-{i}@*.service'"),
+            5 => format!("container: '{i:016x}'"),
+            6 => format!("user: {}", 100_000 + i),
+            7 => format!("netns: {}", 1 + i),
+            _ => format!("command_regex: '^none-{i}$', include_children: true"),
+        };
+        format!("- {{name: {first}-{i}, {condition}, priority: {}}}\n", i % 21)
+    };
+    format!("strategies:\n{}", (0..count).map(rule).collect::<String>())
+}
+
+/// CPU time of a whole process.
+fn process_time(pid: i32) -> Duration {
+    let mut clock = 0;
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: valid pointers.
+    unsafe {
+        assert_eq!(libc::clock_getcpuclockid(pid, &mut clock), 0);
+        assert_eq!(libc::clock_gettime(clock, &mut time), 0);
+    }
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn set_threads_max(count: &str) -> String {
+    let path = "/proc/sys/kernel/threads-max";
+    let before = kernel::read(path);
+    fs::write(path, count).unwrap();
+    before
+}
+
+/// gthctl's own CPU time to start and to bring a new policy into force. A start
+/// is for the most part the kernel's verifier, so only what tasks and rules add
+/// to it counts.
+#[test]
+fn ten_thousand_tasks_and_a_hundred_rules() {
+    const THREADS: usize = 10_000;
+    const LIMIT: Duration = Duration::from_millis(200);
+    // The kernel's part of putting a task under a scheduler, which gthctl waits
+    // for, takes some 30 us a task under emulation.
+    const START_LIMIT: Duration = Duration::from_millis(800);
+    let start = |policy: &str| {
+        let gthctl = Gthctl::start(policy);
+        let took = process_time(gthctl.pid());
+        (gthctl, took)
+    };
+    let (gthctl, bare) = start(NO_RULES);
+    gthctl.stop();
+    let before = set_threads_max("20000");
+    let tasks = Task::fork("sleepers", |shared| {
+        for _ in 0..THREADS {
+            let thread = std::thread::Builder::new().stack_size(16 * 1024);
+            thread
+                .spawn(|| {
+                    loop {
+                        std::thread::park()
+                    }
+                })
+                .unwrap();
+            shared.answer.fetch_add(1, Ordering::Relaxed);
+        }
+        loop {
+            std::thread::park();
+        }
+    });
+    let there = || tasks.shared().answer.load(Ordering::Relaxed) as usize == THREADS;
+    assert!(kernel::wait(Duration::from_secs(120), there), "{}", tasks.answer());
+    let (gthctl, loaded) = start(&many_rules(100, "first"));
+    println!("start: {bare:?} of CPU time without tasks and rules, {loaded:?} with");
+    let reload = |policy: &str, times: usize| {
+        let before = process_time(gthctl.pid());
+        fs::write(gthctl.policy(), policy).unwrap();
+        assert!(gthctl.says(IN_FORCE, times));
+        process_time(gthctl.pid()) - before
+    };
+    let reloads = ["second", "third", "fourth"];
+    let mut reloads: Vec<Duration> =
+        reloads.iter().enumerate().map(|(i, name)| reload(&many_rules(100, name), i + 1)).collect();
+    let to_none = reload(NO_RULES, 4);
+    let to_all = reload(&many_rules(100, "fifth"), 5);
+    println!("reloads: {reloads:?}; to no rules {to_none:?}, and back {to_all:?}");
+    drop(tasks);
+    set_threads_max(&before);
+    reloads.extend([to_none, to_all]);
+    assert!(reloads.iter().all(|took| *took < LIMIT), "{reloads:?}");
+    assert!(loaded.saturating_sub(bare) < START_LIMIT, "{loaded:?} against {bare:?}");
+    gthctl.stop();
+}
+
+/// Counts what BPF programs cost; not any more when dropped.
+struct BpfStats;
+
+impl BpfStats {
+    const SWITCH: &str = "/proc/sys/kernel/bpf_stats_enabled";
+
+    fn on() -> Self {
+        fs::write(Self::SWITCH, "1").unwrap();
+        Self
+    }
+
+    /// Time in ns and number of runs of a process's struct_ops programs so far.
+    fn read(&self, pid: i32) -> (u64, u64) {
+        const STRUCT_OPS: u64 = 27; // BPF_PROG_TYPE_STRUCT_OPS, include/uapi/linux/bpf.h
+        let mut programs = std::collections::BTreeMap::new();
+        for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
+            let info = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+            let number = |name: &str| -> Option<u64> {
+                let line = info.lines().find_map(|line| line.strip_prefix(name))?;
+                line.strip_prefix(':')?.trim().parse().ok()
+            };
+            if number("prog_type") == Some(STRUCT_OPS) {
+                let [id, time, runs] =
+                    ["prog_id", "run_time_ns", "run_cnt"].map(|name| number(name).unwrap());
+                programs.insert(id, (time, runs));
+            }
+        }
+        assert!(!programs.is_empty());
+        programs.values().fold((0, 0), |sum, program| (sum.0 + program.0, sum.1 + program.1))
+    }
+}
+
+impl Drop for BpfStats {
+    fn drop(&mut self) {
+        let _ = fs::write(Self::SWITCH, "0");
+    }
+}
+
+/// A process and its child that wake each other up in turn for ever.
+fn ping_pong(_: &task::Shared) {
+    let (mut here, mut there) = UnixStream::pair().unwrap();
+    let bounce = |stream: &mut UnixStream| {
+        loop {
+            let mut byte = [0];
+            stream.read_exact(&mut byte).unwrap();
+            stream.write_all(&byte).unwrap();
+        }
+    };
+    task::fork_below(|| bounce(&mut there));
+    here.write_all(&[1]).unwrap();
+    bounce(&mut here);
+}
+
+/// A decision costs the same with one rule and with as many as there may be: a
+/// task is matched once, not at each decision.
+#[test]
+fn rules_cost_nothing_at_each_decision() {
+    let matching = "- {command_regex: ^load$, weight: 100}\n";
+    let one = format!("strategies:\n{matching}");
+    let many = many_rules(127, "many") + matching;
+    let gthctl = Gthctl::start(&one);
+    let mut load: Vec<Task> = (0..3).map(|_| Task::fork("load", ping_pong)).collect();
+    load.extend(task::spinners(2, "load"));
+    let stats = BpfStats::on();
+    let mut generations = 0;
+    let mut cost = |policy: &str| {
+        if generations > 0 {
+            fs::write(gthctl.policy(), policy).unwrap();
+            assert!(gthctl.says(IN_FORCE, generations));
+        }
+        generations += 1;
+        std::thread::sleep(Duration::from_millis(300));
+        let before = stats.read(gthctl.pid());
+        std::thread::sleep(Duration::from_secs(3));
+        let after = stats.read(gthctl.pid());
+        let runs = after.1 - before.1;
+        assert!(runs > 1000, "only {runs} runs");
+        (after.0 - before.0) as f64 / runs as f64
+    };
+    let mut ratios = [(); 3].map(|()| {
+        let (one, many) = (cost(&one), cost(&many));
+        println!("{one:.0} ns with one rule, {many:.0} ns with 128");
+        many / one
+    });
+    ratios.sort_by(f64::total_cmp);
+    println!("{:.2} times the cost", ratios[1]);
+    assert!(ratios[1] < 1.25, "{ratios:?}");
+    drop(load);
+    gthctl.stop();
+}
+
+#[test]
+fn a_saved_policy_is_soon_in_force() {
+    let gthctl = Gthctl::start(NO_RULES);
+    let mut took: Vec<u64> = (1..=20)
+        .map(|i| {
+            let rule = format!("{{command_regex: ^hot-{i}$, priority: {i}, execution_time: 1ms}}");
+            fs::write(gthctl.policy(), format!("strategies: [{rule}]")).unwrap();
+            let closed = Instant::now();
+            while gthctl.has_said(IN_FORCE) < i {
+                assert!(closed.elapsed() < Duration::from_secs(10), "rewrite {i}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            closed.elapsed().as_nanos() as u64
+        })
+        .collect();
+    took.sort_unstable();
+    let (median, _) = describe("from the close of the file until it is in force", &took);
+    assert!(median < Duration::from_millis(50), "{median:?}");
+    gthctl.stop();
+}

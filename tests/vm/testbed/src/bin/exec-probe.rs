@@ -1,0 +1,42 @@
+//! Says when its main began and when it was on one of some CPUs: the VM suite
+//! executes it to see how soon a rule is in force.
+//!
+//! usage: exec-probe FILE OFFSET FIRST_CPU LAST_CPU
+//!
+//! Three u64 go into the file there: the two times, CLOCK_MONOTONIC in ns, 0: not
+//! within a second; the CPU where main began.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result};
+use nix::time::{ClockId, clock_gettime};
+
+fn main() -> Result<()> {
+    let began = now();
+    let first_cpu = cpu();
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let [file, numbers @ ..] = &args[..] else { anyhow::bail!("usage: see the source") };
+    let numbers: Vec<u64> = numbers.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
+    let &[offset, first, last] = &numbers[..] else { anyhow::bail!("usage: see the source") };
+    let mut there = 0;
+    while there == 0 && now() < began + 1_000_000_000 {
+        let time = now();
+        if (first..=last).contains(&cpu()) {
+            there = time;
+        }
+    }
+    let times = [began, there, first_cpu].map(u64::to_ne_bytes).concat();
+    let file = OpenOptions::new().write(true).open(file).context("the file")?;
+    Ok(file.write_all_at(&times, offset)?)
+}
+
+fn cpu() -> u64 {
+    // SAFETY: no pointers.
+    unsafe { libc::sched_getcpu() as u64 }
+}
+
+fn now() -> u64 {
+    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every kernel has this clock");
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
