@@ -37,7 +37,7 @@ enum {
 	BURST_SLICES = 4,	/* slices without sleep before priority is lost */
 	GUARD_RATIO = 20,	/* priority tasks' time to one part of the normal tasks' */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
-	HELD_NS = 50000,	/* until a task is asked again that could not leave its CPU */
+	HELD_NS = 500000,	/* until a task is asked again that could not leave its CPU: it has to get on in between */
 };
 
 /* What is to happen to a task that is being queued. */
