@@ -37,7 +37,6 @@ enum {
 	BURST_SLICES = 4,	/* slices without sleep before priority is lost */
 	GUARD_RATIO = 20,	/* priority tasks' time to one part of the normal tasks' */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
-	HELD_NS = 50000,	/* until a task is asked again that could not leave its CPU */
 };
 
 /* What is to happen to a task that is being queued. */
@@ -194,36 +193,6 @@ int kick_cpu(void *ctx)
 {
 	kick_preempt(request.cpu);
 	return 0;
-}
-
-/*
- * A task that is made to choose its CPU anew by what it does itself (match.h) is
- * still in the BPF program that noticed, where it may not migrate. It is asked
- * once more when it has left that.
- */
-struct again {
-	struct bpf_timer timer;
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GTH_MAX_CPUS);
-	__type(key, u32);
-	__type(value, struct again);
-} agains SEC(".maps");
-
-static int ask_again(void *map, u32 *cpu, struct again *again)
-{
-	kick_preempt(*cpu);
-	return 0;
-}
-
-static __always_inline void ask_soon(u32 cpu)
-{
-	struct again *again = bpf_map_lookup_elem(&agains, &cpu);
-
-	if (again)
-		bpf_timer_start(&again->timer, HELD_NS, 0);
 }
 
 /* ---- wake-up ---- */
@@ -451,12 +420,6 @@ static __always_inline bool head_vtime(u64 dsq, u64 *vtime)
 	return found;
 }
 
-/* It may not leave its CPU at this moment, whatever its affinity. */
-static __always_inline bool is_held(struct task_struct *p)
-{
-	return p->nr_cpus_allowed > 1 && is_migration_disabled(p);
-}
-
 /* May @prev go on here, as far as the policy is concerned? */
 __noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
@@ -467,12 +430,12 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tc
 	if (rule && (rule->flags & GTH_RULE_EXCLUSIVE)) {
 		if (pool == rule->pool)
 			return true;
-		if (is_held(p) || any_cpu_in(p, knobs.generation, GTH_MASK_RULE + match_rule(tctx->match)) >= 0)
+		if (any_cpu_in(p, knobs.generation, GTH_MASK_RULE + match_rule(tctx->match)) >= 0)
 			return false;
 	}
-	if (!pool_is_exclusive(pool) || p->nr_cpus_allowed == 1)
+	if (!pool_is_exclusive(pool) || is_pinned(p))
 		return true;
-	return !is_held(p) && any_cpu_in(p, knobs.generation, GTH_MASK_NORMAL) < 0;
+	return any_cpu_in(p, knobs.generation, GTH_MASK_NORMAL) < 0;
 }
 
 static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
@@ -578,12 +541,9 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		if (tctx) {
 			charge(prev, tctx, c);
 			rule = rule_of(prev, tctx);
-			tctx->held = false;
 			if (may_stay(prev, tctx, cpu)) {
 				rank = rank_now(tctx, rule);
 				slice = slice_of(t, rule, rank, pool);
-			} else {
-				tctx->held = is_held(prev);
 			}
 		}
 	}
@@ -668,8 +628,6 @@ void BPF_PROG(gth_running, struct task_struct *p)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 	}
 	tctx->interrupts = false;
-	if (tctx->held && can_kick())
-		ask_soon(scx_bpf_task_cpu(p));
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);
@@ -737,12 +695,6 @@ s32 BPF_PROG(gth_init)
 	if (err)
 		return err;
 	bpf_for(i, 0, machine.nr_cpus) {
-		struct again *again = bpf_map_lookup_elem(&agains, &i);
-
-		if (again) {
-			bpf_timer_init(&again->timer, &agains, CLOCK_MONOTONIC);
-			bpf_timer_set_callback(&again->timer, ask_again);
-		}
 		cpu_of(i)->rank = GTH_RANK_NORMAL;
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
 		if (err)
