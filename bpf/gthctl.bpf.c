@@ -18,6 +18,7 @@
  * compat.h   one name for each kfunc       match.h  which rule a task falls under
  * intf.h     shared with user space        paths.h  the names and paths that rules ask for
  * masks.h    CPU masks                     idle.h   finding a CPU
+ * ask.h      making a running task choose its CPU anew
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -386,6 +387,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if (enq_flags & ENQ_WAKEUP)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
+	if (is_pinned(p)) /* whatever CPUs its rule gives it, it waits for this one */
+		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool);
 
 	if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
@@ -433,9 +436,7 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tc
 		if (any_cpu_in(p, knobs.generation, GTH_MASK_RULE + match_rule(tctx->match)) >= 0)
 			return false;
 	}
-	if (!pool_is_exclusive(pool) || is_pinned(p))
-		return true;
-	return any_cpu_in(p, knobs.generation, GTH_MASK_NORMAL) < 0;
+	return !pool_is_exclusive(pool) || any_cpu_in(p, knobs.generation, GTH_MASK_NORMAL) < 0;
 }
 
 static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
@@ -534,14 +535,19 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	struct task_ctx *tctx = NULL;
 	u32 rank = GTH_RANK_IDLE;
 	u64 slice = 0, key = 0, pinned_key;
-	bool pinned_first, guarded;
+	bool pinned_first, guarded, stays, held;
 
 	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
 		tctx = task_of(prev);
 		if (tctx) {
 			charge(prev, tctx, c);
 			rule = rule_of(prev, tctx);
-			if (may_stay(prev, tctx, cpu)) {
+			stays = may_stay(prev, tctx, cpu);
+			held = is_held(prev) && (tctx->ask || !stays);
+			if (tctx->ask && !held)
+				has_answered(cpu);
+			tctx->ask = held;
+			if (stays || held) {
 				rank = rank_now(tctx, rule);
 				slice = slice_of(t, rule, rank, pool);
 			}
@@ -628,6 +634,8 @@ void BPF_PROG(gth_running, struct task_struct *p)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 	}
 	tctx->interrupts = false;
+	if (tctx->ask)
+		ask_soon(scx_bpf_task_cpu(p));
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);
@@ -659,11 +667,14 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 SEC("struct_ops/tick")
 void BPF_PROG(gth_tick, struct task_struct *p)
 {
+	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 key;
 
+	if (tctx && tctx->ask)
+		task_set_slice(p, 0);
 	if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0 || now_ns() < c->protected_until)
 		return;
 	if (head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) < c->rank)
@@ -695,6 +706,7 @@ s32 BPF_PROG(gth_init)
 	if (err)
 		return err;
 	bpf_for(i, 0, machine.nr_cpus) {
+		init_ask(i);
 		cpu_of(i)->rank = GTH_RANK_NORMAL;
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
 		if (err)

@@ -47,6 +47,15 @@ enum {
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
 };
 
+struct bpf_timer {
+	__u64 __opaque[2];
+} __attribute__((aligned(8)));
+
+/* include/uapi/linux/time.h */
+enum {
+	CLOCK_MONOTONIC = 1,
+};
+
 /* include/linux/sched.h */
 enum {
 	PF_KTHREAD = 0x00200000,

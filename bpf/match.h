@@ -10,6 +10,7 @@
 #define GTH_MATCH_H
 
 #include "paths.h"
+#include "ask.h"
 
 static __always_inline struct gth_tables *tables_at(u32 index)
 {
@@ -294,8 +295,10 @@ static __always_inline void match_again(struct task_struct *p)
 		return;
 	__sync_fetch_and_add(&tctx->changes, 1);
 	tctx->match = 0;
-	if (scx_bpf_task_running(p) && live_tables(knobs.generation)->nr_rules)
-		kick_preempt(scx_bpf_task_cpu(p));
+	if (!scx_bpf_task_running(p) || !live_tables(knobs.generation)->nr_rules)
+		return;
+	tctx->ask = true;
+	ask_soon(scx_bpf_task_cpu(p));
 }
 
 /*

@@ -206,6 +206,7 @@ struct task_ctx {
 	u16 pool;		/* whose clock `vtime` follows */
 	u8 rank;		/* with which it was last queued (enum gth_rank) */
 	bool interrupts;	/* it was sent to another CPU than the waker's */
+	bool ask;		/* it is to be asked whether it may stay where it runs (ask.h) */
 	u64 woken_at;		/* of a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
 	u64 burst;		/* CPU time since it last slept */
@@ -259,6 +260,12 @@ static __always_inline bool is_migration_disabled(struct task_struct *p)
 	u16 depth = p->migration_disabled;
 
 	return depth > 1 || (depth == 1 && bpf_get_current_task_btf() != p);
+}
+
+/* It cannot leave its CPU at this moment, whatever its affinity. */
+static __always_inline bool is_held(struct task_struct *p)
+{
+	return p->nr_cpus_allowed > 1 && is_migration_disabled(p);
 }
 
 static __always_inline bool is_pinned(struct task_struct *p)

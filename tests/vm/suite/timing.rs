@@ -48,7 +48,6 @@ const SLOT: u64 = 32;
 /// its last child's end before it forks the next: what is measured is not how
 /// long they queue for each other.
 #[test]
-#[ignore = "the kick that its own exec causes comes while it may not migrate: it stays for a slice"]
 fn a_rule_is_in_force_when_a_program_begins() {
     let cpus = kernel::cpus();
     let dir = tempfile::tempdir().unwrap();
