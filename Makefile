@@ -83,6 +83,6 @@ generate: deps ## man pages and completions, from the command line's definition
 	UPDATE=1 cargo test --release --test generated
 
 clean: ## remove everything built or downloaded
-	rm -rf target
+	rm -rf target tests/fuzz/target
 
 .PHONY: help deps build run test lint unit vm test-kernels fuzz generate clean
