@@ -16,6 +16,8 @@ CARGO_MIN := 1.85
 PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zlib1g-dev \
 	busybox-static cpio debian-archive-keyring iproute2 iputils-ping kmod qemu-system-x86 \
 	shellcheck stress-ng xz-utils
+# How long `make fuzz` takes for each of the two parsers.
+FUZZ_SECONDS ?= 300
 SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* .ci/* 2>/dev/null)
 
 help: ## this list
@@ -63,10 +65,24 @@ vm: deps ## the tests that need one, in the VM
 test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
 	tests/vm/test-kernels
 
+# cargo-fuzz needs the compiler's sanitizers, which stable Rust has only with
+# RUSTC_BOOTSTRAP=1. The flags that it sets take the place of .cargo/config.toml's,
+# so this build is not static.
+fuzz: deps ## the parsers with random input (cargo-fuzz; FUZZ_SECONDS for each)
+	@tests/vm/install g++
+	@cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --debug
+	@for target in policy config; do \
+		mkdir -p tests/fuzz/corpus/$$target; \
+		RUSTC_BOOTSTRAP=1 cargo fuzz run --fuzz-dir tests/fuzz $$target \
+			tests/fuzz/corpus/$$target tests/fuzz/seeds/$$target examples -- \
+			-dict=tests/fuzz/keys.dict -timeout=10 -max_total_time=$(FUZZ_SECONDS) \
+			-print_final_stats=1; \
+	done
+
 generate: deps ## man pages and completions, from the command line's definition
 	UPDATE=1 cargo test --release --test generated
 
 clean: ## remove everything built or downloaded
-	rm -rf target
+	rm -rf target tests/fuzz/target
 
-.PHONY: help deps build run test lint unit vm test-kernels generate clean
+.PHONY: help deps build run test lint unit vm test-kernels fuzz generate clean

@@ -48,9 +48,29 @@ impl Place {
 
     /// The place that follows `text`, which begins the file.
     fn after(text: &str) -> Place {
-        let last_line = text.rsplit('\n').next().unwrap_or_default();
-        Place { line: text.matches('\n').count() + 1, column: last_line.chars().count() + 1 }
+        let (mut line, mut column) = (0, 1);
+        for last in lines(text) {
+            (line, column) = (line + 1, last.chars().count() + 1);
+        }
+        Place { line, column }
     }
+}
+
+/// The lines of `text` as YAML counts them: a carriage return alone ends one, and
+/// so do Unicode's line separators.
+pub fn lines(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest?;
+        let end = text.find(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}']);
+        rest = end.map(|end| {
+            let after = &text[end..];
+            let mut chars = after.chars();
+            chars.next();
+            after.strip_prefix("\r\n").unwrap_or(chars.as_str())
+        });
+        Some(&text[..end.unwrap_or(text.len())])
+    })
 }
 
 /// A YAML value and its place in the file.
@@ -188,7 +208,7 @@ impl<'a> Source<'a> {
             what = words.into();
         }
         let here =
-            text.lines().nth(place.line - 1).and_then(|line| line.chars().nth(place.column - 1));
+            lines(text).nth(place.line - 1).and_then(|line| line.chars().nth(place.column - 1));
         if here == Some('\t') {
             what.push_str("; YAML is indented with spaces, and here is a tab");
         }
@@ -623,6 +643,16 @@ mod tests {
         let key = "\"@ at line 9 column 9\"";
         assert_eq!(places(&format!("{key}: 1"))[1], "1:25 1");
         assert_eq!(places(&format!("&a {key}: *a"))[1], "1:1 \"@ at line 9 column 9\"");
+    }
+
+    #[test]
+    fn places_count_lines_as_yaml_does() {
+        let text = "a: 1\r\nb: 2\rc: 3\u{85}d: 4\u{2028}e: 5\n";
+        assert_eq!(lines(text).collect::<Vec<_>>(), ["a: 1", "b: 2", "c: 3", "d: 4", "e: 5", ""]);
+        // What libyaml places, and what is placed here.
+        assert!(error(&format!("{text}f: \"\\x\"")).starts_with("f:6:"));
+        let message = error(&format!("{text}f: \u{1}"));
+        assert_eq!(message, "f:6:4: not valid YAML: control characters are not allowed");
     }
 
     /// Within the size that a file may have: text that an alias repeats, and keys

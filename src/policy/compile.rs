@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::dfa::{self, Dfa, RuleSet};
+use super::dfa::{self, Budget, Dfa, RuleSet};
 use super::resolve::{self, Root};
 use super::{Policy, Rule, paths};
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
 use crate::pods::{self, Pod};
-use crate::sched::tables::{Limits, MaskIndex};
+use crate::sched::tables::MaskIndex;
 use crate::topology::Topology;
 
 /// What a rule may ask of a task (enum gth_condition in bpf/intf.h).
@@ -296,18 +296,12 @@ fn compile_patterns(
     patterns: &Patterns,
 ) -> Result<[Vec<Dfa>; Condition::PATTERNS]> {
     let mut dfas: [Vec<Dfa>; Condition::PATTERNS] = Default::default();
+    let mut budget = Budget::default();
     for (condition, patterns) in patterns.iter().enumerate() {
         let texts: Vec<(usize, &str)> =
             patterns.iter().map(|(rule, text)| (*rule, text.as_str())).collect();
-        dfas[condition] = dfa::compile(&texts)
+        dfas[condition] = dfa::compile(&texts, &mut budget)
             .map_err(|(index, _)| too_large(&policy.rules[patterns[index].0], condition))?;
-        let all = || dfas.iter().flatten();
-        let states: usize = all().map(|dfa| dfa.accept.len()).sum();
-        let trans: usize = all().map(|dfa| dfa.trans.len()).sum();
-        if all().count() > Limits::DFAS || states > Limits::STATES || trans > Limits::TRANS {
-            let last = patterns.last().map_or(0, |(rule, _)| *rule);
-            return Err(too_large(&policy.rules[last], condition));
-        }
     }
     Ok(dfas)
 }

@@ -14,19 +14,51 @@ use regex_automata::util::start;
 use regex_automata::{Anchored, MatchKind};
 
 use super::{MAX_RULES, regex_syntax_config};
+use crate::sched::tables::Limits;
 
 /// A set of rules, one bit each.
 pub type RuleSet = u128;
 
 /// No DFA of a policy gets more states than this; a transition is stored in 16 bits.
 const MAX_STATES: usize = 16_384;
-/// Bytes that one determinisation may take before its patterns are split. More
-/// than this do not fit the kernel's tables in any case.
+/// Bytes that the determinisation of one pattern may take.
 const SIZE_LIMIT: usize = 8 << 20;
-/// The same for the automaton that is determinised.
+/// Bytes that the determinisation of several may take before they are split. A
+/// failure takes as long as this is large.
+const JOINT_SIZE_LIMIT: usize = 1 << 20;
+/// Bytes that the automaton that is determinised may take.
 const NFA_SIZE_LIMIT: usize = 2 << 20;
-/// How often the patterns of a policy may be split: each time takes a while.
-const MAX_SPLITS: usize = 32;
+
+/// What is left for the patterns of a policy: room in the kernel's tables, and
+/// patience.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    dfas: usize,
+    states: usize,
+    trans: usize,
+    /// How often patterns that are too large together may be split.
+    splits: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { dfas: Limits::DFAS, states: Limits::STATES, trans: Limits::TRANS, splits: 16 }
+    }
+}
+
+impl Budget {
+    /// Takes what `dfa` needs; false when that is not there.
+    fn take(&mut self, dfa: &Dfa) -> bool {
+        let left = (
+            self.dfas.checked_sub(1),
+            self.states.checked_sub(dfa.accept.len()),
+            self.trans.checked_sub(dfa.trans.len()),
+        );
+        let (Some(dfas), Some(states), Some(trans)) = left else { return false };
+        *self = Self { dfas, states, trans, ..*self };
+        true
+    }
+}
 
 /// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`,
 /// and at the end of the text to `trans[s * stride + stride - 1]`. Whatever
@@ -57,38 +89,44 @@ impl Dfa {
 
 /// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
 ///
-/// Fails with the index into `patterns` of one that is too large by itself, and why.
-pub fn compile(patterns: &[(usize, &str)]) -> Result<Vec<Dfa>, (usize, String)> {
-    compile_from(patterns, 0, &mut MAX_SPLITS.clone())
+/// Fails with the index into `patterns` of one that is too large, by itself or
+/// with those before it, and why.
+pub fn compile(
+    patterns: &[(usize, &str)],
+    budget: &mut Budget,
+) -> Result<Vec<Dfa>, (usize, String)> {
+    compile_from(patterns, 0, budget)
 }
 
 fn compile_from(
     patterns: &[(usize, &str)],
     offset: usize,
-    splits: &mut usize,
+    budget: &mut Budget,
 ) -> Result<Vec<Dfa>, (usize, String)> {
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
     match determinise(patterns) {
-        Ok(dfa) => Ok(vec![dfa]),
-        Err(why) if patterns.len() == 1 || *splits == 0 => Err((offset, why)),
+        Ok(dfa) if budget.take(&dfa) => Ok(vec![dfa]),
+        Ok(_) => Err((offset + patterns.len() - 1, "too much with those before it".into())),
+        Err(why) if patterns.len() == 1 || budget.splits == 0 => Err((offset, why)),
         Err(_) => {
-            *splits -= 1;
+            budget.splits -= 1;
             let half = patterns.len() / 2;
-            let mut dfas = compile_from(&patterns[..half], offset, splits)?;
-            dfas.extend(compile_from(&patterns[half..], offset + half, splits)?);
+            let mut dfas = compile_from(&patterns[..half], offset, budget)?;
+            dfas.extend(compile_from(&patterns[half..], offset + half, budget)?);
             Ok(dfas)
         }
     }
 }
 
 fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, String> {
+    let limit = if patterns.len() == 1 { SIZE_LIMIT } else { JOINT_SIZE_LIMIT };
     let config = dense::Config::new()
         .match_kind(MatchKind::All)
         .start_kind(StartKind::Unanchored)
-        .dfa_size_limit(Some(SIZE_LIMIT))
-        .determinize_size_limit(Some(SIZE_LIMIT));
+        .dfa_size_limit(Some(limit))
+        .determinize_size_limit(Some(limit));
     let texts: Vec<&str> = patterns.iter().map(|(_, text)| *text).collect();
     let dfa = dense::Builder::new()
         .configure(config)
@@ -150,7 +188,7 @@ mod tests {
 
     fn find(patterns: &[&str], comm: &str) -> Vec<usize> {
         let numbered: Vec<_> = patterns.iter().copied().enumerate().collect();
-        let dfas = compile(&numbered).unwrap();
+        let dfas = compile(&numbered, &mut Budget::default()).unwrap();
         let found = dfas.iter().fold(0, |set, dfa| set | dfa.find(comm.as_bytes()));
         (0..patterns.len()).filter(|i| found >> i & 1 == 1).collect()
     }
@@ -188,7 +226,7 @@ mod tests {
             .map(|p| dense::Builder::new().syntax(regex_syntax_config()).build(p).unwrap())
             .collect();
         let numbered: Vec<_> = patterns.iter().copied().enumerate().collect();
-        let dfas = compile(&numbered).unwrap();
+        let dfas = compile(&numbered, &mut Budget::default()).unwrap();
         for comm in comms.chain(["aaaaaaaaaaaaaaa".to_string()]) {
             let found = dfas.iter().fold(0, |set, dfa| set | dfa.find(comm.as_bytes()));
             for (i, dfa) in each.iter().enumerate() {
@@ -204,7 +242,7 @@ mod tests {
         let hard: Vec<String> = (0..12).map(|i| format!("{}.{{8}}x", (b'a' + i) as char)).collect();
         let hard: Vec<&str> = hard.iter().map(String::as_str).collect();
         let numbered: Vec<_> = hard.iter().copied().enumerate().collect();
-        let dfas = compile(&numbered).unwrap();
+        let dfas = compile(&numbered, &mut Budget::default()).unwrap();
         assert!(dfas.len() > 1);
         assert_eq!(find(&hard, "abc.......x"), [1]);
         assert_eq!(find(&hard, "bbbbbbbbbbx"), [1]);
@@ -213,7 +251,8 @@ mod tests {
     #[test]
     fn nested_repetitions_do_not_eat_the_memory() {
         for pattern in ["a{1000}{1000}{1000}", "(a{1000}b?){900}{4}"] {
-            let (index, why) = compile(&[(0, "a"), (1, pattern)]).unwrap_err();
+            let (index, why) =
+                compile(&[(0, "a"), (1, pattern)], &mut Budget::default()).unwrap_err();
             assert_eq!(index, 1, "{why}");
         }
     }
@@ -223,15 +262,24 @@ mod tests {
     fn patterns_are_not_split_without_end() {
         let hard: Vec<String> = ('A'..='Z').map(|c| format!("{c}.{{8}}x")).collect();
         let hard: Vec<(usize, &str)> = hard.iter().map(String::as_str).enumerate().collect();
-        let mut splits = 1;
-        let (index, _) = compile_from(&hard, 0, &mut splits).unwrap_err();
-        assert_eq!((index, splits), (0, 0));
-        assert!(compile(&hard[..1]).is_ok());
+        let mut budget = Budget { splits: 3, ..Budget::default() };
+        assert_eq!(compile(&hard, &mut budget).unwrap_err().0, 0);
+        assert_eq!(budget.splits, 0);
+        assert!(compile(&hard[..4], &mut Budget::default()).is_ok_and(|dfas| dfas.len() > 1));
+    }
+
+    #[test]
+    fn one_that_does_not_fit_the_tables_is_named() {
+        let mut budget = Budget { states: 10, ..Budget::default() };
+        assert!(compile(&[(0, "^abc$")], &mut budget).is_ok());
+        assert_eq!(compile(&[(0, "^abc$"), (1, "^abcdefgh$")], &mut budget).unwrap_err().0, 1);
     }
 
     #[test]
     fn one_that_is_too_large_is_named() {
-        let (index, why) = compile(&[(0, "a"), (1, "a.{14}b.{14}c.{14}"), (2, "b")]).unwrap_err();
+        let (index, why) =
+            compile(&[(0, "a"), (1, "a.{14}b.{14}c.{14}"), (2, "b")], &mut Budget::default())
+                .unwrap_err();
         assert_eq!(index, 1);
         assert!(!why.is_empty());
     }

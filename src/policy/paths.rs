@@ -64,7 +64,7 @@ mod tests {
     use crate::policy::dfa;
 
     fn found(pattern: &str, path: &str) -> bool {
-        let dfas = dfa::compile(&[(0, pattern)]).unwrap();
+        let dfas = dfa::compile(&[(0, pattern)], &mut dfa::Budget::default()).unwrap();
         dfas.iter().any(|dfa| dfa.find(path.as_bytes()) == 1)
     }
 

@@ -6,7 +6,7 @@ use super::{Conditions, Effects, Priority, Rule, Selector, paths, regex_syntax_c
 use crate::config::SLICE_RANGE;
 use crate::cpulist::CpuList;
 use crate::error::Result;
-use crate::yaml::{Field, Node, Place, Source, Value, quote};
+use crate::yaml::{Field, Node, Place, Source, Value, lines, quote};
 
 /// All keys of a rule: its name, conditions, `include_children`, effects, `exclusive`.
 pub const KEYS: [&str; 18] = [
@@ -297,7 +297,7 @@ fn pattern(source: Source, text: &str, field: &Field) -> Result<String> {
 /// The place of a text value's character number `offset`, when the file holds
 /// the value as it is: in one line and without escapes.
 fn inside(text: &str, value_at: Place, value: &str, offset: usize) -> Option<Place> {
-    let line = text.lines().nth(value_at.line - 1)?;
+    let line = lines(text).nth(value_at.line - 1)?;
     let (start, first) = line.char_indices().nth(value_at.column - 1)?;
     let quotes = usize::from(first == '"' || first == '\'');
     let as_it_is = line[start + quotes..].starts_with(value);
