@@ -54,6 +54,7 @@ lint: deps ## shellcheck; rustfmt and clippy where installed
 	else echo "no rustfmt here: not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
 		set -x; cargo clippy --release --workspace --all-targets -- -D warnings; \
+		cargo clippy --release --test vm -- -D warnings; \
 	else echo "no clippy here: not checked"; fi
 
 unit: deps ## the tests that need no kernel

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Making a running task choose its CPU anew.
+ * Making the running task choose its CPU anew after it has left a BPF program.
  *
- * What changes a task's rule is mostly the task itself, by an exec or a
- * setuid(2), and it is noticed in a BPF program that runs on that task. There it
- * may not migrate, so a kick at that moment would come to nothing: it is asked a
- * little later, when it has left the program, and again, after ever longer times,
- * until it has answered (ops.dispatch). The tick asks too.
+ * Most of what changes a task's rule it does itself, by an exec or a setuid(2),
+ * and that is noticed in a BPF program that runs on it. It must not be preempted
+ * there: it could not migrate, and until it has run again the same program would be
+ * skipped for every other task of that CPU (kernel/bpf/trampoline.c, prog->active).
  */
 #ifndef GTH_ASK_H
 #define GTH_ASK_H
@@ -14,13 +13,13 @@
 #include "state.h"
 
 enum {
-	ASK_NS = 20000,		/* until a task is asked for the first time */
-	ASK_MAX_NS = 2000000,	/* and at most between two times */
+	ASK_NS = 50000,		/* more than such a program takes */
+	ASK_TIMES = 10,		/* then the tick does it */
 };
 
 struct ask {
 	struct bpf_timer timer;
-	u32 after_ns;		/* since it was asked last; 0: it has answered */
+	u32 left;		/* how often it looks yet */
 };
 
 /* One for each CPU. */
@@ -33,33 +32,28 @@ struct {
 
 static int ask_now(void *map, u32 *cpu, struct ask *ask)
 {
-	u32 after_ns = ask->after_ns;
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *tctx = task_of(p);
 
-	if (!after_ns)
+	if (!tctx || !tctx->asked)
 		return 0;
-	kick_preempt(*cpu);
-	ask->after_ns = after_ns < ASK_MAX_NS ? 2 * after_ns : 0;
-	if (ask->after_ns)
-		bpf_timer_start(&ask->timer, ask->after_ns, 0);
+	if (!p->migration_disabled)
+		kick_preempt(*cpu);
+	else if (ask->left && ask->left--)
+		bpf_timer_start(&ask->timer, ASK_NS, 0);
 	return 0;
 }
 
-static __always_inline void ask_soon(u32 cpu)
+/* Asks the task that runs on this CPU. */
+static __always_inline void ask_soon(void)
 {
+	u32 cpu = bpf_get_smp_processor_id();
 	struct ask *ask = bpf_map_lookup_elem(&asks, &cpu);
 
 	if (!ask || !can_kick())
 		return;
-	ask->after_ns = ASK_NS;
+	ask->left = ASK_TIMES;
 	bpf_timer_start(&ask->timer, ASK_NS, 0);
-}
-
-static __always_inline void has_answered(u32 cpu)
-{
-	struct ask *ask = bpf_map_lookup_elem(&asks, &cpu);
-
-	if (ask)
-		ask->after_ns = 0;
 }
 
 /* Called once for each CPU, by ops.init. */

@@ -18,7 +18,7 @@
  * compat.h   one name for each kfunc       match.h  which rule a task falls under
  * intf.h     shared with user space        paths.h  the names and paths that rules ask for
  * masks.h    CPU masks                     idle.h   finding a CPU
- * ask.h      making a running task choose its CPU anew
+ * ask.h      making the running task choose its CPU anew
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -137,11 +137,15 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
 			 s32 cpu, struct plan *plan __arg_nonnull)
 {
-	const struct gth_rule *rule = rule_of(p, tctx);
-	u32 generation = match_generation(tctx->match);
-	const struct gth_tables *t = live_tables(generation);
+	const struct gth_rule *rule;
+	const struct gth_tables *t;
+	u32 generation;
 	s32 other;
 
+	tctx->asked = false;
+	rule = rule_of(p, tctx);
+	generation = match_generation(tctx->match);
+	t = live_tables(generation);
 	plan->place.generation = generation;
 	plan->place.mask = GTH_MASK_NORMAL;
 	plan->place.first = NO_MASK;
@@ -340,8 +344,10 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 }
 
 /*
- * Queues a task for whichever CPU of its pool comes first. A CPU that goes idle
- * at this moment may have looked into the DSQ just before, so it is kicked.
+ * Queues a task for whichever CPU of its pool comes first. An idle one is kicked.
+ * A CPU that goes idle at this moment may have looked into the DSQ just before and
+ * not count as idle yet: the CPU the task is on will look again in any case, unless
+ * it is not of this pool, in which case one that is gets the kick.
  *
  * Where there is no kick (malformed kfunc BTF, see compat.h), an idle CPU is
  * looked for first and gets the task into its local DSQ, which wakes it. What
@@ -369,6 +375,8 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0)
 			kick_if_idle(cpu);
+		else if (plan->cpu != scx_bpf_task_cpu(p))
+			kick_if_idle(plan->cpu);
 	}
 }
 
@@ -535,18 +543,19 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	struct task_ctx *tctx = NULL;
 	u32 rank = GTH_RANK_IDLE;
 	u64 slice = 0, key = 0, pinned_key;
-	bool pinned_first, guarded, stays, held;
+	bool pinned_first, guarded, asked, stays, held;
 
 	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
 		tctx = task_of(prev);
 		if (tctx) {
 			charge(prev, tctx, c);
+			asked = tctx->asked;
+			tctx->asked = false;
 			rule = rule_of(prev, tctx);
 			stays = may_stay(prev, tctx, cpu);
-			held = is_held(prev) && (tctx->ask || !stays);
-			if (tctx->ask && !held)
-				has_answered(cpu);
-			tctx->ask = held;
+			held = is_held(prev);
+			if (held && (asked || !stays))
+				tctx->asked = true;
 			if (stays || held) {
 				rank = rank_now(tctx, rule);
 				slice = slice_of(t, rule, rank, pool);
@@ -634,8 +643,6 @@ void BPF_PROG(gth_running, struct task_struct *p)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 	}
 	tctx->interrupts = false;
-	if (tctx->ask)
-		ask_soon(scx_bpf_task_cpu(p));
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);
@@ -662,7 +669,8 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 
 /*
  * A priority task that waits in a DSQ has found no CPU to take over, or its
- * waker has not kept its promise to sleep. At the latest a tick ends that.
+ * waker has not kept its promise to sleep. At the latest a tick ends that, as
+ * it ends the turn of a task that was asked to leave and could not.
  */
 SEC("struct_ops/tick")
 void BPF_PROG(gth_tick, struct task_struct *p)
@@ -673,8 +681,10 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 key;
 
-	if (tctx && tctx->ask)
+	if (tctx && tctx->asked) {
 		task_set_slice(p, 0);
+		return;
+	}
 	if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0 || now_ns() < c->protected_until)
 		return;
 	if (head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) < c->rank)
@@ -706,8 +716,8 @@ s32 BPF_PROG(gth_init)
 	if (err)
 		return err;
 	bpf_for(i, 0, machine.nr_cpus) {
-		init_ask(i);
 		cpu_of(i)->rank = GTH_RANK_NORMAL;
+		init_ask(i);
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
 		if (err)
 			return err;

@@ -286,7 +286,12 @@ static __always_inline const struct gth_rule *rule_of(struct task_struct *p, str
 
 /* ---- what changes a task's rule ---- */
 
-/* Has the task matched again: at once if it runs, else before it next does. */
+/*
+ * Has the task matched again when it is next queued or woken up; if it runs, it is
+ * made to choose its CPU anew at once. Where that finds it in a BPF program, or where
+ * it was queued just before, it may run on where it no longer should: the next tick
+ * asks again (gth_tick).
+ */
 static __always_inline void match_again(struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -295,10 +300,13 @@ static __always_inline void match_again(struct task_struct *p)
 		return;
 	__sync_fetch_and_add(&tctx->changes, 1);
 	tctx->match = 0;
-	if (!scx_bpf_task_running(p) || !live_tables(knobs.generation)->nr_rules)
+	if (!live_tables(knobs.generation)->nr_rules)
 		return;
-	tctx->ask = true;
-	ask_soon(scx_bpf_task_cpu(p));
+	tctx->asked = true;
+	if (p == bpf_get_current_task_btf())
+		ask_soon();
+	else if (scx_bpf_task_running(p) && !is_migration_disabled(p))
+		kick_preempt(scx_bpf_task_cpu(p));
 }
 
 /*
@@ -380,6 +388,23 @@ int report_task(struct bpf_iter__task *ctx)
 	v->generation = match_generation(tctx->match);
 	__builtin_memcpy(v->comm, tctx->comm, GTH_COMM_LEN);
 	bpf_seq_write(ctx->meta->seq, v, sizeof(*v));
+	return 0;
+}
+
+/*
+ * Has every task matched again, by its name as it is now: the kernel has skipped one
+ * of the programs above (src/sched/mod.rs, has_missed_changes()).
+ */
+SEC("iter/task")
+int rematch_task(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct task_ctx *tctx = p ? task_of(p) : NULL;
+
+	if (!tctx)
+		return 0;
+	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), p->comm);
+	match_again(p);
 	return 0;
 }
 

@@ -162,16 +162,8 @@ pub struct ApplyArgs {
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: PathBuf,
 
-    /// Show what would change and change nothing
-    #[arg(long)]
-    pub dry_run: bool,
-
-    /// Do not ask; needed where standard input or output is no terminal
-    #[arg(short, long)]
-    pub yes: bool,
-
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub change: ChangeArgs,
 }
 
 const APPLY_EXAMPLES: &str = "\
@@ -215,6 +207,13 @@ pub struct TaskArgs {
 /// running gthctl runs.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
+    #[command(flatten)]
+    pub change: ChangeArgs,
+}
+
+/// How a change is made.
+#[derive(Debug, Args)]
+pub struct ChangeArgs {
     /// Show what would change and change nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -20,6 +20,7 @@ use crate::explain::explain;
 use crate::live::{LivePolicy, Surroundings, count, print_notes};
 use crate::lock::{Lock, RUN_LOCK};
 use crate::pods::{PodSettings, PodState, PodWatch};
+use crate::policy::compile::Compiled;
 use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
@@ -44,6 +45,9 @@ const HEARTBEAT: Duration = Duration::from_millis(10);
 
 /// How often it is looked whether a network namespace has been mounted over its file.
 const MOUNT_CHECK: Duration = Duration::from_millis(100);
+
+/// How often it is looked whether the kernel has missed a change of a task.
+const MISSED_CHECK: Duration = Duration::from_millis(100);
 
 /// Config and policy as they are in force, and what follows their files.
 pub struct Service {
@@ -146,6 +150,7 @@ impl Service {
     ) -> Result<()> {
         let event = scheduler.event()?;
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
+        let mut missed = Missed::default();
         let mut earlier = Stats::default();
         let mut reported = Instant::now();
         loop {
@@ -155,10 +160,11 @@ impl Service {
             self.follow_references(scheduler, topology)?;
             let (_, half_made) = self.policy.missing_netns();
             let mount_check = half_made.then_some(MOUNT_CHECK);
+            let missed_check = missed.make_up_for(scheduler, self.policy.compiled())?;
             let report_in =
                 self.options.stats.map(|every| every.saturating_sub(reported.elapsed()));
             let settles_in = settles_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let timeouts = [report_in, settles_in, mount_check, heartbeat];
+            let timeouts = [report_in, settles_in, mount_check, missed_check, heartbeat];
             let timeout = timeouts.into_iter().flatten().min();
             let fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd(), server.as_fd()];
             let mut fds: Vec<PollFd<'_>> = fds
@@ -275,6 +281,40 @@ impl Service {
             }
         };
         reply.unwrap_or_else(|e| Reply::Failed(e.into()))
+    }
+}
+
+/// Makes up for changes of tasks that the kernel has missed.
+#[derive(Default)]
+struct Missed {
+    checked: Option<Instant>,
+    /// Tasks are to be matched once more: what was missed may have been a name that
+    /// was about to be stored.
+    again: bool,
+}
+
+impl Missed {
+    /// Returns when the next check is due; `None` without rules.
+    fn make_up_for(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        policy: &Compiled,
+    ) -> Result<Option<Duration>> {
+        if policy.rules.is_empty() {
+            return Ok(None);
+        }
+        if let Some(checked) = self.checked
+            && checked.elapsed() < MISSED_CHECK
+        {
+            return Ok(Some(MISSED_CHECK - checked.elapsed()));
+        }
+        let missed = scheduler.has_missed_changes()?;
+        if missed || self.again {
+            scheduler.rematch()?;
+        }
+        self.again = missed;
+        self.checked = Some(Instant::now());
+        Ok(Some(MISSED_CHECK))
     }
 }
 

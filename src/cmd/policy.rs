@@ -4,7 +4,9 @@ use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
 use std::time::Instant;
 
-use crate::cli::{ApplyArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, TaskArgs};
+use crate::cli::{
+    ApplyArgs, ChangeArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, TaskArgs,
+};
 use crate::config::Config;
 use crate::control::report::{Applied, Plan};
 use crate::control::{Proposal, Reply, Request, SOCKET, client};
@@ -28,17 +30,18 @@ pub fn run(command: &PolicyCommand) -> Result<()> {
 fn apply(args: &ApplyArgs) -> Result<()> {
     let text = read(&args.file)?;
     let proposal = Proposal::Text { path: named(&args.file).to_owned(), text };
-    change(proposal, args.dry_run, args.yes, args.output.format)
+    change(proposal, &args.change)
 }
 
 fn rollback(args: &RollbackArgs) -> Result<()> {
-    change(Proposal::Previous, args.dry_run, args.yes, args.output.format)
+    change(Proposal::Previous, &args.change)
 }
 
 /// Shows what changes, asks, and makes it live.
-fn change(proposal: Proposal, dry_run: bool, yes: bool, format: Format) -> Result<()> {
+fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
+    let format = args.output.format;
     let Reply::Plan(plan) = ask(&Request::Plan(proposal.clone()))? else { return Err(puzzled()) };
-    if dry_run {
+    if args.dry_run {
         print_notes(&plan.notes);
         return view::print(format, &plan, view::plan);
     }
@@ -46,7 +49,7 @@ fn change(proposal: Proposal, dry_run: bool, yes: bool, format: Format) -> Resul
         print_notes(&plan.notes);
         println!("{}", view::plan(&plan));
     }
-    if !yes {
+    if !args.yes {
         confirm(&proposal)?;
     }
     let begin = Instant::now();

@@ -10,14 +10,16 @@ pub mod stats;
 pub mod tables;
 pub mod verdict;
 
+use std::io::Read;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{LazyLock, Mutex};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{
-    Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, set_print,
+    Iter, Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, libbpf_sys,
+    set_print,
 };
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -51,6 +53,9 @@ pub struct Scheduler<'obj> {
     ops: Option<Link>,
     _hooks: [Link; 4],
     report: Link,
+    rematch: Link,
+    /// How often the kernel had skipped a hook when it was last asked.
+    skipped: u64,
     kernel: KernelTypes<'static>,
     malformed: Vec<&'static str>,
     nr_llcs: usize,
@@ -88,12 +93,15 @@ impl<'obj> Scheduler<'obj> {
             skel.progs.gth_switch_namespaces.attach().map_err(refused)?,
         ];
         let report = skel.progs.report_task.attach().map_err(refused)?;
+        let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
         let mut scheduler = Self {
             skel,
             ops: Some(ops),
             _hooks: hooks,
             report,
+            rematch,
+            skipped: 0,
             malformed: kernel.malformed_kfuncs(),
             kernel,
             nr_llcs,
@@ -139,6 +147,29 @@ impl<'obj> Scheduler<'obj> {
         request.tables = tables;
         request.tid = tid.unwrap_or(0);
         verdict::read(&self.report)
+    }
+
+    /// Whether the kernel has skipped a program that notices what tasks change since
+    /// the last call: it does so on a CPU where a task was preempted in that program
+    /// (`recursion_misses` in `struct bpf_prog_info`).
+    pub fn has_missed_changes(&mut self) -> Result<bool> {
+        let progs = &self.skel.progs;
+        let hooks = [
+            &progs.gth_task_rename,
+            &progs.gth_cgroup_attach,
+            &progs.gth_commit_creds,
+            &progs.gth_switch_namespaces,
+        ];
+        let skipped = hooks.iter().map(|hook| recursion_misses(hook)).sum::<Result<u64>>()?;
+        Ok(skipped != std::mem::replace(&mut self.skipped, skipped))
+    }
+
+    /// Has every task matched again when it is next queued, wakes up, or at a tick.
+    pub fn rematch(&self) -> Result<()> {
+        let failed = |e: &dyn std::fmt::Display| Error::failure(format!("matching again: {e}"));
+        let mut tasks = Iter::new(&self.rematch).map_err(|e| failed(&e))?;
+        tasks.read_to_end(&mut Vec::new()).map_err(|e| failed(&e))?;
+        Ok(())
     }
 
     /// Whether the kernel's tables and CPU masks hold exactly what `policy` says.
@@ -274,6 +305,23 @@ fn run_program(program: &ProgramMut<'_>) -> Result<()> {
     match output.return_value as i32 {
         0 => Ok(()),
         code => Err(failed(std::io::Error::from_raw_os_error(-code).to_string())),
+    }
+}
+
+/// How often the kernel has not run the program since it was running already.
+fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    let fd = program.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `size` bytes to `info`, integers all of them.
+    let result =
+        unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut size) };
+    match result {
+        0 => Ok(info.recursion_misses),
+        code => Err(Error::failure(format!(
+            "the state of a BPF program: {}",
+            std::io::Error::from_raw_os_error(-code)
+        ))),
     }
 }
 

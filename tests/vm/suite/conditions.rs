@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, setns, unshare};
@@ -242,6 +243,46 @@ fn by_the_effective_user() {
     changes.order(3);
     one_thread.order(3);
     assert_places(&[child], &[changes.pid, one_thread.pid, thread]);
+    gthctl.stop();
+}
+
+/// On a CPU where a task was preempted in the program that notices such a change,
+/// the kernel skips that program for all other tasks.
+#[test]
+fn changes_by_tasks_that_preempt_each_other() {
+    const TASKS: u32 = 8;
+    let gthctl = Gthctl::start(&policy("user: nobody"));
+    let become_hot = || set_users(-1, NOBODY as i32, 0);
+    let become_cold = || set_users(-1, 0, -1);
+    // 1: to and fro, 2: ends as the one or the other.
+    let tasks: Vec<Task> = (0..TASKS)
+        .map(|i| {
+            Task::fork("any", move |shared| {
+                on_order(shared, |order| match order {
+                    1 => {
+                        while shared.order.load(Ordering::Relaxed) == 1 {
+                            become_hot();
+                            become_cold();
+                        }
+                    }
+                    _ if (order + i) % 2 == 0 => become_hot(),
+                    _ => become_cold(),
+                });
+            })
+        })
+        .collect();
+    for round in 0..3 {
+        tasks.iter().for_each(|task| task.order(1));
+        std::thread::sleep(Duration::from_secs(1));
+        tasks.iter().for_each(|task| task.order(2 + round % 2));
+        // Until each has had a turn, and gthctl has looked whether the kernel missed any.
+        std::thread::sleep(Duration::from_millis(500));
+        let (hot, cold): (Vec<_>, Vec<_>) =
+            tasks.iter().zip(0..TASKS).partition(|(_, i)| (2 + round % 2 + i) % 2 == 0);
+        let pids =
+            |tasks: Vec<(&Task, u32)>| tasks.iter().map(|(task, _)| task.pid).collect::<Vec<_>>();
+        assert_places(&pids(hot), &pids(cold));
+    }
     gthctl.stop();
 }
 
