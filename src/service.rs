@@ -303,10 +303,9 @@ impl Missed {
         if policy.rules.is_empty() {
             return Ok(None);
         }
-        if let Some(checked) = self.checked
-            && checked.elapsed() < MISSED_CHECK
-        {
-            return Ok(Some(MISSED_CHECK - checked.elapsed()));
+        let since = self.checked.map_or(MISSED_CHECK, |checked| checked.elapsed());
+        if since < MISSED_CHECK {
+            return Ok(Some(MISSED_CHECK - since));
         }
         let missed = scheduler.has_missed_changes()?;
         if missed || self.again {
