@@ -602,9 +602,17 @@ impl Drop for Orphan {
     }
 }
 
+/// As /proc/PID/stat has it: /proc/PID/task/PID/children is not in every kernel.
 fn children_of(pid: i32) -> Vec<i32> {
-    let children = kernel::read(&format!("/proc/{pid}/task/{pid}/children"));
-    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    let is_child = |child: &i32| {
+        let stat = kernel::read(&format!("/proc/{child}/stat"));
+        // The parent is the second field after the name in parentheses.
+        let rest = stat.rsplit(')').next().unwrap_or_default();
+        rest.split_whitespace().nth(1).is_some_and(|parent| parent == pid.to_string())
+    };
+    let entries = fs::read_dir("/proc").unwrap();
+    let pids = entries.filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(is_child).collect()
 }
 
 #[test]
