@@ -10,7 +10,6 @@ pub mod stats;
 pub mod tables;
 pub mod verdict;
 
-use std::io::Read;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{LazyLock, Mutex};
@@ -18,7 +17,7 @@ use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{
-    Iter, Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, libbpf_sys,
+    Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, libbpf_sys,
     set_print,
 };
 use nix::unistd::{SysconfVar, sysconf};
@@ -166,10 +165,7 @@ impl<'obj> Scheduler<'obj> {
 
     /// Has every task matched again when it is next queued, wakes up, or at a tick.
     pub fn rematch(&self) -> Result<()> {
-        let failed = |e: &dyn std::fmt::Display| Error::failure(format!("matching again: {e}"));
-        let mut tasks = Iter::new(&self.rematch).map_err(|e| failed(&e))?;
-        tasks.read_to_end(&mut Vec::new()).map_err(|e| failed(&e))?;
-        Ok(())
+        verdict::run(&self.rematch).map(drop)
     }
 
     /// Whether the kernel's tables and CPU masks hold exactly what `policy` says.

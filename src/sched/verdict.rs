@@ -32,11 +32,17 @@ pub struct Verdict {
     pub inherited: RuleSet,
 }
 
-/// Runs the iterator that is attached as `link`.
-pub(super) fn read(link: &Link) -> Result<Vec<Verdict>> {
+/// Runs the task iterator that is attached as `link`; returns what it writes.
+pub(super) fn run(link: &Link) -> Result<Vec<u8>> {
     let failed = |e: &dyn std::fmt::Display| Error::failure(format!("reading the tasks: {e}"));
     let mut bytes = Vec::new();
     Iter::new(link).map_err(|e| failed(&e))?.read_to_end(&mut bytes).map_err(|e| failed(&e))?;
+    Ok(bytes)
+}
+
+/// Runs report_task, which is attached as `link`.
+pub(super) fn read(link: &Link) -> Result<Vec<Verdict>> {
+    let bytes = run(link)?;
     let records = bytes.chunks_exact(size_of::<gth_verdict>());
     let verdict = |record: &[u8]| {
         // SAFETY: the iterator writes whole gth_verdicts, all integers; a record
