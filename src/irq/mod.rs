@@ -2,6 +2,8 @@
 //!
 //! Nothing here changes anything.
 
+/// The CPUs that an IRQ may go to.
+pub mod affinity;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
 #[cfg(test)]
