@@ -6,5 +6,9 @@
 pub mod affinity;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
+/// The IRQs of a NIC.
+pub mod nic;
+/// The queue that an IRQ's name tells.
+pub mod queue;
 #[cfg(test)]
 mod tree;
