@@ -6,6 +6,8 @@
 pub mod affinity;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
+/// The NICs under a virtual network device.
+pub mod lower;
 /// The IRQs of a NIC.
 pub mod nic;
 /// The queue that an IRQ's name tells.
