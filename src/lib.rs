@@ -10,6 +10,7 @@ pub mod control;
 pub mod cpulist;
 pub mod error;
 mod explain;
+pub mod irq;
 pub mod live;
 pub mod lock;
 pub mod pods;
