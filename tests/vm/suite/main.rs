@@ -8,6 +8,7 @@ mod conditions;
 mod exclusive;
 mod fairness;
 mod gthctl;
+mod gtp5g;
 mod hot;
 mod kernel;
 mod kubernetes;

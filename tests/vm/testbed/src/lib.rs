@@ -5,6 +5,8 @@
 //!  uesimtun0 ─ nr-gnb ─ n3 ═════ n3 ─ gtp0 ─ (routing) ─ n6 ═══ n6
 //!  10.60.0.1   UDP 2152  10.100.0.0/24  kernel gtp  10.200.0.0/24
 //! ```
+//!
+//! With the module of tests/vm/gtp5g in place of the kernel's driver, gtp0 is upfgtp.
 
 pub mod gthctl;
 pub mod gtp;

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -36,8 +37,46 @@ const DOWNLINK_TEID: u32 = 0x202;
 const PID_FILE: &str = "/run/nr-gnb.pid";
 const LOG_FILE: &str = "/run/nr-gnb.log";
 
-/// Builds the data plane anew and starts `nr-gnb`, the binary at `gnb`.
-pub fn up(gnb: &Path) -> Result<()> {
+/// What carries the tunnel in [`UPF`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Driver {
+    /// The kernel's own
+    #[default]
+    Gtp,
+    /// The module of tests/vm/gtp5g, inserted before
+    Gtp5g,
+}
+
+impl Driver {
+    fn device(self) -> &'static str {
+        match self {
+            Self::Gtp => "gtp0",
+            Self::Gtp5g => "upfgtp",
+        }
+    }
+
+    /// What `ip link add` takes after the device's name. The sockets that either driver
+    /// makes for itself live as long as the device.
+    fn link(self) -> &'static str {
+        match self {
+            Self::Gtp => "type gtp role ggsn",
+            Self::Gtp5g => "type gtp5g",
+        }
+    }
+
+    fn downlink_teid(self) -> u32 {
+        match self {
+            Self::Gtp => DOWNLINK_TEID,
+            // The module answers in the tunnel a packet came in.
+            Self::Gtp5g => UPLINK_TEID,
+        }
+    }
+}
+
+/// Builds the data plane anew and starts `nr-gnb`, the binary at `gnb`. With
+/// [`Driver::Gtp5g`] nothing reaches the UE before it has sent a packet itself.
+pub fn up(gnb: &Path, driver: Driver) -> Result<()> {
+    let device = driver.device();
     down()?;
     for namespace in [RAN, UPF, DATA_NETWORK] {
         ip(&format!("netns add {namespace}"))?;
@@ -46,17 +85,26 @@ pub fn up(gnb: &Path) -> Result<()> {
     veth((RAN, GNB), (UPF, UPF_N3), "n3")?;
     veth((UPF, UPF_N6), (DATA_NETWORK, DN), "n6")?;
 
-    // The sockets the driver makes for itself live as long as the device.
-    ip(&format!("-n {UPF} link add gtp0 type gtp role ggsn"))?;
-    ip(&format!("-n {UPF} link set gtp0 up"))?;
-    ip(&format!("-n {UPF} route add {UE}/32 dev gtp0"))?;
+    ip(&format!("-n {UPF} link add {device} {}", driver.link()))?;
+    if driver == Driver::Gtp5g {
+        // No router solicitations: who counts packets finds the UE's only.
+        ip(&format!("-n {UPF} link set {device} addrgenmode none"))?;
+    }
+    ip(&format!("-n {UPF} link set {device} up"))?;
+    ip(&format!("-n {UPF} route add {UE}/32 dev {device}"))?;
     ip(&format!("-n {DATA_NETWORK} route add {UE}/32 via {UPF_N6}"))?;
     netns::with(UPF, || {
         // /proc/sys/net shows the namespace of the thread that opens it.
         fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("cannot turn on forwarding")?;
-        pdp::add("gtp0", &Pdp { ue: UE, gnb: GNB, uplink: UPLINK_TEID, downlink: DOWNLINK_TEID })
+        let downlink = driver.downlink_teid();
+        match driver {
+            Driver::Gtp => {
+                pdp::add(device, &Pdp { ue: UE, gnb: GNB, uplink: UPLINK_TEID, downlink })
+            }
+            Driver::Gtp5g => Ok(()),
+        }
     })?;
-    start_gnb(gnb)
+    start_gnb(gnb, driver.downlink_teid())
 }
 
 /// Stops `nr-gnb` and removes the namespaces; what is not there is no error.
@@ -93,14 +141,14 @@ fn veth(a: (&str, Ipv4Addr), b: (&str, Ipv4Addr), name: &str) -> Result<()> {
     Ok(())
 }
 
-fn start_gnb(gnb: &Path) -> Result<()> {
+fn start_gnb(gnb: &Path, downlink_teid: u32) -> Result<()> {
     let log = File::create(LOG_FILE)?;
     let mut command = Command::new(gnb);
     command
         .args(["--gnb", &GNB.to_string(), "--upf", &UPF_N3.to_string()])
         .args(["--ue", &UE.to_string(), "--tun", TUN])
         .args(["--uplink-teid", &UPLINK_TEID.to_string()])
-        .args(["--downlink-teid", &DOWNLINK_TEID.to_string()])
+        .args(["--downlink-teid", &downlink_teid.to_string()])
         .args(["--route", &format!("{DN}/32")])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use gthctl_testbed::load::Amount;
+use gthctl_testbed::plane::Driver;
 use gthctl_testbed::rtt::{Plan, Row, Scheduler};
 use gthctl_testbed::{plane, report, rtt};
 
@@ -20,11 +21,18 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Build the data plane: the namespaces ran, upf and dn, the tunnel, nr-gnb
-    Up,
+    Up(Up),
     /// Take the data plane down
     Down,
     /// Measure round-trip times through the tunnel and print them as tables
     Rtt(Rtt),
+}
+
+#[derive(Args)]
+struct Up {
+    /// What carries the tunnel
+    #[arg(long, value_enum, default_value_t)]
+    driver: Driver,
 }
 
 #[derive(Args)]
@@ -74,10 +82,10 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Up => plane::up(&gnb()?)?,
+        Command::Up(options) => plane::up(&gnb()?, options.driver)?,
         Command::Down => plane::down()?,
         Command::Rtt(options) => {
-            plane::up(&gnb()?)?;
+            plane::up(&gnb()?, Driver::Gtp)?;
             let code = measure(&options);
             plane::down()?;
             return code;
