@@ -1,4 +1,4 @@
-//! Compiles the BPF program, generates its skeleton, and names the commit.
+//! Compiles the BPF programs, generates their skeletons, and names the commit.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,16 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    // v3: 32-bit atomics and jumps (kernel 5.11 and later).
-    SkeletonBuilder::new()
-        .source("bpf/gthctl.bpf.c")
-        .clang(clang())
-        .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Ibpf"])
-        .build_and_generate(out.join("gthctl.skel.rs"))
-        .expect("bpf/gthctl.bpf.c compiles");
+    for name in ["gthctl", "trace"] {
+        // v3: 32-bit atomics and jumps (kernel 5.11 and later).
+        SkeletonBuilder::new()
+            .source(format!("bpf/{name}.bpf.c"))
+            .obj(out.join(format!("{name}.bpf.o")))
+            .clang(clang())
+            .clang_args(["-mcpu=v3", "-Wall", "-Werror", "-Ibpf"])
+            .build_and_generate(out.join(format!("{name}.skel.rs")))
+            .unwrap_or_else(|e| panic!("bpf/{name}.bpf.c: {e:?}"));
+    }
     println!("cargo:rerun-if-changed=bpf");
     println!("cargo:rustc-env=GTHCTL_COMMIT={}", commit());
     for file in ["HEAD", "index"] {

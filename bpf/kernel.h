@@ -35,8 +35,18 @@ typedef _Bool bool;
 #define NULL ((void *)0)
 
 /* include/uapi/linux/bpf.h */
+enum {
+	BPF_RB_NO_WAKEUP = 1 << 0,
+	BPF_RB_FORCE_WAKEUP = 1 << 1,
+};
+
+enum {
+	BPF_RB_AVAIL_DATA = 0,
+};
+
 enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -154,6 +164,36 @@ struct nsproxy {
 	struct net *net_ns;
 };
 
+struct upid {
+	int nr;
+};
+
+struct pid {
+	unsigned int level;
+	struct upid numbers[];
+};
+
+struct signal_struct {
+	struct pid *pids[4];
+};
+
+struct sk_buff {
+	unsigned int len;
+};
+
+/* x86 */
+struct pt_regs {
+	unsigned long di;
+	unsigned long si;
+	unsigned long dx;
+	unsigned long cx;
+	unsigned long orig_ax;
+};
+
+struct pcpu_hot {
+	int preempt_count;
+};
+
 struct sched_entity {
 	u64 sum_exec_runtime;
 };
@@ -182,6 +222,8 @@ struct task_struct {
 	const struct cred *real_cred;
 	struct nsproxy *nsproxy;
 	struct css_set *cgroups;
+	struct pid *thread_pid;
+	struct signal_struct *signal;
 };
 
 struct scx_exit_info {
@@ -229,6 +271,10 @@ struct bpf_iter_task {
  */
 enum cgroup_subsys_id {
 	cpu_cgrp_id = 1,
+};
+
+enum pid_type {
+	PIDTYPE_TGID = 1,
 };
 
 enum scx_ent_flags {

@@ -21,6 +21,7 @@ pub mod sched;
 pub mod service;
 mod suggest;
 pub mod topology;
+pub mod trace;
 pub mod units;
 pub mod view;
 pub mod watch;

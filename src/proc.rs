@@ -32,11 +32,16 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
     // Real, effective, saved and file system's.
     let uid = field("Uid").and_then(|uids| uids.split_whitespace().nth(1));
     add("user", uid.map(Into::into));
-    let cgroup = fs::read_to_string(dir.join("cgroup")).ok();
-    add("cgroup", cgroup.and_then(|text| cgroup_of(&text)));
+    add("cgroup", cgroup(proc_root, tid));
     let netns = fs::metadata(dir.join("ns/net")).ok();
     add("netns", netns.map(|metadata| metadata.ino().to_string()));
     Some(facts)
+}
+
+/// The path of the thread's cgroup, as policies match it; `None` when there is no such thread.
+pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
+    let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
+    cgroup_of(&text)
 }
 
 /// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)):

@@ -99,7 +99,7 @@ impl Service {
     /// Schedules until SIGINT, SIGTERM or SIGHUP, or until the kernel ends it.
     pub fn run(mut self) -> Result<()> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        kernel::check_capabilities(&status)?;
+        kernel::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
         let mut server = Server::listen(Path::new(control::SOCKET))?;
         while self.load_and_watch(&mut server)? == Cause::Restart {

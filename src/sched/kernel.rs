@@ -19,8 +19,8 @@ const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Fails with [`ExitCode::Permission`] and the names of the capabilities that
-/// the process lacks; `status` is the text of `/proc/self/status`.
-pub fn check_capabilities(status: &str) -> Result<()> {
+/// the process lacks for `purpose`; `status` is the text of `/proc/self/status`.
+pub fn check_capabilities(purpose: &str, status: &str) -> Result<()> {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
     let has = |bit: u32| effective >> bit & 1 == 1;
@@ -32,7 +32,7 @@ pub fn check_capabilities(status: &str) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }
-    let what = format!("loading a scheduler needs {}", missing.join(" and "));
+    let what = format!("{purpose} needs {}", missing.join(" and "));
     Err(Error::new(ExitCode::Permission, what).help("run it as root, with sudo"))
 }
 
@@ -137,12 +137,12 @@ mod tests {
     #[test]
     fn names_the_missing_capabilities() {
         let status = |caps: u64| format!("Name:\tx\nCapEff:\t{caps:016x}\n");
-        let missing = |caps| check_capabilities(&status(caps)).unwrap_err();
+        let missing = |caps| check_capabilities("loading a scheduler", &status(caps)).unwrap_err();
         assert_eq!(missing(0).what, "loading a scheduler needs CAP_BPF and CAP_PERFMON");
         assert_eq!(missing(1 << 39).what, "loading a scheduler needs CAP_PERFMON");
         assert_eq!(missing(0).code, ExitCode::Permission);
-        assert!(check_capabilities(&status(1 << 39 | 1 << 38)).is_ok());
-        assert!(check_capabilities(&status(1 << 21)).is_ok());
+        assert!(check_capabilities("loading a scheduler", &status(1 << 39 | 1 << 38)).is_ok());
+        assert!(check_capabilities("loading a scheduler", &status(1 << 21)).is_ok());
     }
 
     #[test]

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Counts the packets that a data-plane function of the kernel handles: for which
+ * task, on which CPU, how many bytes, how long it takes.
+ *
+ * Each function has a pair of these programs attached: fentry and fexit where it has
+ * BTF, a load of its own for each, or kprobe and kretprobe where it has not.
+ */
+#include "context.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+const volatile struct gth_trace_what what SEC(".rodata.what");
+const volatile struct gth_trace_types types;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GTH_TRACE_KEYS);
+	__type(key, struct gth_trace_key);
+	__type(value, struct gth_trace_count);
+} counts SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 22);
+} events SEC(".maps");
+
+struct gth_trace_lost lost SEC(".bss.lost");
+
+/*
+ * The call of each function in progress on this CPU. A data plane runs with softirqs
+ * disabled or in one, so a call is neither preempted nor interrupted by another; where
+ * it is (any function may be traced), or calls itself, its end finds somebody else's
+ * call here or none, and its time is not taken.
+ */
+struct call {
+	u64 began_ns;		/* 0: none */
+	struct gth_trace_key key;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GTH_TRACE_FUNCTIONS);
+	__type(key, u32);
+	__type(value, struct call);
+} calls SEC(".maps");
+
+/* ---- for whom ---- */
+
+/* The number of a process or thread in its own PID namespace. */
+static __always_inline u32 number_inside(struct pid *pid)
+{
+	u32 level = BPF_CORE_READ(pid, level);
+	int nr = 0;
+
+	/* Only the size of an element is the kernel's to know. */
+	bpf_core_read(&nr, sizeof(nr), (void *)&pid->numbers[0].nr + level * bpf_core_type_size(struct upid));
+	return nr;
+}
+
+static __always_inline void describe(struct task_struct *p, u32 *tid_inside, u32 *tgid_inside, char *comm)
+{
+	struct pid *pid = BPF_CORE_READ(p, thread_pid), *tgid = NULL;
+	u32 type = bpf_core_enum_value(enum pid_type, PIDTYPE_TGID);
+	struct signal_struct *signal = BPF_CORE_READ(p, signal);
+
+	bpf_probe_read_kernel(&tgid, sizeof(tgid), (void *)signal + bpf_core_field_offset(struct signal_struct, pids) +
+						   type * sizeof(tgid));
+	*tid_inside = number_inside(pid);
+	*tgid_inside = number_inside(tgid);
+	bpf_probe_read_kernel_str(comm, GTH_TRACE_COMM_LEN, p->comm);
+}
+
+/* ---- a call begins and ends ---- */
+
+/* Two for each power of two; the last is for all above. */
+static __always_inline u32 bucket_of(u64 ns)
+{
+	u32 log = 0, half;
+
+	if (ns < 2)
+		return 0;
+	log = 63 - __builtin_clzll(ns);
+	half = (ns >> (log - 1)) & 1;
+	log = 2 * log + half;
+	return log < GTH_TRACE_BUCKETS ? log : GTH_TRACE_BUCKETS - 1;
+}
+
+enum {
+	WAKEUP_BYTES = 1 << 16,	/* user space is woken for so much; it looks by itself, too */
+};
+
+static __always_inline void send(const struct gth_trace_key *key, const struct gth_trace_count *count, u64 now,
+				 u32 bytes)
+{
+	struct gth_trace_event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	u64 waiting;
+
+	if (!event) {
+		__sync_fetch_and_add(&lost.events, 1);
+		return;
+	}
+	event->at_ns = now;
+	event->key = *key;
+	event->cpu = bpf_get_smp_processor_id();
+	event->bytes = bytes;
+	event->tid_inside = count->tid_inside;
+	event->tgid_inside = count->tgid_inside;
+	__builtin_memcpy(event->comm, count->comm, sizeof(event->comm));
+	waiting = bpf_ringbuf_query(&events, BPF_RB_AVAIL_DATA);
+	bpf_ringbuf_submit(event, waiting >= WAKEUP_BYTES ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
+}
+
+static __always_inline int begin(u32 function, const void *skb, bool is_probe)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct gth_trace_key key = {
+		.started = p->start_boottime,
+		.tid = p->pid,
+		.tgid = p->tgid,
+		.function = function,
+		.context = context_of(p, is_probe),
+	};
+	struct gth_trace_count *count, fresh = {};
+	struct call *call;
+	u32 bytes = 0;
+	u64 now;
+
+	if (what.tgid && what.tgid != key.tgid && what.tgid != key.tid)
+		return 0;
+	if (skb)
+		bytes = BPF_CORE_READ((const struct sk_buff *)skb, len);
+	count = bpf_map_lookup_elem(&counts, &key);
+	if (!count) {
+		bpf_map_update_elem(&counts, &key, &fresh, 1 /* BPF_NOEXIST */);
+		count = bpf_map_lookup_elem(&counts, &key);
+		if (!count) {
+			__sync_fetch_and_add(&lost.counts, 1);
+			return 0;
+		}
+	}
+	if (!count->packets)
+		describe(p, &count->tid_inside, &count->tgid_inside, count->comm);
+	count->packets++;
+	count->bytes += bytes;
+	now = bpf_ktime_get_ns();
+	count->last_ns = now;
+	if (what.events)
+		send(&key, count, now, bytes);
+	call = bpf_map_lookup_elem(&calls, &function);
+	if (call) {
+		call->key = key;
+		call->began_ns = now;
+	}
+	return 0;
+}
+
+static __always_inline int end(u32 function)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct gth_trace_count *count;
+	struct call *call;
+
+	call = bpf_map_lookup_elem(&calls, &function);
+	if (!call || !call->began_ns || call->key.tid != p->pid)
+		return 0;
+	count = bpf_map_lookup_elem(&counts, &call->key);
+	if (count)
+		count->times[bucket_of(now - call->began_ns) & (GTH_TRACE_BUCKETS - 1)]++;
+	call->began_ns = 0;
+	return 0;
+}
+
+/* The upper half of a cookie. */
+static __always_inline u32 skb_arg_of(u64 cookie)
+{
+	return cookie >> GTH_TRACE_ARG_SHIFT;
+}
+
+SEC("fentry")
+int function_begins(u64 *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx), skb = 0;
+
+	if (skb_arg_of(cookie) != GTH_TRACE_NO_ARG)
+		bpf_get_func_arg(ctx, skb_arg_of(cookie), &skb);
+	return begin(cookie, (const void *)skb, false);
+}
+
+SEC("fexit")
+int function_ends(u64 *ctx)
+{
+	return end(bpf_get_attach_cookie(ctx));
+}
+
+SEC("kprobe")
+int probed_function_begins(struct pt_regs *ctx)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	unsigned long skb = 0;
+
+	switch (skb_arg_of(cookie)) {
+	case 0:
+		skb = ctx->di;
+		break;
+	case 1:
+		skb = ctx->si;
+		break;
+	case 2:
+		skb = ctx->dx;
+		break;
+	case 3:
+		skb = ctx->cx;
+		break;
+	}
+	return begin(cookie, (const void *)skb, true);
+}
+
+SEC("kretprobe")
+int probed_function_ends(struct pt_regs *ctx)
+{
+	return end(bpf_get_attach_cookie(ctx));
+}

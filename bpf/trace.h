@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What bpf/trace.bpf.c and user space share. Every struct here is the type of a
+ * global variable or of a map of it, as in intf.h. Times in ns, CLOCK_MONOTONIC.
+ */
+#ifndef GTH_TRACE_H
+#define GTH_TRACE_H
+
+#include "kernel.h"
+
+enum gth_trace_limit {
+	GTH_TRACE_KEYS = 8192,		/* of tasks, contexts and functions that are remembered */
+	GTH_TRACE_FUNCTIONS = 64,	/* power of two: used as an index mask */
+	GTH_TRACE_BUCKETS = 64,		/* of times: two for each power of two */
+	GTH_TRACE_COMM_LEN = 16,	/* TASK_COMM_LEN, include/linux/sched.h */
+	GTH_TRACE_NO_ARG = 0xff,	/* the function has no packet as an argument */
+};
+
+/* For whom a function runs. */
+enum gth_context {
+	GTH_CONTEXT_TASK,	/* the task, or a softirq that the task raised and runs itself */
+	GTH_CONTEXT_SOFTIRQ,	/* a softirq at the end of an interrupt of the task; or ksoftirqd */
+	GTH_CONTEXT_IDLE,	/* the same on an idle CPU */
+};
+
+/*
+ * What is attached to a function has a cookie: its place in user space's list, and from
+ * this bit on which argument is the packet, from 0, or GTH_TRACE_NO_ARG.
+ */
+enum gth_trace_cookie {
+	GTH_TRACE_ARG_SHIFT = 32,
+};
+
+/* Set before loading. */
+struct gth_trace_what {
+	u32 tgid;		/* only this process or thread; 0: all */
+	u32 events;		/* each packet goes into the ring buffer, too */
+};
+
+/* Who runs a function. The CPU is the place in the map's per-CPU value. */
+struct gth_trace_key {
+	u64 started;		/* when the thread was, in ns since boot: ids are used again */
+	u32 tid;		/* in the first PID namespace; 0: idle */
+	u32 tgid;
+	u32 function;
+	enum gth_context context;
+};
+
+struct gth_trace_count {
+	u64 packets;
+	u64 bytes;
+	u64 last_ns;		/* when the last one began */
+	u32 tid_inside;		/* in the task's own PID namespace */
+	u32 tgid_inside;
+	char comm[GTH_TRACE_COMM_LEN];
+	u32 times[GTH_TRACE_BUCKETS]; /* how many took how long */
+};
+
+/* What could not be counted or sent for want of room. */
+struct gth_trace_lost {
+	u64 counts;
+	u64 events;
+};
+
+/* One packet in the ring buffer. */
+struct gth_trace_event {
+	u64 at_ns;
+	struct gth_trace_key key;
+	u32 cpu;
+	u32 bytes;
+	u32 tid_inside;
+	u32 tgid_inside;
+	char comm[GTH_TRACE_COMM_LEN];
+};
+
+/* Only here for its BTF: it makes the skeleton generator write these out. */
+struct gth_trace_types {
+	enum gth_trace_limit limit;
+	enum gth_trace_cookie cookie;
+	struct gth_trace_event event;
+};
+
+#endif

@@ -1,0 +1,257 @@
+//! Attaching to the kernel's functions: fentry and fexit where the function has BTF,
+//! kprobe and kretprobe where it has not.
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use libbpf_rs::libbpf_sys as sys;
+use libbpf_rs::{
+    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, set_print,
+};
+
+use super::bpf::OBJECT;
+use super::bpf::types::{gth_trace_cookie, gth_trace_limit, gth_trace_what};
+use super::btf::{BtfFunction, KernelBtf};
+use super::symbols::{Symbol, Symbols};
+use super::target::{Function, Target};
+use crate::error::{Error, ExitCode, Result};
+
+/// How a function is traced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// fentry and fexit, by the function's BTF.
+    Fentry,
+    /// kprobe and kretprobe on this symbol.
+    Kprobe(String),
+    /// Not at all: there is no such function.
+    Missing,
+    /// Not at all: the kernel refused, for this reason.
+    Refused(String),
+}
+
+impl How {
+    pub fn is_traced(&self) -> bool {
+        matches!(self, Self::Fentry | Self::Kprobe(_))
+    }
+}
+
+/// What to count.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Settings {
+    /// Only this process or thread, by its id in the first PID namespace.
+    pub pid: Option<u32>,
+    /// Whether single packets are sent to user space, too.
+    pub events: bool,
+    /// Kprobes even where there is BTF: fentry keeps a module from being unloaded.
+    pub kprobes: bool,
+}
+
+/// The BPF program, and what it is attached to.
+pub struct Tracer {
+    settings: Settings,
+    attached: Vec<Attached>,
+    pub(super) counts: MapHandle,
+    pub(super) events: MapHandle,
+    pub(super) lost: MapHandle,
+    object: Object,
+}
+
+/// What ends a function's tracing when it is dropped.
+enum Attached {
+    #[allow(dead_code)]
+    Fentry { links: [OwnedFd; 2] },
+    #[allow(dead_code)]
+    Kprobe { links: [Link; 2] },
+}
+
+/// There on kernels with kprobes (Documentation/ABI/testing/sysfs-bus-event_source-devices).
+const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
+
+const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
+const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
+
+impl Tracer {
+    /// Loads the program; nothing is attached yet.
+    pub fn load(settings: Settings) -> Result<Self> {
+        set_print(None);
+        if !Path::new(KPROBES).exists() {
+            let what = "this kernel cannot trace its functions";
+            let help = "it takes CONFIG_BPF_EVENTS=y and CONFIG_KPROBE_EVENTS=y";
+            return Err(Error::new(ExitCode::KernelUnsupported, what).help(help));
+        }
+        let failed =
+            |e: &dyn std::fmt::Display| Error::failure(format!("loading the trace program: {e}"));
+        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|e| failed(&e))?;
+        let what =
+            gth_trace_what { tgid: settings.pid.unwrap_or(0), events: settings.events.into() };
+        for mut map in open.maps_mut() {
+            if map.name() == ".rodata.what" {
+                map.set_initial_value(bytes_of(&what)).map_err(|e| failed(&e))?;
+            }
+        }
+        // Relocates all programs. The fentry pair is loaded once for each function.
+        // SAFETY: an object that is open and not loaded.
+        let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
+        if prepared < 0 {
+            return Err(failed(&io::Error::from_raw_os_error(-prepared)));
+        }
+        for mut program in open.progs_mut() {
+            let is_fentry = FENTRY.iter().any(|name| program.name() == *name);
+            program.set_autoload(!is_fentry);
+        }
+        let object = open.load().map_err(|e| failed(&e))?;
+        let map = |name: &str| {
+            let map = object.maps().find(|map| map.name() == name).expect("the program has it");
+            MapHandle::try_from(&map).map_err(|e| failed(&e))
+        };
+        Ok(Self {
+            settings,
+            attached: Vec::new(),
+            counts: map("counts")?,
+            events: map("events")?,
+            lost: map(".bss.lost")?,
+            object,
+        })
+    }
+
+    /// Attaches to what there is of these functions of `target`, and to nothing else any
+    /// more; says of each how. The numbers in the counts are the places in `functions`.
+    ///
+    /// What has been counted stays.
+    pub fn attach(&mut self, target: &Target, functions: &[Function]) -> Result<Vec<How>> {
+        self.detach();
+        let names = functions.iter().map(|function| function.symbol.as_str());
+        let symbols = Symbols::read(Path::new("/proc/kallsyms"), names)?;
+        let mut btf = if self.settings.kprobes { None } else { KernelBtf::load() };
+        let most = gth_trace_limit::GTH_TRACE_FUNCTIONS.0 as usize;
+        let how = |(index, function): (usize, &Function)| match symbols
+            .of(&function.symbol, target.module)
+        {
+            None => How::Missing,
+            Some(_) if index >= most => How::Refused(format!("at most {most} functions")),
+            Some(symbol) => self.attach_one(index, function, symbol, btf.as_mut()),
+        };
+        Ok(functions.iter().enumerate().map(how).collect())
+    }
+
+    /// Attached to nothing.
+    pub fn detach(&mut self) {
+        self.attached.clear();
+    }
+
+    fn attach_one(
+        &mut self,
+        index: usize,
+        function: &Function,
+        symbol: &Symbol,
+        btf: Option<&mut KernelBtf>,
+    ) -> How {
+        let is_whole = symbol.name == function.symbol;
+        let btf = btf.filter(|_| is_whole);
+        let known = btf.and_then(|btf| btf.function(&symbol.name, symbol.module.as_deref()));
+        if let Some(known) = known
+            && let Ok(links) = self.attach_fentry(known, cookie(index, known.packet))
+        {
+            self.attached.push(Attached::Fentry { links });
+            return How::Fentry;
+        }
+        // Of what the compiler has made of a function, the arguments are not known.
+        let packet = known.map_or(function.packet, |known| known.packet).filter(|_| is_whole);
+        match self.attach_kprobe(&symbol.name, cookie(index, packet)) {
+            Ok(links) => {
+                self.attached.push(Attached::Kprobe { links });
+                How::Kprobe(symbol.name.clone())
+            }
+            Err(e) => How::Refused(e.to_string()),
+        }
+    }
+
+    /// The end first: so no call is seen to begin only.
+    fn attach_fentry(&self, function: BtfFunction, cookie: u64) -> io::Result<[OwnedFd; 2]> {
+        let kinds = [sys::BPF_TRACE_FENTRY, sys::BPF_TRACE_FEXIT];
+        let attach = |i: usize| {
+            let program = self.program(FENTRY[i]);
+            let program = load_for(&program, kinds[i], function)?;
+            link(&program, kinds[i], cookie)
+        };
+        let end = attach(1)?;
+        Ok([attach(0)?, end])
+    }
+
+    fn attach_kprobe(&self, symbol: &str, cookie: u64) -> libbpf_rs::Result<[Link; 2]> {
+        let attach = |i: usize| {
+            let options = KprobeOpts { cookie, ..Default::default() };
+            self.program(KPROBE[i]).attach_kprobe_with_opts(i == 1, symbol, options)
+        };
+        let end = attach(1)?;
+        Ok([attach(0)?, end])
+    }
+
+    fn program(&self, name: &str) -> ProgramMut<'_> {
+        let program = self.object.progs_mut().find(|program| program.name() == name);
+        program.expect("bpf/trace.bpf.c has it")
+    }
+}
+
+/// As the BPF program takes it (enum gth_trace_cookie).
+fn cookie(index: usize, packet: Option<u8>) -> u64 {
+    let argument = packet.map_or(gth_trace_limit::GTH_TRACE_NO_ARG.0, u32::from);
+    u64::from(argument) << gth_trace_cookie::GTH_TRACE_ARG_SHIFT.0 | index as u64
+}
+
+/// Loads a program for the one function: each load of such a program is about one
+/// (bpf(2), attach_btf_id).
+fn load_for(
+    program: &ProgramMut<'_>,
+    kind: sys::bpf_attach_type,
+    function: BtfFunction,
+) -> io::Result<OwnedFd> {
+    const NAME: &CStr = c"gth_trace";
+    const LICENSE: &CStr = c"GPL";
+    let instructions = program.insns();
+    let mut options = sys::bpf_prog_load_opts {
+        sz: size_of::<sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: kind,
+        attach_btf_id: function.id,
+        attach_btf_obj_fd: function.object as u32,
+        ..Default::default()
+    };
+    // SAFETY: the instructions are a slice and the options are complete.
+    let fd = unsafe {
+        sys::bpf_prog_load(
+            sys::BPF_PROG_TYPE_TRACING,
+            NAME.as_ptr(),
+            LICENSE.as_ptr(),
+            instructions.as_ptr(),
+            instructions.len() as _,
+            &raw mut options,
+        )
+    };
+    owned(fd)
+}
+
+fn link(program: &OwnedFd, kind: sys::bpf_attach_type, cookie: u64) -> io::Result<OwnedFd> {
+    let mut options = sys::bpf_link_create_opts {
+        sz: size_of::<sys::bpf_link_create_opts>() as _,
+        ..Default::default()
+    };
+    options.__bindgen_anon_1.tracing.cookie = cookie;
+    // SAFETY: a program's descriptor and complete options.
+    owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
+}
+
+/// What libbpf returned: a descriptor, or an error number below zero.
+fn owned(fd: i32) -> io::Result<OwnedFd> {
+    match fd {
+        ..0 => Err(io::Error::from_raw_os_error(-fd)),
+        // SAFETY: libbpf has just made it for us.
+        _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}
+
+fn bytes_of<T>(value: &T) -> &[u8] {
+    // SAFETY: a shared struct, all integers without padding.
+    unsafe { std::slice::from_raw_parts((&raw const *value).cast(), size_of::<T>()) }
+}

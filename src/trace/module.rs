@@ -1,0 +1,46 @@
+//! Whether a module is in the kernel, and whether it still is the same.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Where the kernel shows its modules (Documentation/ABI/testing/sysfs-module).
+pub const MODULES: &str = "/sys/module";
+
+/// One life of a module: loaded again, it is another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Life(u64);
+
+/// The present life of the module `name`; `None` while it is not loaded. What is built
+/// into the kernel has one, too, if it has parameters. `root` is [`MODULES`] but in tests.
+pub fn life(root: &Path, name: &str) -> Option<Life> {
+    let dir = root.join(name);
+    let inode = fs::metadata(&dir).ok()?.ino();
+    match fs::read_to_string(dir.join("initstate")) {
+        Ok(state) if state.trim() != "live" => None,
+        _ => Some(Life(inode)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_comes_and_goes() {
+        let root = tempfile::tempdir().unwrap();
+        let dir = root.path().join("gtp");
+        assert_eq!(life(root.path(), "gtp"), None);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("initstate"), "coming\n").unwrap();
+        assert_eq!(life(root.path(), "gtp"), None);
+        fs::write(dir.join("initstate"), "live\n").unwrap();
+        let first = life(root.path(), "gtp");
+        assert!(first.is_some() && first == life(root.path(), "gtp"));
+        fs::create_dir(root.path().join("other")).unwrap();
+        fs::rename(&dir, root.path().join("gone")).unwrap();
+        assert_eq!(life(root.path(), "gtp"), None);
+        fs::create_dir(&dir).unwrap();
+        assert!(life(root.path(), "gtp").is_some_and(|second| Some(second) != first));
+    }
+}

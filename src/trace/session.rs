@@ -1,0 +1,369 @@
+//! One trace from its start to its end: attach, show what is counted, stop.
+
+use std::io::{Write, stdout};
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::time::{ClockId, clock_gettime};
+use serde::Serialize;
+use serde_json::json;
+
+use super::attach::{How, Settings, Tracer};
+use super::counts::Lost;
+use super::events::Events;
+use super::feed::{Feed, Feeds};
+use super::home::Home;
+use super::module::{self, Life};
+use super::report::{Reporter, Row, by_cpu};
+use super::target::{Function, Target};
+use super::view;
+use crate::cpulist::CpuList;
+use crate::error::{Error, ExitCode, Result};
+use crate::proc;
+
+/// What was asked for.
+pub struct Options {
+    pub target: Target,
+    /// Every known function, not only those that each packet passes.
+    pub stages: bool,
+    /// Wait for the module if it is not there.
+    pub wait: bool,
+    pub settings: Settings,
+    /// Show only these CPUs.
+    pub cpus: Option<CpuList>,
+    pub interval: Duration,
+    pub duration: Option<Duration>,
+    /// End after one interval.
+    pub once: bool,
+    pub output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// A table that is drawn anew in place.
+    Table,
+    /// A line for each task, CPU and function in each interval with packets.
+    Lines,
+    /// The same as objects of JSON.
+    Json,
+    /// Nothing.
+    Quiet,
+}
+
+/// How often it is looked whether the module has been loaded or unloaded.
+const MODULE_CHECK: Duration = Duration::from_millis(200);
+/// How often it is looked for events that are too few to wake anybody up for.
+const EVENTS_CHECK: Duration = Duration::from_millis(50);
+/// How long a task that has ended is still shown.
+const FORGET_AFTER: Duration = Duration::from_secs(30);
+/// Taken when the terminal does not tell.
+const SCREEN: (usize, usize) = (120, 40);
+
+/// All that a trace has seen, with the rates over its whole time.
+#[derive(Default)]
+pub struct Seen {
+    pub rows: Vec<Row>,
+    pub feeds: Vec<Feed>,
+    pub time: Duration,
+}
+
+/// Traces until SIGINT or SIGTERM, or as long as was asked for.
+pub fn run(options: &Options) -> Result<Seen> {
+    let signals = catch_signals()?;
+    let functions: Vec<Function> = options.target.selected(options.stages).cloned().collect();
+    let tracer = Tracer::load(options.settings)?;
+    let events = options.settings.events.then(|| Events::new(&tracer)).transpose()?;
+    let life = options.target.life();
+    let mut session = Session {
+        options,
+        functions: &functions,
+        tracer,
+        events,
+        signals,
+        life,
+        hows: Vec::new(),
+        reported: Lost::default(),
+    };
+    if !session.begin()? {
+        return Ok(Seen::default());
+    }
+    session.trace()
+}
+
+struct Session<'a> {
+    options: &'a Options,
+    functions: &'a [Function],
+    tracer: Tracer,
+    events: Option<Events>,
+    signals: SignalFd,
+    /// The module's, which is traced.
+    life: Option<Life>,
+    hows: Vec<How>,
+    /// What was lost, as far as it has been told.
+    reported: Lost,
+}
+
+impl Session<'_> {
+    /// Attaches, or waits for the module; false when told to stop meanwhile.
+    fn begin(&mut self) -> Result<bool> {
+        self.attach()?;
+        if self.hows.iter().any(How::is_traced) {
+            return Ok(true);
+        }
+        let Some(module) = self.options.target.module.filter(|_| self.life.is_none()) else {
+            let why = self.functions.iter().zip(&self.hows);
+            let why: Vec<String> =
+                why.map(|(f, how)| view::how(f, how, self.options.target.module)).collect();
+            let what = format!("nothing to trace: {}", why.join("; "));
+            return Err(Error::new(ExitCode::KernelUnsupported, what));
+        };
+        if !self.options.wait {
+            let what = format!("the kernel module {module} is not loaded");
+            let help = format!("load it (modprobe {module}), or wait for it with --wait");
+            return Err(Error::failure(what).help(help));
+        }
+        eprintln!("gthctl: waiting for the kernel module {module}");
+        while self.life.is_none() {
+            if self.sleep(MODULE_CHECK)? {
+                return Ok(false);
+            }
+            self.follow_module()?;
+        }
+        Ok(true)
+    }
+
+    fn attach(&mut self) -> Result<()> {
+        self.hows = self.tracer.attach(&self.options.target, self.functions)?;
+        let traced = self.hows.iter().any(How::is_traced);
+        if !traced {
+            return Ok(());
+        }
+        let module = self.options.target.module;
+        for (function, how) in self.functions.iter().zip(&self.hows) {
+            let line = view::how(function, how, module);
+            match self.options.output {
+                Output::Json => {
+                    let (function, traced) = (&function.symbol, how.is_traced());
+                    print_json(
+                        "function",
+                        &json!({"function": function, "traced": traced, "how": line}),
+                    )?;
+                }
+                _ => eprintln!("gthctl: {line}"),
+            }
+        }
+        if let (Some(module), Some(_), true) = (module, self.life, self.hows.contains(&How::Fentry))
+        {
+            eprintln!(
+                "gthctl: note: fentry keeps {module} from being unloaded meanwhile; --kprobe does not"
+            );
+        }
+        Ok(())
+    }
+
+    /// Lets go of a module that is gone, attaches to one that has come.
+    fn follow_module(&mut self) -> Result<()> {
+        let life = self.options.target.life();
+        if life == self.life {
+            return Ok(());
+        }
+        self.life = life;
+        let module = self.options.target.module.unwrap_or_default();
+        match life {
+            None => {
+                eprintln!("gthctl: the kernel module {module} was unloaded; waiting for it");
+                self.tracer.detach();
+                Ok(())
+            }
+            Some(_) => {
+                eprintln!("gthctl: the kernel module {module} was loaded");
+                self.attach()
+            }
+        }
+    }
+
+    fn trace(&mut self) -> Result<Seen> {
+        let mut reporter = Reporter::new(self.functions, home_of);
+        let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
+        let mut all_feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
+        let begin = Instant::now();
+        let mut shown = begin;
+        if self.options.output == Output::Table {
+            print("\x1b[2J")?;
+        }
+        loop {
+            let end = self.options.duration.map(|all| begin + all);
+            let next = shown + self.options.interval;
+            let next = end.map_or(next, |end| end.min(next));
+            let left = next.saturating_duration_since(Instant::now());
+            let most = if self.events.is_some() { EVENTS_CHECK } else { MODULE_CHECK };
+            let stop = self.sleep(left.min(most))?;
+            self.follow_module()?;
+            self.show_events()?;
+            if !stop && Instant::now() < next {
+                continue;
+            }
+            let since = shown.elapsed();
+            shown = Instant::now();
+            let counts = self.tracer.counts()?;
+            let clock = clock()?;
+            let old = |last: Duration| clock.saturating_sub(last) > FORGET_AFTER;
+            if counts.iter().any(|count| old(count.last)) {
+                self.tracer.forget(|tid| !Path::new(&format!("/proc/{tid}")).exists());
+            }
+            let is_end = stop || self.options.once || end.is_some_and(|end| shown >= end);
+            let all = is_end.then(|| counts.clone());
+            let mut rows = reporter.rows(counts, clock, since);
+            rows.retain(|row| self.is_wanted(row.cpu as u32));
+            self.show(&rows, &feeds.look()?)?;
+            self.tell_lost()?;
+            if let Some(all) = all {
+                let time = begin.elapsed();
+                let mut rows = Reporter::new(self.functions, home_of).rows(all, clock, time);
+                rows.retain(|row| self.is_wanted(row.cpu as u32));
+                return Ok(Seen { rows, feeds: all_feeds.look()?, time });
+            }
+        }
+    }
+
+    fn is_wanted(&self, cpu: u32) -> bool {
+        self.options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
+    }
+
+    fn show_events(&mut self) -> Result<()> {
+        let Some(events) = &mut self.events else { return Ok(()) };
+        let events = events.take(self.functions)?;
+        let mut text = String::new();
+        for event in events.iter().filter(|event| self.is_wanted(event.cpu)) {
+            match self.options.output {
+                Output::Json => text += &json_line("event", event)?,
+                _ => text += &(view::event_line(event) + "\n"),
+            }
+        }
+        print(&text)
+    }
+
+    fn show(&self, rows: &[Row], feeds: &[Feed]) -> Result<()> {
+        if self.events.is_some() {
+            return Ok(());
+        }
+        let cpus = by_cpu(rows, feeds);
+        let active = rows.iter().filter(|row| row.packets_per_second > 0.0);
+        let mut text = String::new();
+        match self.options.output {
+            Output::Table => {
+                let untraced = self.functions.iter().zip(&self.hows);
+                let untraced: Vec<&str> = untraced
+                    .filter(|(_, how)| !how.is_traced())
+                    .map(|(function, _)| function.symbol.as_str())
+                    .collect();
+                let untraced = (!untraced.is_empty()).then(|| untraced.join(", "));
+                let size = terminal_size::terminal_size();
+                let size = size.map_or(SCREEN, |(w, h)| (w.0.into(), h.0.into()));
+                let screen = view::screen(rows, &cpus, untraced.as_deref(), size);
+                // From the upper left on; what was below before is cleared.
+                text = format!("\x1b[H{}\x1b[K\n\x1b[J", screen.replace('\n', "\x1b[K\n"));
+            }
+            Output::Lines => active.for_each(|row| text += &(view::line(row) + "\n")),
+            Output::Json => {
+                for row in active {
+                    text += &json_line("count", row)?;
+                }
+                for cpu in cpus.iter().filter(|cpu| cpu.packets_per_second > 0.0) {
+                    text += &json_line("cpu", cpu)?;
+                }
+            }
+            Output::Quiet => {}
+        }
+        print(&text)
+    }
+
+    /// Says what was lost since it was said last.
+    fn tell_lost(&mut self) -> Result<()> {
+        let lost = self.tracer.lost()?;
+        let news = [
+            (
+                lost.counts - self.reported.counts,
+                "packets of more tasks than there is room for were not counted",
+            ),
+            (
+                lost.events - self.reported.events,
+                "packets were dropped: they came faster than they were read",
+            ),
+        ];
+        for (n, what) in news.iter().filter(|(n, _)| *n > 0) {
+            match self.options.output {
+                Output::Json => print_json("lost", &json!({"packets": n, "why": what}))?,
+                _ => eprintln!("gthctl: {n} {what}"),
+            }
+        }
+        self.reported = lost;
+        Ok(())
+    }
+
+    /// Waits for at most that long, or for events; true when a signal came.
+    fn sleep(&self, timeout: Duration) -> Result<bool> {
+        let timeout = PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(self.events.as_ref().map(|events| PollFd::new(events.fd(), PollFlags::POLLIN)));
+        match poll(&mut fds, timeout) {
+            Ok(_) => Ok(fds[0].any().unwrap_or(false)),
+            Err(Errno::EINTR) => Ok(false),
+            Err(e) => Err(Error::failure(format!("poll: {e}"))),
+        }
+    }
+}
+
+impl Target {
+    fn life(&self) -> Option<Life> {
+        module::life(Path::new(module::MODULES), self.module?)
+    }
+}
+
+fn home_of(tid: u32) -> Home {
+    let cgroup = proc::cgroup(Path::new("/proc"), tid);
+    cgroup.map(|path| Home::of(&path)).unwrap_or_default()
+}
+
+fn clock() -> Result<Duration> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
+    now.map_err(|e| Error::failure(format!("the clock: {e}")))
+}
+
+/// An object with what it is about (`kind`) in front.
+fn json_line(kind: &str, value: &impl Serialize) -> Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        kind: &'a str,
+        #[serde(flatten)]
+        value: &'a T,
+    }
+    let line = serde_json::to_string(&Line { kind, value });
+    Ok(line.map_err(|e| Error::failure(format!("writing JSON: {e}")))? + "\n")
+}
+
+fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {
+    print(&json_line(kind, value)?)
+}
+
+fn print(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|e| Error::failure(format!("standard output: {e}")))
+}
+
+fn catch_signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    let failed = |e| Error::failure(format!("signals: {e}"));
+    set.thread_block().map_err(failed)?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
+}

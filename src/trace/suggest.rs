@@ -1,0 +1,244 @@
+//! A policy file for what a trace saw.
+
+use std::collections::BTreeMap;
+
+use super::counts::Context;
+use super::feed::Feed;
+use super::report::Row;
+use super::target::Stage;
+use crate::cpulist::CpuList;
+
+/// Tasks with less than this part of the packets get no rule: they only help.
+const LEAST_SHARE: f64 = 0.01;
+/// A CPU with this part of the packets in softirq is one that downlink arrives on.
+const SOFTIRQ_SHARE: f64 = 0.05;
+
+/// What is known besides the rows.
+pub struct Around<'a> {
+    /// What was traced, as on the command line: `gtp5g`, `--function x`.
+    pub traced: &'a str,
+    pub seconds: f64,
+    pub online: &'a CpuList,
+    /// The interrupts of NICs during the trace.
+    pub feeds: &'a [Feed],
+}
+
+/// The text of a policy file, with what it is founded on in comments. `None` when no
+/// packet was seen.
+pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
+    let entries = || rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
+    let all: u64 = entries().map(|row| row.packets).sum();
+    if all == 0 {
+        return None;
+    }
+    let per_second = |packets: u64| packets as f64 / around.seconds.max(1e-9);
+    let share = |packets: u64| packets as f64 / all as f64;
+
+    let mut tasks: BTreeMap<Who, Seen> = BTreeMap::new();
+    let mut softirq: BTreeMap<usize, u64> = BTreeMap::new();
+    for row in entries() {
+        if row.context == Context::Task {
+            tasks.entry(Who::of(row)).or_default().add(row);
+        } else {
+            *softirq.entry(row.cpu).or_default() += row.packets;
+        }
+    }
+    let mut tasks: Vec<(Who, Seen)> =
+        tasks.into_iter().filter(|(_, seen)| share(seen.packets) >= LEAST_SHARE).collect();
+    tasks.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.packets));
+    let softirq: CpuList = softirq
+        .into_iter()
+        .filter(|&(_, packets)| share(packets) >= SOFTIRQ_SHARE)
+        .map(|(cpu, _)| cpu as u32)
+        .collect();
+
+    let mut text = format!(
+        "# What gthctl trace {} saw in {:.0} s: {:.0} packets/s.\n",
+        around.traced,
+        around.seconds,
+        per_second(all)
+    );
+    if !softirq.is_empty() {
+        text += &format!(
+            "#\n# Packets arrive for no task, in softirq, on CPUs {softirq}: no rule reaches that work.\n\
+             # It runs where the NIC's interrupts come in; to keep them there:\n"
+        );
+        text += &pinning(around.feeds, &softirq);
+    }
+    let others: CpuList = around.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
+    let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
+    match tasks.is_empty() {
+        true => text += "#\n# No task handles them, so there is no rule.\nstrategies: []\n",
+        false => text += "\nstrategies:\n",
+    }
+    for (who, seen) in &tasks {
+        let cpus: CpuList = seen.cpus.iter().copied().collect();
+        text += &format!(
+            "  # {:.0} packets/s on CPUs {cpus}{}\n  - name: {}\n",
+            per_second(seen.packets),
+            seen.home.as_ref().map_or(String::new(), |home| format!(", in {home}")),
+            quoted(&who.comm),
+        );
+        if let Some(unit) = &who.unit {
+            text += &format!("    systemd_unit: {}\n", quoted(unit));
+        }
+        let pattern = format!("^{}$", regex_syntax::escape(&who.comm));
+        text += &format!("    command_regex: {}\n    priority: true\n", quoted(&pattern));
+        if let Some(place) = &place {
+            text += &format!("    cpus: {}\n", quoted(&place.to_string()));
+        }
+    }
+    Some(text)
+}
+
+/// The interrupts that come in on these CPUs, and how to keep each where most of it is.
+fn pinning(feeds: &[Feed], cpus: &CpuList) -> String {
+    let mut seen = Vec::new();
+    let mut text = String::new();
+    // The most frequent are first.
+    for Feed { cpu, nic, irq, name, per_second } in feeds {
+        if !cpus.contains(*cpu as u32) || seen.contains(irq) {
+            continue;
+        }
+        seen.push(*irq);
+        text += &format!(
+            "#   echo {cpu} > /proc/irq/{irq}/smp_affinity_list   # {nic} {name}, {per_second:.0}/s\n"
+        );
+    }
+    match text.is_empty() {
+        true => "#   (none came in from a NIC of this network namespace)\n".into(),
+        false => text,
+    }
+}
+
+/// Whom one rule is about: by names that outlive the process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Who {
+    comm: String,
+    unit: Option<String>,
+}
+
+impl Who {
+    fn of(row: &Row) -> Self {
+        // A session's scope is another one each time.
+        let unit = row.home.unit.clone().filter(|unit| unit.ends_with(".service"));
+        Self { comm: row.comm.clone(), unit }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    packets: u64,
+    cpus: Vec<u32>,
+    home: Option<String>,
+}
+
+impl Seen {
+    fn add(&mut self, row: &Row) {
+        self.packets += row.packets;
+        self.cpus.push(row.cpu as u32);
+        self.home = Some(row.home.short()).filter(|home| !home.is_empty());
+    }
+}
+
+/// As a scalar of YAML: JSON's strings are.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::policy::Policy;
+    use crate::trace::home::Home;
+    use crate::trace::target::Direction;
+
+    fn row(comm: &str, cpu: usize, context: Context, packets: u64) -> Row {
+        Row {
+            comm: comm.into(),
+            tid: 7,
+            tgid: 5,
+            tid_inside: 7,
+            tgid_inside: 5,
+            cpu,
+            context,
+            function: "gtp_dev_xmit".into(),
+            direction: Direction::Downlink,
+            stage: Stage::Entry,
+            packets,
+            bytes: 0,
+            packets_per_second: 0.0,
+            bytes_per_second: 0.0,
+            p50_ns: None,
+            p99_ns: None,
+            last_seen_ms: 0,
+            home: Home::default(),
+        }
+    }
+
+    fn suggest(rows: &[Row]) -> Option<String> {
+        let online = "0-3".parse().unwrap();
+        let feed =
+            |cpu, irq| Feed { cpu, nic: "eth0".into(), irq, name: "rx".into(), per_second: 9.0 };
+        let feeds = [feed(1, 34), feed(2, 35)];
+        let around = Around { traced: "gtp", seconds: 10.0, online: &online, feeds: &feeds };
+        policy(rows, &around)
+    }
+
+    #[test]
+    fn a_rule_for_each_task_that_does_the_work() {
+        let mut in_unit = row("a b\"c", 2, Context::Task, 400);
+        in_unit.home.unit = Some("upf.service".into());
+        let text = suggest(&[
+            row("nr-gnb", 0, Context::Task, 600),
+            row("nr-gnb", 1, Context::Task, 400),
+            in_unit,
+            row("helper", 1, Context::Task, 3),
+        ]);
+        let text = text.unwrap();
+        assert!(
+            text.starts_with("# What gthctl trace gtp saw in 10 s: 140 packets/s.\n"),
+            "{text}"
+        );
+        assert!(text.contains("  # 100 packets/s on CPUs 0-1\n  - name: \"nr-gnb\"\n"), "{text}");
+        let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(notes, [""; 0]);
+        let rules: Vec<_> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
+        assert_eq!(rules, ["nr-gnb", "a b\"c"]);
+        let conditions = &policy.rules[1].conditions;
+        assert_eq!(conditions.systemd_unit.as_deref(), Some("upf.service"));
+        assert_eq!(conditions.command_regex.as_deref(), Some("^a b\"c$"));
+        assert!(policy.rules.iter().all(|rule| rule.effects.priority.is_some()));
+        assert!(policy.rules.iter().all(|rule| rule.effects.cpus.is_none()));
+    }
+
+    #[test]
+    fn tasks_keep_away_from_softirq() {
+        let text = suggest(&[
+            row("nr-gnb", 0, Context::Task, 600),
+            row("swapper/1", 1, Context::Idle, 300),
+            row("stress", 1, Context::Softirq, 300),
+            row("stress", 2, Context::Softirq, 3),
+        ]);
+        let text = text.unwrap();
+        assert!(text.contains("on CPUs 1: no rule reaches"), "{text}");
+        assert!(
+            text.contains("\n#   echo 1 > /proc/irq/34/smp_affinity_list   # eth0 rx, 9/s\n"),
+            "{text}"
+        );
+        assert!(!text.contains("35"), "{text}");
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(policy.rules.len(), 1);
+        assert_eq!(policy.rules[0].effects.cpus, Some("0,2-3".parse().unwrap()));
+    }
+
+    #[test]
+    fn nothing_but_softirq_and_nothing_at_all() {
+        let text = suggest(&[row("swapper/1", 1, Context::Idle, 300)]).unwrap();
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert!(policy.rules.is_empty() && text.contains("there is no rule"), "{text}");
+        assert_eq!(suggest(&[]), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! What can be traced: data planes, as tables of their functions.
+//!
+//! Names, arguments and meanings of gtp5g are those of v0.10.2 (src/gtpu, src/pfcp),
+//! those of gtp of Linux 7.2 (drivers/net/gtp.c). Other versions may lack some, which
+//! is found out when they are attached to (attach.rs).
+
+use serde::Serialize;
+
+/// Where a packet goes, seen from the mobile network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// From the radio network to the data network.
+    Uplink,
+    /// From the data network to the radio network.
+    Downlink,
+    /// Either, or not known.
+    Both,
+}
+
+/// What a function does with a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Stage {
+    /// The packet enters the data plane: each packet of a direction passes one of these.
+    Entry,
+    /// Part of the way, for every packet or some.
+    Path,
+    /// Look-up of the packet's rule (PDR: 3GPP TS 29.244, 5.2.1).
+    Lookup,
+    /// Quality of service (QER: 3GPP TS 29.244, 5.4).
+    Qos,
+    Route,
+    /// The outer header (GTP-U: 3GPP TS 29.281, 5).
+    Header,
+    Transmit,
+}
+
+/// A function of the kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    pub symbol: String,
+    pub direction: Direction,
+    pub stage: Stage,
+    /// Which argument is the packet (`struct sk_buff *`), from 0.
+    pub packet: Option<u8>,
+    pub does: &'static str,
+}
+
+/// A data plane, or functions that were asked for one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The kernel module with the functions; `None`: any or the kernel itself.
+    pub module: Option<&'static str>,
+    pub functions: Vec<Function>,
+}
+
+type Row = (&'static str, Direction, Stage, Option<u8>, &'static str);
+
+const GTP5G: &[Row] = {
+    use Direction::{Both, Downlink, Uplink};
+    use Stage::{Entry, Header, Lookup, Path, Qos, Route, Transmit};
+    &[
+        ("gtp5g_encap_recv", Uplink, Entry, Some(1), "a packet arrives at the GTP-U port"),
+        ("gtp1u_udp_encap_recv", Uplink, Path, Some(1), "reads its GTP-U header"),
+        ("pdr_find_by_gtp1u", Uplink, Lookup, Some(1), "finds its rule by the tunnel"),
+        ("gtp5g_rx", Uplink, Path, Some(1), "does what the rule says"),
+        ("gtp5g_fwd_skb_encap", Uplink, Path, Some(0), "forwards it"),
+        ("gtp5g_buf_skb_encap", Uplink, Path, Some(0), "buffers it"),
+        ("gtp5g_drop_skb_encap", Uplink, Path, Some(0), "drops it"),
+        ("ip_xmit", Uplink, Transmit, Some(0), "sends it through another tunnel"),
+        ("gtp5g_dev_xmit", Downlink, Entry, Some(0), "a packet is sent to the gtp5g device"),
+        ("gtp5g_handle_skb_ipv4", Downlink, Path, Some(0), "does what its rule says"),
+        ("pdr_find_by_ipv4", Downlink, Lookup, Some(1), "finds its rule by the address"),
+        ("gtp5g_fwd_skb_ipv4", Downlink, Path, Some(0), "forwards it"),
+        ("gtp5g_buf_skb_ipv4", Downlink, Path, Some(0), "buffers it"),
+        ("gtp5g_drop_skb_ipv4", Downlink, Path, Some(0), "drops it"),
+        ("gtp5g_push_header", Both, Header, Some(0), "puts the GTP-U header in front"),
+        ("gtp5g_xmit_skb_ipv4", Downlink, Transmit, Some(0), "sends it to the gNB"),
+        ("policePacket", Both, Qos, None, "polices its rate"),
+        ("ip4_find_route", Both, Route, Some(0), "finds its route"),
+    ]
+};
+
+const GTP: &[Row] = {
+    use Direction::{Downlink, Uplink};
+    use Stage::{Entry, Header, Path};
+    &[
+        ("gtp_encap_recv", Uplink, Entry, Some(1), "a packet arrives at the GTP-U port"),
+        ("gtp1u_udp_encap_recv", Uplink, Path, Some(1), "reads its GTPv1 header"),
+        ("gtp0_udp_encap_recv", Uplink, Path, Some(1), "reads its GTPv0 header"),
+        ("gtp_rx", Uplink, Path, Some(1), "takes it out of its tunnel"),
+        ("gtp_dev_xmit", Downlink, Entry, Some(0), "a packet is sent to the gtp device"),
+        ("gtp_build_skb_ip4", Downlink, Path, Some(0), "finds its tunnel by the IPv4 address"),
+        ("gtp_build_skb_ip6", Downlink, Path, Some(0), "finds its tunnel by the IPv6 address"),
+        ("gtp_push_header", Downlink, Header, Some(0), "puts the GTP header in front"),
+    ]
+};
+
+impl Target {
+    /// The gtp5g module of free5GC.
+    pub fn gtp5g() -> Self {
+        Self::of("gtp5g", GTP5G)
+    }
+
+    /// The kernel's own gtp driver.
+    pub fn gtp() -> Self {
+        Self::of("gtp", GTP)
+    }
+
+    fn of(module: &'static str, rows: &[Row]) -> Self {
+        let function = |&(symbol, direction, stage, packet, does): &Row| Function {
+            symbol: symbol.to_owned(),
+            direction,
+            stage,
+            packet,
+            does,
+        };
+        Self { module: Some(module), functions: rows.iter().map(function).collect() }
+    }
+
+    /// Functions of the kernel or of any module. What their arguments are is taken from
+    /// BTF, if they have it.
+    pub fn functions(symbols: &[String]) -> Self {
+        let function = |symbol: &String| Function {
+            symbol: symbol.clone(),
+            direction: Direction::Both,
+            stage: Stage::Entry,
+            packet: None,
+            does: "",
+        };
+        Self { module: None, functions: symbols.iter().map(function).collect() }
+    }
+
+    /// The functions that every packet passes once, or, with `stages`, all.
+    pub fn selected(&self, stages: bool) -> impl Iterator<Item = &Function> {
+        let counts = move |f: &&Function| {
+            stages || matches!(f.stage, Stage::Entry | Stage::Path | Stage::Transmit)
+        };
+        self.functions.iter().filter(counts)
+    }
+}
