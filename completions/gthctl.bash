@@ -25,6 +25,9 @@ _gthctl() {
             gthctl,run)
                 cmd="gthctl__subcmd__run"
                 ;;
+            gthctl,trace)
+                cmd="gthctl__subcmd__trace"
+                ;;
             gthctl__subcmd__help,help)
                 cmd="gthctl__subcmd__help__subcmd__help"
                 ;;
@@ -33,6 +36,9 @@ _gthctl() {
                 ;;
             gthctl__subcmd__help,run)
                 cmd="gthctl__subcmd__help__subcmd__run"
+                ;;
+            gthctl__subcmd__help,trace)
+                cmd="gthctl__subcmd__help__subcmd__trace"
                 ;;
             gthctl__subcmd__help__subcmd__policy,apply)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__apply"
@@ -101,7 +107,7 @@ _gthctl() {
 
     case "${cmd}" in
         gthctl)
-            opts="-h -V --color --help --version run policy help"
+            opts="-h -V --color --help --version run policy trace help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -119,7 +125,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help)
-            opts="run policy help"
+            opts="run policy trace help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -245,6 +251,20 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__trace)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -613,6 +633,56 @@ _gthctl() {
                     ;;
                 --stats)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__trace)
+            opts="-f -o -h --function --stages --wait --pid --cpu --interval --duration --once --events --kprobe --suggest --output --color --help gtp5g gtp"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --function)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -f)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pid)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cpu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table lines json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table lines json" -- "${cur}"))
                     return 0
                     ;;
                 --color)

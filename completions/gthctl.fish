@@ -31,6 +31,7 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -s h -l help -d 'Print help 
 complete -c gthctl -n "__fish_gthctl_needs_command" -s V -l version -d 'Print version'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "run" -d 'Load the scheduler and run until stopped'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Look at the live policy, and change it'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'The config file' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, in place of the one that the config file names' -r -F
@@ -104,9 +105,28 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Show which rule a task falls under and why'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "rollback" -d 'Return to the policy that was in force before'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy help" -f -a "policy" -d 'Look at the live policy, and change it'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, in place of a data plane' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l interval -d 'How often to show what was counted' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l duration -d 'End after this time' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s o -l output -d 'A table on a terminal, otherwise lines; or JSON, one object a line' -r -f -a "table\t''
+lines\t''
+json\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l stages -d 'Also the functions where a packet\'s time goes: look-up, QoS, route, header'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait until the data plane\'s module is loaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l once -d 'End after one interval'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Single packets with their times in ns, not counts'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Kprobes also where there is BTF; slower, but the module can be unloaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what was seen'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "run" -d 'Load the scheduler and run until stopped'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "policy" -d 'Look at the live policy, and change it'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'

@@ -11,6 +11,8 @@ use clap::{
     Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
 
+use crate::cpulist::CpuList;
+use crate::units::parse_nanoseconds;
 use crate::view::Format;
 
 /// Where `gthctl run` looks for its config file.
@@ -96,6 +98,7 @@ pub enum Command {
     /// gthctl's policy file.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    Trace(TraceArgs),
 }
 
 /// Load the scheduler and run until stopped
@@ -136,6 +139,114 @@ Examples:
   gthctl run                              as /etc/gthctl/config.yaml says
   gthctl run -c config.yaml --stats 1     counters every second
   gthctl run -c config.yaml -p upf.yaml   another policy for this run";
+
+/// Show which tasks handle GTP packets, and on which CPUs
+///
+/// Attaches to the functions of a data plane in the kernel and counts, in the kernel,
+/// who runs them: the task and CPU, whether for the task or in a softirq that came on
+/// top of it, how many packets and bytes, and the time in the function.
+///
+/// On a terminal a table is kept up to date; otherwise each interval prints one line for
+/// each task, CPU and function with packets. Packets and bytes (of the packet as it comes
+/// to the function, headers included) are those since the trace began, the rest is of the
+/// interval. The time in a function includes what it calls; p50 and p99 are the upper ends
+/// of buckets, at most half as much again as the truth.
+///
+/// A softirq counts for a task when that has raised and run it itself, as a sender through
+/// the loopback or a veth device does. What arrives through a NIC is nobody's: it stands
+/// under softirq (with the task that was interrupted) or idle, and the NIC's interrupts on
+/// that CPU are shown. A task in a PID namespace has both of its ids.
+///
+/// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe, and
+/// it is said how each is. fentry keeps a module from being unloaded meanwhile. A module
+/// that is unloaded and loaded again is followed.
+#[derive(Debug, Args)]
+#[command(after_help = TRACE_EXAMPLES)]
+pub struct TraceArgs {
+    /// The data plane
+    #[arg(value_name = "TARGET", required_unless_present = "functions")]
+    pub target: Option<TraceTarget>,
+
+    /// Any function of the kernel or a module, in place of a data plane
+    #[arg(short, long = "function", value_name = "SYMBOL", conflicts_with = "target")]
+    pub functions: Vec<String>,
+
+    /// Also the functions where a packet's time goes: look-up, QoS, route, header
+    #[arg(long)]
+    pub stages: bool,
+
+    /// Wait until the data plane's module is loaded
+    #[arg(long)]
+    pub wait: bool,
+
+    /// Only this process or thread
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub pid: Option<u32>,
+
+    /// Only these CPUs, as a list: 0-3,8
+    #[arg(long = "cpu", value_name = "CPUS")]
+    pub cpus: Option<CpuList>,
+
+    /// How often to show what was counted
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: u64,
+
+    /// End after this time
+    #[arg(long, value_name = "TIME", value_parser = interval)]
+    pub duration: Option<u64>,
+
+    /// End after one interval
+    #[arg(long)]
+    pub once: bool,
+
+    /// Single packets with their times in ns, not counts
+    #[arg(long)]
+    pub events: bool,
+
+    /// Kprobes also where there is BTF; slower, but the module can be unloaded
+    #[arg(long)]
+    pub kprobe: bool,
+
+    /// Watch silently, for 10 s or --duration, then print a policy for what was seen
+    #[arg(long, conflicts_with_all = ["events", "once", "format"])]
+    pub suggest: bool,
+
+    /// A table on a terminal, otherwise lines; or JSON, one object a line
+    #[arg(short = 'o', long = "output", value_name = "FORMAT")]
+    pub format: Option<TraceFormat>,
+}
+
+/// The form of what a trace shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    Table,
+    Lines,
+    Json,
+}
+
+/// The data planes that are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceTarget {
+    /// free5GC's gtp5g module
+    Gtp5g,
+    /// The kernel's own gtp driver
+    Gtp,
+}
+
+/// A time of at least 10 ms, in nanoseconds.
+fn interval(text: &str) -> Result<u64, String> {
+    let ns = parse_nanoseconds(text).filter(|ns| *ns >= 10_000_000);
+    ns.ok_or_else(|| "expected a time of at least 10ms, like 500ms or 1s".to_owned())
+}
+
+const TRACE_EXAMPLES: &str = "\
+Examples:
+  gthctl trace gtp5g                        live, until Ctrl-C
+  gthctl trace gtp5g --stages               where a packet's time goes
+  gthctl trace gtp -o json --duration 10s   for another program
+  gthctl trace gtp5g --events --cpu 2-3     every packet on these CPUs
+  gthctl trace gtp5g --suggest > upf.yaml   a policy for what it saw
+  gthctl trace --function udp_sendmsg       any function";
 
 /// The subcommands of `policy`.
 #[derive(Debug, Subcommand)]

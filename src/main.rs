@@ -15,6 +15,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
         Command::Policy(command) => cmd::policy::run(command),
+        Command::Trace(args) => cmd::trace::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,0 +1,74 @@
+//! `gthctl trace`.
+
+use std::fs;
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::cli::{TraceArgs, TraceFormat, TraceTarget};
+use crate::error::{Error, Result};
+use crate::sched::kernel;
+use crate::topology::{self, Topology};
+use crate::trace::attach::Settings;
+use crate::trace::session::{Options, Output, run as trace};
+use crate::trace::suggest::{self, Around};
+use crate::trace::target::Target;
+
+/// How long `--suggest` watches.
+const SUGGEST_AFTER: Duration = Duration::from_secs(10);
+
+/// Traces until it is told to stop, or as long as was asked for.
+pub fn run(args: &TraceArgs) -> Result<()> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    kernel::check_capabilities("tracing", &status)?;
+    let target = match args.target {
+        Some(TraceTarget::Gtp5g) => Target::gtp5g(),
+        Some(TraceTarget::Gtp) => Target::gtp(),
+        None => Target::functions(&args.functions),
+    };
+    let output = match args.format {
+        _ if args.suggest => Output::Quiet,
+        Some(TraceFormat::Json) => Output::Json,
+        Some(TraceFormat::Lines) => Output::Lines,
+        Some(TraceFormat::Table) => Output::Table,
+        // Events scroll.
+        None if stdout().is_terminal() && !args.events => Output::Table,
+        None => Output::Lines,
+    };
+    let duration = args.duration.map(Duration::from_nanos);
+    let options = Options {
+        target,
+        stages: args.stages,
+        wait: args.wait,
+        settings: Settings { pid: args.pid, events: args.events, kprobes: args.kprobe },
+        cpus: args.cpus.clone(),
+        interval: Duration::from_nanos(args.interval),
+        duration: duration.or(args.suggest.then_some(SUGGEST_AFTER)),
+        once: args.once,
+        output,
+    };
+    let seen = trace(&options)?;
+    if !args.suggest {
+        return Ok(());
+    }
+    let traced = match args.target {
+        Some(target) => target.to_possible_value().map(|name| name.get_name().to_owned()),
+        None => None,
+    };
+    let traced = traced.unwrap_or_else(|| format!("--function {}", args.functions.join(",")));
+    let topology = Topology::read(Path::new(topology::SYSFS))?;
+    let around = Around {
+        traced: &traced,
+        seconds: seen.time.as_secs_f64(),
+        online: &topology.online,
+        feeds: &seen.feeds,
+    };
+    let policy = suggest::policy(&seen.rows, &around).ok_or_else(|| {
+        Error::failure("no packet was seen")
+            .help("trace while there is traffic, or longer (--duration)")
+    })?;
+    print!("{policy}");
+    Ok(())
+}
