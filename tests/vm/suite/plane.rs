@@ -1,0 +1,93 @@
+//! The testbed's data plane: a UE behind `nr-gnb`, whose packets pass a GTP driver in
+//! this kernel.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use crate::kernel;
+
+/// Addresses of N3, and the tunnel's end at the UPF (tests/vm/testbed/src/plane.rs).
+pub const GNB: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 1);
+pub const UPF: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 2);
+pub const UPLINK_TEID: u32 = 0x101;
+
+/// The data plane, until dropped.
+pub struct Plane {
+    testbed: PathBuf,
+    /// Inserted for it.
+    module: Option<&'static str>,
+}
+
+impl Plane {
+    /// On the kernel's own driver.
+    pub fn on_gtp() -> Self {
+        Self::on("gtp", None)
+    }
+
+    /// On the module that stands in for free5GC's gtp5g (tests/vm/gtp5g), of which the
+    /// variant `btf` or `no-btf` is inserted. `None`, and a line that says why, where the
+    /// module could not be built.
+    pub fn on_gtp5g(variant: &str) -> Option<Self> {
+        insert_gtp5g(variant).then(|| Self::on("gtp5g", Some("gtp5g")))
+    }
+
+    fn on(driver: &str, module: Option<&'static str>) -> Self {
+        let plane = Self { testbed: path("TESTBED_DIR").join("testbed"), module };
+        succeeds(Command::new(&plane.testbed).args(["up", "--driver", driver]));
+        plane
+    }
+
+    /// Sends probes from the UE to the data network; each is answered.
+    pub fn ping(&self, count: usize) {
+        let ping = "netns exec ran ping -n -I uesimtun0 -i 0.05 -W 5 10.200.0.2 -c";
+        let output = succeeds(Command::new("ip").args(ping.split(' ')).arg(count.to_string()));
+        let output = String::from_utf8(output.stdout).unwrap();
+        assert!(output.contains(&format!(" {count} received")), "{output}");
+    }
+
+    /// The process id of `nr-gnb`.
+    pub fn gnb(&self) -> i32 {
+        kernel::read("/run/nr-gnb.pid").parse().unwrap()
+    }
+
+    /// The threads of `nr-gnb`.
+    pub fn gnb_threads(&self) -> Vec<i32> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.gnb())).unwrap();
+        threads.map(|t| t.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        if let Some(module) = self.module {
+            // Its device goes with it, even while it is in use.
+            let _ = Command::new("rmmod").arg(module).status();
+        }
+        let _ = Command::new(&self.testbed).arg("down").status();
+    }
+}
+
+/// Inserts a variant of the module; false, and a line that says why, where it could not
+/// be built.
+pub fn insert_gtp5g(variant: &str) -> bool {
+    if let Ok(why) = std::env::var("GTP5G_SKIPPED") {
+        println!("skipped: {why}");
+        return false;
+    }
+    let module = path("GTP5G_MODULES").join(variant).join("gtp5g.ko");
+    succeeds(Command::new("insmod").arg(module));
+    true
+}
+
+/// Runs a command that must succeed.
+#[track_caller]
+pub fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?}: {output:?}");
+    output
+}
+
+fn path(variable: &str) -> PathBuf {
+    std::env::var_os(variable).expect("set by tests/vm/test").into()
+}

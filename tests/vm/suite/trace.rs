@@ -1,0 +1,434 @@
+//! `gthctl trace`: what it counts is what was sent, by whom and where it says.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::gthctl::{self, Gthctl};
+use crate::gtp5g::FUNCTIONS;
+use crate::kernel;
+use crate::plane::{self, Plane, succeeds};
+use crate::task::{self, Task};
+
+const PROBES: usize = 40;
+/// A probe in its tunnel, from the UDP header on, and without.
+const UPLINK_BYTES: u64 = 100;
+const DOWNLINK_BYTES: u64 = 84;
+
+/// A `gthctl trace -o json`. Killed when dropped.
+struct Trace {
+    child: Child,
+    lines: Arc<Mutex<Vec<Value>>>,
+    stderr: Arc<Mutex<String>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Trace {
+    /// Starts it; it is attached when this returns.
+    fn start(args: &[&str]) -> Self {
+        let trace = Self::start_waiting(args);
+        assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
+        // All of them are told at once.
+        trace
+    }
+
+    fn start_waiting(args: &[&str]) -> Self {
+        let mut command = Command::new(gthctl::binary());
+        command.arg("trace").args(args).args(["-o", "json", "--interval", "100ms"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (lines, stderr): (Arc<Mutex<Vec<Value>>>, Arc<Mutex<String>>) = Default::default();
+        let read_lines = {
+            let (lines, stdout) = (Arc::clone(&lines), child.stdout.take().unwrap());
+            move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    lines.lock().unwrap().push(serde_json::from_str(&line).expect(&line));
+                }
+            }
+        };
+        let read_stderr = {
+            let (text, pipe) = (Arc::clone(&stderr), child.stderr.take().unwrap());
+            move || {
+                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
+                    *text.lock().unwrap() += &(line + "\n");
+                }
+            }
+        };
+        let readers = vec![std::thread::spawn(read_lines), std::thread::spawn(read_stderr)];
+        Self { child, lines, stderr, readers }
+    }
+
+    fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
+        kernel::wait(Duration::from_secs(30), || self.lines.lock().unwrap().iter().any(&wanted))
+    }
+
+    fn stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
+    }
+
+    fn says(&self, what: &str) -> bool {
+        kernel::wait(Duration::from_secs(30), || self.stderr().contains(what))
+    }
+
+    fn has_said(&self, what: &str) -> usize {
+        self.stderr().matches(what).count()
+    }
+
+    /// Ctrl-C; all lines.
+    fn stop(mut self) -> Vec<Value> {
+        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT).unwrap();
+        let status = self.child.wait().unwrap();
+        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
+        assert!(status.success(), "{}", self.stderr());
+        self.lines.lock().unwrap().clone()
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What was counted last for each task, CPU, context and function.
+fn totals(lines: &[Value]) -> Vec<Value> {
+    let key = |v: &Value| ["tid", "cpu", "context", "function"].map(|name| v[name].to_string());
+    let mut last: Vec<Value> = Vec::new();
+    for line in lines.iter().filter(|line| line["kind"] == "count") {
+        match last.iter_mut().find(|known| key(known) == key(line)) {
+            Some(known) => *known = line.clone(),
+            None => last.push(line.clone()),
+        }
+    }
+    last
+}
+
+fn sum(rows: &[Value], function: &str, field: &str) -> u64 {
+    let of = rows.iter().filter(|row| row["function"] == function);
+    of.map(|row| row[field].as_u64().unwrap()).sum()
+}
+
+fn of_threads(rows: &[Value], threads: &[i32]) -> Vec<Value> {
+    let is_one = |row: &&Value| threads.iter().any(|&tid| row["tid"] == tid);
+    rows.iter().filter(is_one).cloned().collect()
+}
+
+#[test]
+fn counts_every_packet_for_the_thread_that_sends_it() {
+    let plane = Plane::on_gtp();
+    for args in [&["gtp"][..], &["gtp", "--kprobe"]] {
+        let trace = Trace::start(args);
+        plane.ping(PROBES);
+        let lines = trace.stop();
+        let how = lines.iter().find(|line| line["function"] == "gtp_encap_recv").unwrap();
+        let wanted = if args.len() > 1 { "kprobe, kretprobe" } else { "fentry, fexit" };
+        assert_eq!(how["how"], format!("gtp_encap_recv: {wanted}"));
+        let rows = totals(&lines);
+        let gnb = of_threads(&rows, &plane.gnb_threads());
+        let probes = PROBES as u64;
+        assert_eq!(sum(&gnb, "gtp_encap_recv", "packets"), probes, "{rows:#?}");
+        assert_eq!(sum(&gnb, "gtp_dev_xmit", "packets"), probes, "{rows:#?}");
+        assert_eq!(sum(&gnb, "gtp_encap_recv", "bytes"), probes * UPLINK_BYTES, "{rows:#?}");
+        assert_eq!(sum(&gnb, "gtp_dev_xmit", "bytes"), probes * DOWNLINK_BYTES, "{rows:#?}");
+        for row in &gnb {
+            assert_eq!((&row["comm"], &row["context"]), (&"nr-gnb".into(), &"task".into()));
+            assert_eq!(row["tgid"], plane.gnb());
+            assert_ne!(row["tid"], plane.gnb(), "it is the worker that sends");
+            let (p50, p99) = (row["p50_ns"].as_u64(), row["p99_ns"].as_u64());
+            assert!(p50.is_some_and(|ns| ns > 100) && p50 <= p99, "{row}");
+        }
+    }
+}
+
+#[test]
+fn the_cpu_is_where_the_thread_was_put() {
+    let plane = Plane::on_gtp();
+    let trace = Trace::start(&["gtp"]);
+    let cpus_of = |cpu: usize| {
+        let before = trace.lines.lock().unwrap().len();
+        plane.ping(10);
+        std::thread::sleep(Duration::from_millis(300));
+        let lines = trace.lines.lock().unwrap()[before..].to_vec();
+        let rows = of_threads(&totals(&lines), &plane.gnb_threads());
+        assert!(!rows.is_empty());
+        assert!(rows.iter().all(|row| row["cpu"] == cpu), "{cpu} wanted: {rows:#?}");
+    };
+    for cpu in [2, 0] {
+        for tid in plane.gnb_threads() {
+            task::set_affinity(tid, &[cpu]);
+        }
+        cpus_of(cpu);
+    }
+    let all: Vec<usize> = (0..kernel::cpus()).collect();
+    for tid in plane.gnb_threads() {
+        task::set_affinity(tid, &all);
+    }
+    // The scheduler's rule does the same.
+    let gthctl = Gthctl::start(
+        "strategies: [{command_regex: ^nr-gnb$, priority: true, cpus: 1, exclusive: true}]",
+    );
+    plane.ping(3);
+    std::thread::sleep(Duration::from_millis(300));
+    cpus_of(1);
+    drop(trace);
+    gthctl.stop();
+}
+
+/// Received packets are handed to another CPU (Documentation/networking/scaling.rst,
+/// RPS), which takes them in a softirq on top of whatever runs there.
+#[test]
+fn softirq_is_nobodys() {
+    let plane = Plane::on_gtp();
+    // Neither nr-gnb nor ping, which this thread starts, is ever on that CPU.
+    for tid in plane.gnb_threads().into_iter().chain([0]) {
+        task::set_affinity(tid, &[0]);
+    }
+    let rps = "echo 2 > /sys/class/net/n3/queues/rx-0/rps_cpus";
+    // ip netns exec mounts the namespace's own sysfs.
+    succeeds(Command::new("ip").args(["netns", "exec", "upf", "sh", "-c", rps]));
+    let spin = |_: &task::Shared| loop {
+        std::hint::spin_loop();
+    };
+    let in_kernel = |_: &task::Shared| {
+        let mut zero = fs::File::open("/dev/zero").unwrap();
+        let mut bytes = vec![0; 1 << 20];
+        loop {
+            zero.read_exact(&mut bytes).unwrap();
+        }
+    };
+    for args in [&["gtp"][..], &["gtp", "--kprobe"]] {
+        for (load, context) in [("", "idle"), ("spins", "softirq"), ("reads", "softirq")] {
+            let _load = match load {
+                "" => None,
+                "spins" => Some(Task::fork_on(load, Some(&[1]), spin)),
+                _ => Some(Task::fork_on(load, Some(&[1]), in_kernel)),
+            };
+            let trace = Trace::start(args);
+            plane.ping(PROBES);
+            let rows = totals(&trace.stop());
+            let uplink: Vec<&Value> =
+                rows.iter().filter(|row| row["function"] == "gtp_encap_recv").collect();
+            let packets = |context: &str| -> u64 {
+                let of = uplink.iter().filter(|row| row["context"] == context);
+                of.map(|row| row["packets"].as_u64().unwrap()).sum()
+            };
+            assert!(uplink.iter().all(|row| row["cpu"] == 1), "{args:?}, {load}: {rows:#?}");
+            assert_eq!(packets("task"), 0, "{args:?}, {load}: {rows:#?}");
+            // Now and then the CPU is about something else.
+            let most = PROBES as u64 * 3 / 4;
+            assert!(packets(context) >= most, "{args:?}, {load}: {rows:#?}");
+            let all = packets("idle") + packets("softirq");
+            assert_eq!(all, PROBES as u64, "{args:?}, {load}: {rows:#?}");
+        }
+    }
+}
+
+#[test]
+fn both_ids_of_a_task_in_a_pid_namespace() {
+    let trace = Trace::start(&["--function", "icmp_rcv"]);
+    let ping = ["-p", "-f", "ping", "-q", "-n", "-i", "0.2", "-c", "10", "127.0.0.1"];
+    let mut ping = Command::new("unshare").args(ping).stdout(Stdio::null()).spawn().unwrap();
+    assert!(trace.has_line(|line| line["comm"] == "ping"), "{}", trace.stderr());
+    let row = trace.lines.lock().unwrap().iter().find(|line| line["comm"] == "ping").cloned();
+    let row = row.unwrap();
+    let status = kernel::read(&format!("/proc/{}/status", row["tid"]));
+    let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let ids: Vec<u64> =
+        ids.expect("it still runs").split_whitespace().map(|id| id.parse().unwrap()).collect();
+    assert_eq!(ids.len(), 2, "{status}");
+    assert_eq!((&row["tid"], &row["tid_inside"]), (&ids[0].into(), &ids[1].into()));
+    assert_eq!((&row["tgid"], &row["tgid_inside"]), (&ids[0].into(), &ids[1].into()));
+    ping.wait().unwrap();
+    // Where the packet is among the arguments comes from BTF: 84 bytes without the header.
+    let rows = totals(&trace.stop());
+    assert_eq!(sum(&rows, "icmp_rcv", "bytes"), sum(&rows, "icmp_rcv", "packets") * 64);
+}
+
+#[test]
+fn one_task_and_one_cpu_only() {
+    let getppid = |_: &task::Shared| loop {
+        // SAFETY: takes nothing and cannot fail.
+        unsafe { libc::getppid() };
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    let tasks = [0, 1].map(|cpu| Task::fork_on("asks", Some(&[cpu]), getppid));
+    let function = ["--function", "__x64_sys_getppid"];
+    let pid = tasks[0].pid.to_string();
+    for more in [["--pid", pid.as_str()], ["--cpu", "0"]] {
+        let trace = Trace::start(&[&function[..], &more].concat());
+        std::thread::sleep(Duration::from_millis(500));
+        let rows = totals(&trace.stop());
+        assert!(!rows.is_empty());
+        assert!(rows.iter().all(|row| row["tid"] == tasks[0].pid && row["cpu"] == 0), "{rows:?}");
+    }
+}
+
+/// Every one is either an event or counted as lost.
+#[test]
+fn events_that_are_not_read_are_counted() {
+    const CALLS: u32 = 150_000;
+    let caller = Task::fork("calls", |shared| {
+        while shared.order.load(std::sync::atomic::Ordering::Relaxed) == 0 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        for _ in 0..CALLS {
+            // SAFETY: takes nothing and cannot fail.
+            unsafe { libc::getppid() };
+        }
+        shared.answer.store(1, std::sync::atomic::Ordering::Relaxed);
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+    });
+    let pid = caller.pid.to_string();
+    let trace = Trace::start(&["--function", "__x64_sys_getppid", "--events", "--pid", &pid]);
+    let tracer = Pid::from_raw(trace.child.id() as i32);
+    kill(tracer, Signal::SIGSTOP).unwrap();
+    caller.order(1);
+    let done = || caller.shared().answer.load(std::sync::atomic::Ordering::Relaxed) == 1;
+    assert!(kernel::wait(Duration::from_secs(60), done));
+    kill(tracer, Signal::SIGCONT).unwrap();
+    assert!(trace.has_line(|line| line["kind"] == "lost"), "{}", trace.stderr());
+    let lines = trace.stop();
+    let events: Vec<&Value> = lines.iter().filter(|line| line["kind"] == "event").collect();
+    let lost: u64 = lines
+        .iter()
+        .filter(|line| line["kind"] == "lost")
+        .map(|line| line["packets"].as_u64().unwrap())
+        .sum();
+    assert!(events.len() > 10_000 && lost > 10_000, "{} and {lost}", events.len());
+    assert_eq!(events.len() as u64 + lost, u64::from(CALLS));
+    let times: Vec<u64> = events.iter().map(|event| event["at_ns"].as_u64().unwrap()).collect();
+    assert!(times.is_sorted() && times[0] > 0);
+    assert!(events.iter().all(|event| event["tid"] == caller.pid), "{}", events[0]);
+}
+
+#[test]
+fn a_module_that_is_not_there() {
+    let output = gthctl::output(Command::new(gthctl::binary()).args(["trace", "gtp5g", "--once"]));
+    assert_eq!(output.code(), 1, "{}", output.stderr);
+    assert_eq!(
+        output.stderr,
+        "gthctl: error: the kernel module gtp5g is not loaded; load it (modprobe gtp5g), or wait \
+         for it with --wait\n"
+    );
+    let output = gthctl::output(Command::new(gthctl::binary()).args([
+        "trace",
+        "--function",
+        "no_such_function",
+        "--once",
+    ]));
+    assert_eq!(output.code(), 7, "{}", output.stderr);
+    assert!(
+        output
+            .stderr
+            .contains("nothing to trace: no_such_function: not traced: not in this kernel"),
+        "{}",
+        output.stderr
+    );
+}
+
+#[test]
+fn a_module_that_comes_and_goes() {
+    let insert = || succeeds(Command::new("insmod").arg("/modules/gtp.ko"));
+    let remove = || succeeds(Command::new("rmmod").arg("gtp"));
+    remove();
+    let trace = Trace::start_waiting(&["gtp", "--wait", "--kprobe"]);
+    assert!(trace.says("waiting for the kernel module gtp"));
+    insert();
+    assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
+    let mut packets = 0;
+    for round in 1..=3 {
+        let plane = Plane::on_gtp();
+        plane.ping(10);
+        packets += 10;
+        let counted = |lines: &[Value]| {
+            let gnb: Vec<Value> =
+                totals(lines).into_iter().filter(|row| row["comm"] == "nr-gnb").collect();
+            sum(&gnb, "gtp_encap_recv", "packets")
+        };
+        let all = || counted(&trace.lines.lock().unwrap()) == packets;
+        assert!(kernel::wait(Duration::from_secs(10), all), "round {round}");
+        drop(plane);
+        remove();
+        assert!(kernel::wait(Duration::from_secs(10), || {
+            trace.has_said("the kernel module gtp was unloaded") == round
+        }));
+        insert();
+        assert!(kernel::wait(Duration::from_secs(30), || {
+            trace
+                .lines
+                .lock()
+                .unwrap()
+                .iter()
+                .filter(|l| l["function"] == "gtp_rx" && l["traced"] == true)
+                .count()
+                == round + 1
+        }));
+    }
+    trace.stop();
+}
+
+#[test]
+fn gtp5g_with_and_without_btf() {
+    for (variant, wanted) in [("btf", "fentry, fexit"), ("no-btf", "kprobe, kretprobe")] {
+        let Some(plane) = Plane::on_gtp5g(variant) else { return };
+        let trace = Trace::start(&["gtp5g", "--stages"]);
+        plane.ping(PROBES);
+        let gnb = plane.gnb_threads();
+        let lines = trace.stop();
+        let rows = of_threads(&totals(&lines), &gnb);
+        for function in FUNCTIONS {
+            let how = lines.iter().find(|l| l["kind"] == "function" && l["function"] == function);
+            assert_eq!(how.unwrap()["how"], format!("{function}: {wanted}"), "{variant}");
+            // These are passed in both directions.
+            let times = if function == "policePacket" { 2 } else { 1 };
+            let packets = sum(&rows, function, "packets");
+            assert_eq!(packets, (times * PROBES) as u64, "{variant}: {function}: {rows:#?}");
+        }
+        assert_eq!(sum(&rows, "gtp5g_encap_recv", "bytes"), PROBES as u64 * UPLINK_BYTES);
+        assert_eq!(sum(&rows, "gtp5g_dev_xmit", "bytes"), PROBES as u64 * DOWNLINK_BYTES);
+        // What is not there is said.
+        let missing = lines.iter().find(|l| l["function"] == "gtp5g_buf_skb_encap").unwrap();
+        assert_eq!(missing["traced"], false);
+        assert!(missing["how"].as_str().unwrap().contains("not in this gtp5g, or inlined"));
+        drop(plane);
+        assert!(!Path::new("/sys/module/gtp5g").exists());
+    }
+    assert!(
+        !plane::insert_gtp5g("btf")
+            || Command::new("rmmod").arg("gtp5g").status().unwrap().success()
+    );
+}
+
+#[test]
+fn a_policy_for_what_was_seen() {
+    let plane = Plane::on_gtp();
+    let mut suggest = Command::new(gthctl::binary());
+    suggest.args(["trace", "gtp", "--suggest", "--duration", "6s"]);
+    let suggest = suggest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    plane.ping(PROBES);
+    let output = suggest.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let gthctl = Gthctl::start("strategies: []");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("suggested.yaml");
+    fs::write(&file, &text).unwrap();
+    let applied = gthctl::policy(&["apply", "--yes", file.to_str().unwrap()]);
+    assert_eq!(applied.code(), 0, "{text}\n{}", applied.stderr);
+    for tid in plane.gnb_threads() {
+        let why = gthctl::report(&["explain", &tid.to_string()]);
+        assert_eq!(why["rule"], "nr-gnb", "{text}");
+    }
+    gthctl.stop();
+}
