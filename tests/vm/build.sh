@@ -17,3 +17,12 @@ build_suite() {
         --message-format=json) || die "the suite does not build"
     sed -nE '/"name":"vm"/s/.*"executable":"([^"]+)".*/\1/p' <<<"$messages"
 }
+
+# Prints the path of tests/vm/printk.bpf.c's object file.
+build_printk() {
+    local object=$cache/printk.bpf.o
+    "${CLANG:-clang-19}" -mcpu=v3 -O2 -g -target bpf -c "$checkout/tests/vm/printk.bpf.c" -o "$object.new" ||
+        die "printk.bpf.c does not compile"
+    mv "$object.new" "$object"
+    echo "$object"
+}

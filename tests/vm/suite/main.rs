@@ -5,6 +5,7 @@
 //! scheduler a machine.
 
 mod conditions;
+mod cost;
 mod exclusive;
 mod fairness;
 mod gthctl;
@@ -14,9 +15,11 @@ mod kernel;
 mod kubernetes;
 mod lifecycle;
 mod matching;
+mod plane;
 mod policy;
 mod priority;
 mod reload;
 mod robustness;
 mod task;
 mod timing;
+mod trace;
