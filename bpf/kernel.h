@@ -187,11 +187,15 @@ struct pt_regs {
 	unsigned long si;
 	unsigned long dx;
 	unsigned long cx;
-	unsigned long orig_ax;
 };
 
 struct pcpu_hot {
 	int preempt_count;
+	void *hardirq_stack_ptr;
+};
+
+struct irq_stack {
+	char stack[1];
 };
 
 struct sched_entity {
@@ -237,6 +241,10 @@ struct scx_exit_info {
 
 struct scx_init_task_args {
 	bool fork;
+};
+
+struct scx_exit_task_args {
+	bool cancelled;
 };
 
 #pragma clang attribute pop
@@ -322,6 +330,7 @@ struct sched_ext_ops {
 	void (*running)(struct task_struct *p);
 	void (*stopping)(struct task_struct *p, bool runnable);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
+	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *ei);
 	u64 flags;
