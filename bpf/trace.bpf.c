@@ -199,23 +199,10 @@ SEC("kprobe")
 int probed_function_begins(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	unsigned long skb = 0;
+	u64 args[] = { ctx->di, ctx->si, ctx->dx, ctx->cx };
+	u32 arg = skb_arg_of(cookie);
 
-	switch (skb_arg_of(cookie)) {
-	case 0:
-		skb = ctx->di;
-		break;
-	case 1:
-		skb = ctx->si;
-		break;
-	case 2:
-		skb = ctx->dx;
-		break;
-	case 3:
-		skb = ctx->cx;
-		break;
-	}
-	return begin(cookie, (const void *)skb, true);
+	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL, true);
 }
 
 SEC("kretprobe")

@@ -11,6 +11,7 @@ pub mod cpulist;
 pub mod error;
 mod explain;
 pub mod irq;
+mod libbpf_log;
 pub mod live;
 pub mod lock;
 pub mod pods;

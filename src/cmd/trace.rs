@@ -61,6 +61,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     let around = Around {
         traced: &traced,
+        module: options.target.module,
         seconds: seen.time.as_secs_f64(),
         online: &topology.online,
         feeds: &seen.feeds,

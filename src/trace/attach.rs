@@ -8,7 +8,7 @@ use std::path::Path;
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{
-    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut, set_print,
+    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut,
 };
 
 use super::bpf::OBJECT;
@@ -17,6 +17,7 @@ use super::btf::{BtfFunction, KernelBtf};
 use super::symbols::{Symbol, Symbols};
 use super::target::{Function, Target};
 use crate::error::{Error, ExitCode, Result};
+use crate::libbpf_log;
 
 /// How a function is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,14 +76,13 @@ const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
 impl Tracer {
     /// Loads the program; nothing is attached yet.
     pub fn load(settings: Settings) -> Result<Self> {
-        set_print(None);
+        libbpf_log::capture(false);
         if !Path::new(KPROBES).exists() {
             let what = "this kernel cannot trace its functions";
             let help = "it takes CONFIG_BPF_EVENTS=y and CONFIG_KPROBE_EVENTS=y";
             return Err(Error::new(ExitCode::KernelUnsupported, what).help(help));
         }
-        let failed =
-            |e: &dyn std::fmt::Display| Error::failure(format!("loading the trace program: {e}"));
+        let failed = |e: &dyn std::fmt::Display| libbpf_log::refused("trace program", e);
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|e| failed(&e))?;
         let what =
             gth_trace_what { tgid: settings.pid.unwrap_or(0), events: settings.events.into() };

@@ -94,8 +94,8 @@ mod tests {
         fs::create_dir_all(&proc_root).unwrap();
         let counts = |a: u32, b: u32| {
             let text = format!(
-                "           CPU0       CPU1\n 34: {a:10} {b:10} IR-PCI-MSIX-0000:00:02.0 0-edge eth0-rx-0\n \
-                 35:          1          2 IR-PCI-MSIX-0000:00:03.0 0-edge nvme0q0\n"
+                "           CPU0       CPU1\n 34: {a:10} {b:10} IR-PCI-MSIX-0000:00:02.0    0-edge      eth0-rx-0\n \
+                 35:          1          2 IR-PCI-MSIX-0000:00:03.0    0-edge      nvme0q0\n"
             );
             fs::write(proc_root.join("interrupts"), text).unwrap();
         };

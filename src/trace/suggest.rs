@@ -17,6 +17,8 @@ const SOFTIRQ_SHARE: f64 = 0.05;
 pub struct Around<'a> {
     /// What was traced, as on the command line: `gtp5g`, `--function x`.
     pub traced: &'a str,
+    /// The data plane's module, if it is one that rules know.
+    pub module: Option<&'a str>,
     pub seconds: f64,
     pub online: &'a CpuList,
     /// The interrupts of NICs during the trace.
@@ -69,7 +71,15 @@ pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
     let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
     match tasks.is_empty() {
         true => text += "#\n# No task handles them, so there is no rule.\nstrategies: []\n",
-        false => text += "\nstrategies:\n",
+        false => {
+            if let Some(module) = around.module {
+                text += &format!(
+                    "#\n# One rule for whoever it is, without names:\n\
+                     #   - {{name: traffic, gtp: {module}, priority: true}}\n"
+                );
+            }
+            text += "\nstrategies:\n";
+        }
     }
     for (who, seen) in &tasks {
         let cpus: CpuList = seen.cpus.iter().copied().collect();
@@ -183,7 +193,13 @@ mod tests {
         let feed =
             |cpu, irq| Feed { cpu, nic: "eth0".into(), irq, name: "rx".into(), per_second: 9.0 };
         let feeds = [feed(1, 34), feed(2, 35)];
-        let around = Around { traced: "gtp", seconds: 10.0, online: &online, feeds: &feeds };
+        let around = Around {
+            traced: "gtp",
+            module: Some("gtp"),
+            seconds: 10.0,
+            online: &online,
+            feeds: &feeds,
+        };
         policy(rows, &around)
     }
 
@@ -203,6 +219,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  # 100 packets/s on CPUs 0-1\n  - name: \"nr-gnb\"\n"), "{text}");
+        assert!(text.contains("#   - {name: traffic, gtp: gtp, priority: true}\n"), "{text}");
         let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
         assert_eq!(notes, [""; 0]);
         let rules: Vec<_> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
