@@ -19,6 +19,7 @@
  * intf.h     shared with user space        paths.h  the names and paths that rules ask for
  * masks.h    CPU masks                     idle.h   finding a CPU
  * ask.h      making the running task choose its CPU anew
+ * shared.h   what mark.bpf.c has, too      mark.h   tasks that process packets
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -706,6 +707,29 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	return 0;
 }
 
+/* A task that is gone leaves its place among the marked ones to others. */
+SEC("struct_ops/exit_task")
+void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	struct gth_marks *m;
+	u32 i;
+
+	if (!t->nr_gates)
+		return;
+	m = bpf_task_storage_get(&marks, p, NULL, 0);
+	if (!m)
+		return;
+	bpf_for(i, 0, t->nr_gates) {
+		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
+		struct gth_mark *mark = mark_of(m, gate);
+		u64 until = *(volatile u64 *)&mark->until;
+
+		if (mark->gate == gate->id && until)
+			end_mark(gate, mark, until);
+	}
+}
+
 SEC("struct_ops.s/init")
 s32 BPF_PROG(gth_init)
 {
@@ -765,6 +789,7 @@ struct sched_ext_ops gthctl_ops = {
 	.stopping = (void *)gth_stopping,
 	.tick = (void *)gth_tick,
 	.init_task = (void *)gth_init_task,
+	.exit_task = (void *)gth_exit_task,
 	.init = (void *)gth_init,
 	.exit = (void *)gth_exit,
 	.flags = GTH_OPS_ENQ_LAST | GTH_OPS_ENQ_EXITING,

@@ -32,6 +32,9 @@ enum gth_limit {
 	GTH_NAME_LEN = 256,		/* NAME_MAX + 1, include/uapi/linux/limits.h */
 	GTH_PATH_LEN = 1024,		/* a longer path matches nothing */
 	GTH_MAX_DEPTH = 64,		/* of a path, in directories and mounts */
+	GTH_MAX_GATES = 8,		/* distinct conditions by traffic of a policy */
+	GTH_NR_MARKS = 2 * GTH_MAX_GATES,	/* ... with those of the policy before */
+	GTH_MAX_FUNCTIONS = 64,		/* that are traced for them, likewise of two policies */
 	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back */
 	GTH_HIST_BUCKETS = 32,
 	GTH_BT_LEN = 64,		/* SCX_EXIT_BT_LEN, kernel/sched/ext.c */
@@ -67,6 +70,7 @@ enum gth_condition {
 	GTH_COND_PID = GTH_NR_PATTERNS,
 	GTH_COND_USER,
 	GTH_COND_NETNS,
+	GTH_COND_GTP,			/* it has been seen to process packets: its marks */
 	GTH_NR_CONDS,
 };
 
@@ -114,6 +118,36 @@ struct gth_rules {
 };
 
 /*
+ * A condition by traffic: a task that has handled so many packets within a second is
+ * marked for a time, and the rules with the condition hold for it.
+ */
+struct gth_gate {
+	u32 id;				/* no other gate's ever: what it said before still counts */
+	u32 mark;			/* which of a task's marks is its */
+	u32 min_packets;
+	u32 max_tasks;
+	u64 hold_ns;
+	u64 functions;			/* whose calls count, one bit each */
+	struct gth_rules rules;
+};
+
+/* What a gate knows of a task. */
+struct gth_mark {
+	u32 gate;			/* its id; another one's mark counts as none */
+	u32 in_window;			/* packets since the window began */
+	u64 window_began;
+	u64 until;			/* the task is marked until then; 0: it is not */
+	u64 since;
+	u64 packets;			/* since then, and those of the window that led to it */
+	u32 function;			/* by which it was seen */
+	u32 unused;
+};
+
+struct gth_marks {
+	struct gth_mark of[GTH_NR_MARKS];
+};
+
+/*
  * One generation of the policy. The parity of the generation number says which
  * of the first two is live: a new policy is written to the other one and made
  * live by one store. The third is for policies that are only tried out.
@@ -122,11 +156,13 @@ struct gth_tables {
 	u32 nr_rules;
 	u32 nr_reserved;		/* exclusive pools in use */
 	u32 restricted;			/* any exclusive CPU at all */
+	u32 nr_gates;
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
 	struct gth_rules all;
 	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */
 	struct gth_rules children;	/* the rules that include children */
 	struct gth_rule rules[GTH_MAX_RULES];
+	struct gth_gate gates[GTH_MAX_GATES];
 	struct gth_dfa dfas[GTH_MAX_DFAS];
 	/*
 	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
@@ -181,6 +217,9 @@ enum gth_counter {
 	GTH_COUNT_RESERVED_KTHREAD,	/* let onto one: per-CPU kthread */
 	GTH_COUNT_RESERVED_PINNED,	/* let onto one: no other CPU allowed */
 	GTH_COUNT_RESERVED_MISSED,	/* matched, but its affinity excludes the rule's CPUs */
+	GTH_COUNT_MARKED,		/* tasks marked for their traffic */
+	GTH_COUNT_MARKS_ENDED,
+	GTH_COUNT_MARKS_REFUSED,	/* not marked: the gate has max_tasks; once a window */
 	GTH_NR_COUNTERS,
 };
 
@@ -215,6 +254,14 @@ struct gth_verdict {
 	struct gth_rules inherited;	/* the rules that it falls under as somebody's child */
 };
 
+/* A task that a gate knows something of: one record of the report_mark iterator. */
+struct gth_mark_report {
+	u32 tid;
+	u32 tgid;
+	char comm[GTH_COMM_LEN];
+	struct gth_mark mark;
+};
+
 /* Only here for its BTF: it makes the skeleton generator write these enums out. */
 struct gth_enums {
 	enum gth_limit limit;
@@ -226,6 +273,7 @@ struct gth_enums {
 	enum gth_counter counter;
 	enum gth_ops_flag ops_flag;
 	struct gth_verdict verdict;
+	struct gth_mark_report mark_report;
 };
 
 /*
@@ -236,7 +284,7 @@ struct gth_request {
 	u32 mask;			/* set_mask, get_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
 	s32 cpu;			/* kick_cpu */
 	u32 tables;			/* report_task: which to match by */
-	u32 tid;			/* report_task: only this thread; 0: all */
+	u32 tid;			/* report_task, report_mark: only this thread; 0: all */
 	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit a CPU */
 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Which rule of the policy a task falls under. The answer is kept in the task's
- * record with the generation it was found under. A newer generation and
- * whatever changes what rules ask about (an exec, another name, user, cgroup or
- * network namespace) makes it be found again, when the task is next queued,
+ * record with the generation it was found under. A newer generation, the end of a
+ * mark (mark.h), and whatever changes what rules ask about (an exec, another name,
+ * user, cgroup or network namespace, a mark) makes it be found again, when the task is next queued,
  * woken up, or has its turn; one that runs is made to choose at once.
  */
 #ifndef GTH_MATCH_H
@@ -11,6 +11,7 @@
 
 #include "paths.h"
 #include "ask.h"
+#include "mark.h"
 
 static __always_inline struct gth_tables *tables_at(u32 index)
 {
@@ -104,16 +105,50 @@ static __always_inline void name_of(struct task_struct *p, char *comm)
 	bpf_probe_read_kernel(comm, GTH_COMM_LEN, tctx ? (void *)tctx->comm : (void *)p->comm);
 }
 
+/*
+ * The rules that hold by the task's marks; ends those marks that are over. Has a stack
+ * frame of its own: its callers' are in the longest chain of calls.
+ */
+static __noinline void read_marks(const struct gth_tables *t, struct scratch *s, struct gth_marks *m)
+{
+	u64 now = bpf_ktime_get_ns();
+	u32 i;
+
+	bpf_for(i, 0, t->nr_gates) {
+		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
+		struct gth_mark *mark = mark_of(m, gate);
+		u64 until = *(volatile u64 *)&mark->until;
+
+		if (mark->gate != gate->id || !until)
+			continue;
+		if (until <= now) {
+			end_mark(gate, mark, until);
+			continue;
+		}
+		add_rules(&s->marked, &gate->rules);
+		if (!s->marked_until || until < s->marked_until)
+			s->marked_until = until;
+	}
+}
+
 /* Makes @p the task that match_conditions() is about. */
-static __always_inline void look_at(struct scratch *s, struct task_struct *p)
+static __always_inline void look_at(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
 {
 	struct task_struct *leader = p->group_leader;
+	struct gth_marks *m;
 
 	s->task = p;
 	name_of(p, s->comm);
 	s->leader_comm[0] = 0;
 	if (leader && leader != p)
 		name_of(leader, s->leader_comm);
+	__builtin_memset(&s->marked, 0, sizeof(s->marked));
+	s->marked_until = 0;
+	if (!t->nr_gates)
+		return;
+	m = bpf_task_storage_get(&marks, p, NULL, 0);
+	if (m)
+		read_marks(t, s, m);
 }
 
 /* Fills in hits and holds of the scratch's verdict for the task looked at. */
@@ -151,6 +186,7 @@ __noinline int match_conditions(u32 index, u32 slot)
 	if (any_rule(&t->has[GTH_COND_PID]) || any_rule(&t->has[GTH_COND_USER]) ||
 	    any_rule(&t->has[GTH_COND_NETNS]))
 		match_numbers(index, slot);
+	v->hits[GTH_COND_GTP] = s->marked;
 
 	v->holds = t->all;
 	bpf_for(i, 0, GTH_NR_CONDS) {
@@ -190,7 +226,7 @@ static __noinline void find_lineage(u32 index, u32 generation, struct task_struc
 			add_rules(found, &tctx->passed_on);
 			break;
 		}
-		look_at(s, parent);
+		look_at(tables_at(index), s, parent);
 		match_conditions(index, slot);
 		found->word[0] |= s->verdict.holds.word[0] & children->word[0];
 		found->word[1] |= s->verdict.holds.word[1] & children->word[1];
@@ -234,7 +270,7 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 		else
 			find_lineage(index, generation, p, slot, &inherited);
 	}
-	look_at(s, p);
+	look_at(t, s, p);
 	match_conditions(index, slot);
 	s->verdict.inherited = inherited;
 	s->verdict.rule = first_rule(&s->verdict);
@@ -259,6 +295,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->passed_on.word[0] = v->inherited.word[0] | (v->holds.word[0] & children->word[0]);
 	tctx->passed_on.word[1] = v->inherited.word[1] | (v->holds.word[1] & children->word[1]);
 	tctx->lineage_generation = generation;
+	tctx->marked_until = s->marked_until;
 	count(GTH_COUNT_MATCHED);
 	/* Another CPU may have changed the task since: seen here or, as the exchange is a barrier, there. */
 	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
@@ -273,7 +310,8 @@ static __always_inline const struct gth_rule *rule_of(struct task_struct *p, str
 	u64 match;
 	u32 rule;
 
-	if (match_generation(tctx->match) != knobs.generation)
+	if (match_generation(tctx->match) != knobs.generation ||
+	    (tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns()))
 		match_now(p, tctx);
 	match = tctx->match;
 	rule = match_rule(match);
@@ -388,6 +426,41 @@ int report_task(struct bpf_iter__task *ctx)
 	v->generation = match_generation(tctx->match);
 	__builtin_memcpy(v->comm, tctx->comm, GTH_COMM_LEN);
 	bpf_seq_write(ctx->meta->seq, v, sizeof(*v));
+	return 0;
+}
+
+/* Reports what the live policy's gates know of each task, or of request.tid; ends what is over. */
+SEC("iter/task")
+int report_mark(struct bpf_iter__task *ctx)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	struct task_struct *p = ctx->task;
+	struct gth_mark_report report = {};
+	struct gth_marks *m;
+	u64 now, until;
+	u32 i;
+
+	if (!p || (request.tid && p->pid != request.tid))
+		return 0;
+	m = bpf_task_storage_get(&marks, p, NULL, 0);
+	if (!m)
+		return 0;
+	now = bpf_ktime_get_ns();
+	bpf_for(i, 0, t->nr_gates) {
+		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
+		struct gth_mark *mark = mark_of(m, gate);
+
+		if (mark->gate != gate->id)
+			continue;
+		until = *(volatile u64 *)&mark->until;
+		if (until && until <= now)
+			end_mark(gate, mark, until);
+		report.tid = p->pid;
+		report.tgid = p->tgid;
+		bpf_probe_read_kernel_str(report.comm, sizeof(report.comm), p->comm);
+		report.mark = *mark;
+		bpf_seq_write(ctx->meta->seq, &report, sizeof(report));
+	}
 	return 0;
 }
 

@@ -19,6 +19,8 @@ struct scratch {
 	char text[GTH_PATH_LEN + GTH_NAME_LEN];	/* the last name may begin at GTH_PATH_LEN - 1 */
 	char name[GTH_NAME_LEN];
 	u32 start;			/* where the path in `text` begins; 0: there is none */
+	struct gth_rules marked;	/* the rules whose traffic condition holds */
+	u64 marked_until;		/* ... and when the first ends; 0: none does */
 	struct gth_verdict verdict;
 };
 

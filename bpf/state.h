@@ -1,32 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * All state of the scheduler: what user space sets, what each CPU and each
- * task carries, and the counters.
+ * task carries, and the counters; in shared.h what it has in common with the
+ * programs that mark tasks.
  */
 #ifndef GTH_STATE_H
 #define GTH_STATE_H
 
-#include "intf.h"
+#include "shared.h"
 #include "compat.h"
 
 /* ---- set by user space ---- */
 
 const volatile struct gth_machine machine;
 const volatile struct gth_enums enums;
-struct gth_knobs knobs SEC(".data.knobs");
-struct gth_tables tables[GTH_NR_TABLES] SEC(".bss.tables");
 struct gth_request request SEC(".bss.request");
 
 /* ---- reported to user space ---- */
 
 struct gth_exit exited SEC(".bss.exited");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct gth_stats);
-} stats SEC(".maps");
 
 /* One byte when the scheduler ends, so that user space need not poll. */
 struct {
@@ -34,27 +26,12 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-static __always_inline struct gth_stats *my_stats(void)
-{
-	u32 zero = 0;
-
-	return bpf_map_lookup_elem(&stats, &zero);
-}
-
 static __always_inline void count_path(enum gth_path path)
 {
 	struct gth_stats *s = my_stats();
 
 	if (s)
 		s->paths[path]++;
-}
-
-static __always_inline void count(enum gth_counter counter)
-{
-	struct gth_stats *s = my_stats();
-
-	if (s)
-		s->counters[counter]++;
 }
 
 /* The bucket of gth_stats.wakeup_ns for a latency: its binary logarithm. */
@@ -179,11 +156,6 @@ static __always_inline u32 prio_key_rank(u64 key)
 
 /* ---- policy ---- */
 
-static __always_inline const struct gth_tables *live_tables(u32 generation)
-{
-	return &tables[generation & 1];
-}
-
 static __always_inline bool any_rule(const struct gth_rules *rules)
 {
 	return rules->word[0] | rules->word[1];
@@ -199,33 +171,6 @@ static __always_inline u32 cpu_pool(const struct gth_tables *t, s32 cpu)
 enum {
 	NO_POOL = 0xffff,
 };
-
-struct task_ctx {
-	u64 match;		/* rule and policy generation in one word, match_word() */
-	u64 vtime;
-	u16 pool;		/* whose clock `vtime` follows */
-	u8 rank;		/* with which it was last queued (enum gth_rank) */
-	bool interrupts;	/* it was sent to another CPU than the waker's */
-	bool asked;		/* to choose its CPU anew, and has not done it yet */
-	u64 woken_at;		/* of a priority task that has not run since; else 0 */
-	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
-	u64 burst;		/* CPU time since it last slept */
-	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
-	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
-	u32 weight;		/* its rule's; 0: its own */
-	u32 changes;		/* of what rules ask about; counts up */
-	u32 lineage_generation;	/* for which `inherited` was found */
-	struct gth_rules inherited;	/* rules it falls under as somebody's child */
-	struct gth_rules passed_on;	/* rules its children fall under */
-	char comm[GTH_COMM_LEN];	/* its name, kept by task_rename */
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct task_ctx);
-} task_ctxs SEC(".maps");
 
 /*
  * One word, so that a rule is never read with another generation's number. No
@@ -244,11 +189,6 @@ static __always_inline u32 match_generation(u64 match)
 static __always_inline u32 match_rule(u64 match)
 {
 	return (u32)match;
-}
-
-static __always_inline struct task_ctx *task_of(struct task_struct *p)
-{
-	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
 }
 
 /*

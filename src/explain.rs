@@ -10,7 +10,9 @@ use crate::policy::Rule;
 use crate::policy::compile::Condition;
 use crate::proc;
 use crate::sched::Scheduler;
+use crate::sched::gates::Mark;
 use crate::sched::verdict::Verdict;
+use crate::units::Nanoseconds;
 
 /// Explains the thread `tid`. Fails when there is none.
 pub fn explain(
@@ -25,6 +27,13 @@ pub fn explain(
     let others = scheduler.verdicts(None)?.into_iter();
     let others = others.filter(|other| other.tgid == one.tgid && other.tid != tid);
     let generation = scheduler.generation();
+    let marks = scheduler.marks(Some(tid))?;
+    let now = live::monotonic()?;
+    let traffic = |i: usize| {
+        let gate = policy.compiled().gates.iter().position(|gate| gate.rules >> i & 1 == 1)?;
+        let mark = marks.iter().find(|mark| mark.gate == gate);
+        Some(why_marked(mark, policy.compiled().gates[gate].min_packets, now))
+    };
     let rules = policy.rules().iter().enumerate();
     Ok(Explanation {
         tid,
@@ -33,14 +42,34 @@ pub fn explain(
         task,
         rule: name(one.rule),
         in_force: one.generation == generation && one.in_force == one.rule,
-        rules: rules.map(|(i, rule)| check(rule, i, &one)).collect(),
+        rules: rules.map(|(i, rule)| check(rule, i, &one, traffic(i))).collect(),
         threads: others
             .map(|other| ThreadRule { tid: other.tid, rule: name(other.rule), comm: other.comm })
             .collect(),
     })
 }
 
-fn check(rule: &Rule, index: usize, verdict: &Verdict) -> RuleCheck {
+/// What is known of the thread's traffic.
+fn why_marked(mark: Option<&Mark>, min_packets: u32, now: u64) -> String {
+    let Some(mark) = mark else { return "no packet has been seen".into() };
+    let age = |at: u64| Nanoseconds(now.saturating_sub(at) / 1_000_000 * 1_000_000);
+    match &mark.marked {
+        Some(marked) => format!(
+            "marked {} ago by {}, {} since then; ends in {} unless more come",
+            age(marked.since),
+            marked.function,
+            live::count(marked.packets as usize, "packet"),
+            Nanoseconds(marked.until.saturating_sub(now) / 1_000_000 * 1_000_000),
+        ),
+        None => format!(
+            "{} in the second that began {} ago; {min_packets} needed",
+            live::count(mark.in_window as usize, "packet"),
+            age(mark.window_began),
+        ),
+    }
+}
+
+fn check(rule: &Rule, index: usize, verdict: &Verdict, traffic: Option<String>) -> RuleCheck {
     let has = |set: u128| set >> index & 1 == 1;
     let keys = live::keys(&rule.conditions);
     let conditions: Vec<ConditionCheck> = Condition::ALL
@@ -49,6 +78,7 @@ fn check(rule: &Rule, index: usize, verdict: &Verdict) -> RuleCheck {
         .map(|condition| ConditionCheck {
             asks: pick(&keys, condition.keys()),
             holds: has(verdict.hits[condition as usize]),
+            why: traffic.clone().filter(|_| condition == Condition::Gtp),
         })
         .collect();
     let inherited = has(verdict.inherited);

@@ -3,10 +3,14 @@
 //! nothing.
 
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::time::{ClockId, clock_gettime};
 
 use crate::control::Proposal;
-use crate::control::report::{self, Applied, Keys, Plan, Rejected, Shown, Status};
+use crate::control::report::{
+    self, Applied, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic,
+};
 use crate::error::{Error, ExitCode, Result};
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
@@ -14,8 +18,10 @@ use crate::policy::resolve::{Root, netns_path};
 use crate::policy::{Policy, Rule, diff};
 use crate::replace::Replacement;
 use crate::sched::Scheduler;
+use crate::sched::gates::Mark;
 use crate::sched::verdict::Verdict;
 use crate::topology::Topology;
+use crate::trace::mark::Marker;
 use crate::yaml::Source;
 
 /// What a policy's meaning depends on besides its text.
@@ -256,6 +262,7 @@ impl LivePolicy {
         &self,
         scheduler: &mut Scheduler<'_>,
         around: &Surroundings<'_>,
+        marker: &Marker,
         started: SystemTime,
     ) -> Result<Status> {
         let verdicts = scheduler.verdicts(None)?;
@@ -279,9 +286,42 @@ impl LivePolicy {
                 .as_ref()
                 .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
             kubernetes,
+            traffic: self.traffic(scheduler, marker)?,
             can_roll_back: self.previous.is_some(),
-            notes: self.now.notes.clone(),
+            notes: self.now.notes.iter().chain(marker.notes()).cloned().collect(),
         })
+    }
+
+    fn traffic(&self, scheduler: &mut Scheduler<'_>, marker: &Marker) -> Result<Option<Traffic>> {
+        if self.now.compiled.gates.is_empty() {
+            return Ok(None);
+        }
+        let now = monotonic()?;
+        let task = |mark: &Mark| {
+            let marked = mark.marked.as_ref()?;
+            Some(MarkedTask {
+                tid: mark.tid,
+                pid: mark.tgid,
+                comm: mark.comm.clone(),
+                rules: self.rules_by(mark.gate),
+                since: time(
+                    SystemTime::now() - Duration::from_nanos(now.saturating_sub(marked.since)),
+                ),
+                function: marked.function.clone(),
+                packets: marked.packets,
+                ends_in_ms: marked.until.saturating_sub(now) / 1_000_000,
+            })
+        };
+        let tasks = scheduler.marks(None)?.iter().filter_map(task).collect();
+        let [marked, ended, refused] = scheduler.stats()?.marks();
+        Ok(Some(Traffic { functions: marker.functions(), marked, ended, refused, tasks }))
+    }
+
+    /// The names of the rules with a condition by traffic.
+    fn rules_by(&self, gate: usize) -> Vec<String> {
+        let set = self.now.compiled.gates.get(gate).map_or(0, |gate| gate.rules);
+        let rules = self.rules().iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
+        rules.map(|(_, rule)| rule.name.clone()).collect()
     }
 
     /// The rules in force.
@@ -367,6 +407,13 @@ pub fn keys(of: &impl serde::Serialize) -> Keys {
         Ok(serde_json::Value::Object(keys)) => keys,
         _ => Keys::new(),
     }
+}
+
+/// CLOCK_MONOTONIC in ns, which BPF's times are of.
+pub fn monotonic() -> Result<u64> {
+    let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
+    let now = now.map_err(|e| Error::failure(format!("the clock: {e}")))?;
+    Ok(Duration::from(now).as_nanos() as u64)
 }
 
 fn time(time: SystemTime) -> String {

@@ -25,6 +25,7 @@ use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
 use crate::topology::{self, Topology};
+use crate::trace::mark::Marker;
 use crate::watch::Watch;
 
 /// What `gthctl run` was asked for.
@@ -151,20 +152,25 @@ impl Service {
         let event = scheduler.event()?;
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut missed = Missed::default();
+        let mut marker = Marker::default();
         let mut earlier = Stats::default();
         let mut reported = Instant::now();
         loop {
             let (changed, settles_at) = self.watch.changed();
             self.reload(&changed, scheduler, topology);
-            server.serve(|request| self.answer(request, scheduler, topology));
+            marker.follow(scheduler)?;
+            server.serve(|request| self.answer(request, scheduler, topology, &marker));
             self.follow_references(scheduler, topology)?;
+            // What was just asked for may have been another policy.
+            let look_at_modules = marker.follow(scheduler)?;
             let (_, half_made) = self.policy.missing_netns();
             let mount_check = half_made.then_some(MOUNT_CHECK);
             let missed_check = missed.make_up_for(scheduler, self.policy.compiled())?;
             let report_in =
                 self.options.stats.map(|every| every.saturating_sub(reported.elapsed()));
             let settles_in = settles_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let timeouts = [report_in, settles_in, mount_check, missed_check, heartbeat];
+            let timeouts =
+                [report_in, settles_in, mount_check, missed_check, look_at_modules, heartbeat];
             let timeout = timeouts.into_iter().flatten().min();
             let fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd(), server.as_fd()];
             let mut fds: Vec<PollFd<'_>> = fds
@@ -268,11 +274,14 @@ impl Service {
         request: Request,
         scheduler: &mut Scheduler<'_>,
         topology: &Topology,
+        marker: &Marker,
     ) -> Reply {
         let around = surroundings(&self.config, topology, &self.pods);
         let policy = &mut self.policy;
         let reply = match request {
-            Request::Status => policy.status(scheduler, &around, self.started).map(Reply::Status),
+            Request::Status => {
+                policy.status(scheduler, &around, marker, self.started).map(Reply::Status)
+            }
             Request::Show => policy.show(scheduler).map(Reply::Show),
             Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
             Request::Plan(proposal) => policy.plan(scheduler, &around, &proposal).map(Reply::Plan),

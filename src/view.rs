@@ -10,9 +10,10 @@ use tabled::settings::peaker::Priority;
 use tabled::settings::{Style, Width};
 
 use crate::control::report::{
-    ChangeKind, ConditionCheck, Explanation, Keys, Plan, Rule, Shown, Status,
+    ChangeKind, ConditionCheck, Explanation, Keys, MarkedTask, Plan, Rule, Shown, Status, Traffic,
 };
 use crate::error::{Error, Result};
+use crate::policy::GTP_KEYS;
 use crate::units::Nanoseconds;
 
 /// The form of a report.
@@ -125,10 +126,39 @@ pub fn status(status: &Status) -> String {
     if let Some(rejected) = &status.rejected {
         add("file on disk", format!("REJECTED since {}: {}", rejected.since, rejected.why));
     }
+    if let Some(traffic) = &status.traffic {
+        let Traffic { functions, marked, ended, refused, tasks } = traffic;
+        let by = if functions.is_empty() { "nothing yet".into() } else { functions.join(", ") };
+        add("packets seen by", by);
+        let counts = format!("{} now; {marked} marked, {ended} ended", tasks.len());
+        let refused = format!("{refused} refused by max_tasks");
+        add("tasks by traffic", format!("{counts}, {refused}"));
+    }
     for note in &status.notes {
         add("note", note.clone());
     }
-    table(rows)
+    let mut text = table(rows);
+    let tasks = status.traffic.iter().flat_map(|traffic| &traffic.tasks);
+    let mut rows =
+        vec![row(["task", "TID", "process", "rule", "since", "seen by", "packets", "ends in"])];
+    rows.extend(tasks.map(marked_task));
+    if rows.len() > 1 {
+        text += &format!("\n{}", table(rows));
+    }
+    text
+}
+
+fn marked_task(task: &MarkedTask) -> Vec<String> {
+    vec![
+        task.comm.clone(),
+        task.tid.to_string(),
+        task.pid.to_string(),
+        task.rules.join("\n"),
+        task.since.clone(),
+        task.function.clone(),
+        task.packets.to_string(),
+        Nanoseconds(task.ends_in_ms * 1_000_000).to_string(),
+    ]
 }
 
 /// Why a thread falls under its rule.
@@ -174,7 +204,8 @@ pub fn explanation(explanation: &Explanation) -> String {
 }
 
 fn check(condition: &ConditionCheck) -> String {
-    format!("{}  {}", if condition.holds { "yes" } else { "no " }, lines(&condition.asks))
+    let why = condition.why.as_ref().map_or(String::new(), |why| format!("\n     {why}"));
+    format!("{}  {}{why}", if condition.holds { "yes" } else { "no " }, lines(&condition.asks))
 }
 
 fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
@@ -196,11 +227,20 @@ fn lines(keys: &Keys) -> String {
 fn plain(key: &str, value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        Value::Number(ns) if key == "execution_time" => {
+        Value::Number(ns) if ["execution_time", "hold"].contains(&key) => {
             ns.as_u64().map_or(ns.to_string(), |ns| Nanoseconds(ns).to_string())
         }
         Value::Array(items) => {
             items.iter().map(|item| plain("", item)).collect::<Vec<_>>().join(", ")
+        }
+        Value::Object(gtp) if key == "gtp" => {
+            let keys = GTP_KEYS.iter().filter_map(|&key| {
+                Some(match gtp.get(key)? {
+                    value @ Value::Array(_) => format!("{key}: [{}]", plain(key, value)),
+                    value => format!("{key}: {}", plain(key, value)),
+                })
+            });
+            format!("{{{}}}", keys.collect::<Vec<_>>().join(", "))
         }
         Value::Object(label) => {
             let of = |key: &str| label.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -276,6 +316,17 @@ mod tests {
     }
 
     #[test]
+    fn traffic_as_in_a_policy_file() {
+        let conditions = keys(json!({"gtp": {
+            "module": "gtp5g", "functions": ["a", "b"], "min_pps": 10, "hold": 30_000_000_000_u64,
+            "max_tasks": 256,
+        }}));
+        let text =
+            "gtp: {module: gtp5g, functions: [a, b], min_pps: 10, hold: 30s, max_tasks: 256}";
+        assert_eq!(lines(&conditions), text);
+    }
+
+    #[test]
     fn what_was_only_checked_has_no_tasks_and_no_generation() {
         let checked = shown(None, vec![rule("a", "2", None)]);
         let table = rules(&checked);
@@ -340,6 +391,7 @@ mod tests {
             kernel_in_step: true,
             rejected: None,
             kubernetes: None,
+            traffic: None,
             can_roll_back: false,
             notes: Vec::new(),
         };
@@ -360,20 +412,43 @@ mod tests {
         status.kernel_in_step = false;
         status.kubernetes = Some("2 pods".into());
         status.notes = vec!["a note".into()];
+        status.traffic = Some(Traffic {
+            functions: vec!["gtp:gtp_rx".into()],
+            marked: 5,
+            ended: 4,
+            refused: 3,
+            tasks: vec![MarkedTask {
+                tid: 12,
+                pid: 10,
+                comm: "rx".into(),
+                rules: vec!["a".into(), "b".into()],
+                since: "then".into(),
+                function: "gtp_rx".into(),
+                packets: 7,
+                ends_in_ms: 1500,
+            }],
+        });
         let bad = super::status(&status);
         for row in [
             ["kernel's tables", "NOT as the policy says"],
             ["Kubernetes", "2 pods"],
+            ["packets seen by", "gtp:gtp_rx"],
+            ["tasks by traffic", "1 now; 5 marked, 4 ended, 3 refused by max_tasks"],
             ["file on disk", "REJECTED since now: p.yaml:1:1: bad"],
             ["note", "a note"],
         ] {
             assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");
         }
+        let marked = ["rx", "12", "10", "a", "then", "gtp_rx", "7", "1.5s"];
+        assert!(rows(&bad).contains(&marked.to_vec()), "{bad}");
     }
 
     #[test]
     fn an_explanation_has_each_rule_and_each_condition() {
-        let condition = |key: &str, holds| ConditionCheck { asks: keys(json!({key: "x"})), holds };
+        let condition = |key: &str, holds| {
+            let why = (key == "gtp").then(|| "no packet has been seen".into());
+            ConditionCheck { asks: keys(json!({key: "x"})), holds, why }
+        };
         let rule = |name: &str, matches, inherited, conditions| RuleCheck {
             name: name.into(),
             matches,
@@ -388,7 +463,7 @@ mod tests {
             rule: Some("second".into()),
             in_force: true,
             rules: vec![
-                rule("first", false, false, vec![condition("user", true), condition("exe", false)]),
+                rule("first", false, false, vec![condition("user", true), condition("gtp", false)]),
                 rule("second", true, true, vec![condition("threads", false)]),
                 rule("third", true, false, vec![condition("pid", true)]),
             ],
@@ -402,7 +477,8 @@ mod tests {
             vec!["rule", "second"],
             vec!["#", "rule", "", "because"],
             vec!["1", "first", "no", "yes  user: x"],
-            vec!["", "", "", "no   exe: x"],
+            vec!["", "", "", "no   gtp: x"],
+            vec!["", "", "", "no packet has been seen"],
             vec!["2", "second", "in force", "no   threads: x"],
             vec!["", "", "", "yes  child of a task that matches"],
             vec!["3", "third", "matches, but an earlier rule does too", "yes  pid: x"],

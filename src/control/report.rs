@@ -31,9 +31,44 @@ pub struct Status {
     /// What is known of the node's pods, when the policy asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
+    /// What has been seen of GTP traffic, when the policy asks for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traffic: Option<Traffic>,
     /// Whether `policy rollback` has something to return to.
     pub can_roll_back: bool,
     pub notes: Vec<String>,
+}
+
+/// Tasks that rules hold for since they process packets (`gtp`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traffic {
+    /// The functions by which packets are seen, each after its module.
+    pub functions: Vec<String>,
+    /// How often a task was marked since the scheduler was loaded.
+    pub marked: u64,
+    /// How many of these marks have ended.
+    pub ended: u64,
+    /// How often a task was not marked, as `max_tasks` were.
+    pub refused: u64,
+    /// Those that are marked now.
+    pub tasks: Vec<MarkedTask>,
+}
+
+/// A task that is marked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MarkedTask {
+    pub tid: u32,
+    pub pid: u32,
+    pub comm: String,
+    /// The rules that ask for it.
+    pub rules: Vec<String>,
+    pub since: String,
+    /// By which it was seen.
+    pub function: String,
+    /// Since it was marked, and those before that led to it.
+    pub packets: u64,
+    /// If no packet comes.
+    pub ends_in_ms: u64,
 }
 
 /// A file that is not in force.
@@ -144,6 +179,9 @@ pub struct ConditionCheck {
     /// The keys of the policy file with their values.
     pub asks: Keys,
     pub holds: bool,
+    /// What it depends on, where that is not a fact of the task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// Another thread and its rule.

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 
 use super::dfa::{self, Budget, Dfa, RuleSet};
 use super::resolve::{self, Root};
-use super::{Policy, Rule, paths};
+use super::{Gtp, Module, Policy, Rule, paths};
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
 use crate::pods::{self, Pod};
-use crate::sched::tables::MaskIndex;
+use crate::sched::tables::{Limits, MaskIndex};
 use crate::topology::Topology;
+use crate::trace::target::Target;
 
 /// What a rule may ask of a task (enum gth_condition in bpf/intf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,10 +27,11 @@ pub enum Condition {
     Pid,
     User,
     Netns,
+    Gtp,
 }
 
 impl Condition {
-    pub const ALL: [Condition; 10] = [
+    pub const ALL: [Condition; 11] = [
         Condition::Comm,
         Condition::Thread,
         Condition::Cgroup,
@@ -40,6 +42,7 @@ impl Condition {
         Condition::Pid,
         Condition::User,
         Condition::Netns,
+        Condition::Gtp,
     ];
 
     /// Those up to this one are patterns.
@@ -58,6 +61,7 @@ impl Condition {
             Condition::Pid => &["pid"],
             Condition::User => &["user"],
             Condition::Netns => &["netns"],
+            Condition::Gtp => &["gtp"],
         }
     }
 }
@@ -93,6 +97,42 @@ pub struct Process {
     pub start_ticks: Option<u64>,
 }
 
+/// What marks tasks by their traffic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gate {
+    pub module: Module,
+    /// At least one, sorted.
+    pub functions: Vec<String>,
+    pub min_packets: u32,
+    pub hold_ns: u64,
+    pub max_tasks: u32,
+    /// The rules with this condition.
+    pub rules: RuleSet,
+}
+
+impl Gate {
+    fn new(gtp: &Gtp) -> Self {
+        let mut functions = gtp.functions.clone();
+        if functions.is_empty() {
+            functions = Target::of_module(gtp.module).entries();
+            functions.sort();
+        }
+        Self {
+            module: gtp.module,
+            functions,
+            min_packets: gtp.min_pps,
+            hold_ns: gtp.hold_ns,
+            max_tasks: gtp.max_tasks,
+            rules: 0,
+        }
+    }
+
+    /// Whether both mark the same tasks.
+    pub fn is_same(&self, other: &Gate) -> bool {
+        Gate { rules: 0, ..self.clone() } == Gate { rules: 0, ..other.clone() }
+    }
+}
+
 /// A policy ready to be loaded; positions are those of `gth_tables` in bpf/intf.h.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
@@ -111,6 +151,8 @@ pub struct Compiled {
     pub masks: BTreeMap<u32, CpuList>,
     /// All CPUs that some rule has to itself.
     pub reserved: CpuList,
+    /// The distinct conditions by traffic, in the order of the rules.
+    pub gates: Vec<Gate>,
     /// Files that the policy's names refer to: another content may change what
     /// the policy means.
     pub refers_to: Vec<PathBuf>,
@@ -167,9 +209,18 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     }
     let children = rule_set(policy, |rule| rule.conditions.include_children);
     let has = has(policy);
-    let refers_to = refers_to(policy, machine.root);
-    let compiled =
-        Compiled { rules, has, children, dfas, cpu_pool, pool_cpus, masks, reserved, refers_to };
+    let compiled = Compiled {
+        rules,
+        has,
+        children,
+        dfas,
+        cpu_pool,
+        pool_cpus,
+        masks,
+        reserved,
+        gates: gates(policy)?,
+        refers_to: refers_to(policy, machine.root),
+    };
     Ok((compiled, notes))
 }
 
@@ -214,6 +265,33 @@ fn rule_set(policy: &Policy, is_in: impl Fn(&Rule) -> bool) -> RuleSet {
     indices.fold(0, |set, i| set | 1 << i)
 }
 
+fn gates(policy: &Policy) -> Result<Vec<Gate>> {
+    let mut gates: Vec<Gate> = Vec::new();
+    let mut functions: Vec<(Module, String)> = Vec::new();
+    for (index, rule) in policy.rules.iter().enumerate() {
+        let Some(gate) = rule.conditions.gtp.as_ref().map(Gate::new) else { continue };
+        let same = gates.iter().position(|other| other.is_same(&gate));
+        let place = same.unwrap_or_else(|| {
+            functions.extend(gate.functions.iter().map(|symbol| (gate.module, symbol.clone())));
+            gates.push(gate);
+            gates.len() - 1
+        });
+        gates[place].rules |= 1 << index;
+        functions.sort();
+        functions.dedup();
+        if gates.len() > Limits::GATES {
+            let max = Limits::GATES;
+            let what = format!("gtp: more than {max} different conditions by traffic in a policy");
+            return Err(bad(rule, what).help("give several rules the same"));
+        }
+        if functions.len() > Limits::FUNCTIONS {
+            let max = Limits::FUNCTIONS;
+            return Err(bad(rule, format!("gtp: more than {max} functions in a policy")));
+        }
+    }
+    Ok(gates)
+}
+
 fn has(policy: &Policy) -> [RuleSet; Condition::ALL.len()] {
     Condition::ALL.map(|condition| rule_set(policy, |rule| rule.conditions.asks(condition)))
 }
@@ -232,6 +310,7 @@ impl super::Conditions {
             Condition::Pid => self.pid.is_some(),
             Condition::User => self.user.is_some(),
             Condition::Netns => self.netns.is_some(),
+            Condition::Gtp => self.gtp.is_some(),
         }
     }
 
@@ -254,7 +333,7 @@ impl super::Conditions {
                 (self.of_pods() && !uids.is_empty()).then(|| paths::pods(uids))
             }
             Condition::Exe => glob(&self.exe, paths::exe),
-            Condition::Pid | Condition::User | Condition::Netns => None,
+            Condition::Pid | Condition::User | Condition::Netns | Condition::Gtp => None,
         }
     }
 }
@@ -473,6 +552,48 @@ mod tests {
         let (c, notes) = try_compile(yaml, &machine(4, 2)).unwrap();
         assert_eq!(c.masks[&MaskIndex::rule(1)], set("0"));
         assert_eq!(notes, ["p.yaml:3:4: n: cpus: 1 exclusive to another rule, not used here"]);
+    }
+
+    #[test]
+    fn rules_with_the_same_traffic_share_a_gate() {
+        let yaml = "strategies:
+- {gtp: gtp, priority: 1}
+- {command_regex: a, priority: 1}
+- {gtp: {module: gtp, hold: 1s, functions: [gtp_rx]}, priority: 1}
+- {gtp: {module: gtp, min_pps: 1, functions: [gtp_encap_recv, gtp_dev_xmit]}, priority: 2}";
+        let c = try_compile(yaml, &machine(2, 1)).unwrap().0;
+        let gates: Vec<_> = c.gates.iter().map(|g| (g.functions.join(" "), g.rules)).collect();
+        assert_eq!(
+            gates,
+            [("gtp_dev_xmit gtp_encap_recv".into(), 0b1001), ("gtp_rx".into(), 0b100)]
+        );
+        assert_eq!((c.gates[1].min_packets, c.gates[1].hold_ns), (1, 1_000_000_000));
+        assert_eq!(c.has[Condition::Gtp as usize], 0b1101);
+    }
+
+    #[test]
+    fn too_much_traffic() {
+        let rules = |of: &dyn Fn(usize) -> String, count: usize| -> String {
+            let rule =
+                |i| format!("- {{name: n{i}, gtp: {{module: gtp, {}}}, weight: 1}}\n", of(i));
+            (1..=count).map(rule).collect()
+        };
+        let by_rate = |i| format!("min_pps: {i}");
+        assert!(
+            try_compile(&format!("strategies:\n{}", rules(&by_rate, 8)), &machine(2, 1)).is_ok()
+        );
+        assert_eq!(
+            error(&rules(&by_rate, 9)),
+            "p.yaml:10:4: n9: gtp: more than 8 different conditions by traffic in a policy; give several rules the same"
+        );
+        let functions = |i| {
+            let names: Vec<String> = (0..16).map(|f| format!("f{i}_{f}")).collect();
+            format!("functions: [{}]", names.join(", "))
+        };
+        assert_eq!(
+            error(&rules(&functions, 3)),
+            "p.yaml:4:4: n3: gtp: more than 32 functions in a policy"
+        );
     }
 
     #[test]

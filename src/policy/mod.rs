@@ -11,7 +11,7 @@ mod paths;
 pub mod resolve;
 mod rule;
 
-pub use rule::KEYS;
+pub use rule::{GTP_KEYS, KEYS};
 
 use std::path::Path;
 
@@ -80,9 +80,50 @@ pub struct Conditions {
     /// Kubernetes namespaces, in one of which the task's pod is.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub k8s_namespace: Vec<String>,
+    /// It processes packets of a GTP data plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gtp: Option<Gtp>,
     /// The children of a task that meets the conditions meet them too, and theirs.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub include_children: bool,
+}
+
+/// Seen to handle so many packets within a second, the task matches for some time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gtp {
+    pub module: Module,
+    /// The functions whose calls count as packets; empty: those that each packet enters by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+    /// Packets within a second, 1 to 1,000,000.
+    pub min_pps: u32,
+    /// How long the task matches after the last packet, in nanoseconds.
+    #[serde(rename = "hold")]
+    pub hold_ns: u64,
+    /// How many tasks match at a time, 1 to 4096; others have to wait.
+    pub max_tasks: u32,
+}
+
+/// A kernel module with a GTP data plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Module {
+    /// free5GC's.
+    Gtp5g,
+    /// The kernel's own driver.
+    Gtp,
+}
+
+impl Module {
+    pub const ALL: [Module; 2] = [Module::Gtp5g, Module::Gtp];
+
+    /// Its name in the kernel.
+    pub fn name(self) -> &'static str {
+        match self {
+            Module::Gtp5g => "gtp5g",
+            Module::Gtp => "gtp",
+        }
+    }
 }
 
 /// A label of a pod and its value.

@@ -2,14 +2,16 @@
 
 use regex_automata::util::syntax;
 
-use super::{Conditions, Effects, Priority, Rule, Selector, paths, regex_syntax_config};
+use super::{
+    Conditions, Effects, Gtp, Module, Priority, Rule, Selector, paths, regex_syntax_config,
+};
 use crate::config::SLICE_RANGE;
 use crate::cpulist::CpuList;
 use crate::error::Result;
 use crate::yaml::{Field, Node, Place, Source, Value, lines, quote};
 
 /// All keys of a rule: its name, conditions, `include_children`, effects, `exclusive`.
-pub const KEYS: [&str; 18] = [
+pub const KEYS: [&str; 19] = [
     "name",
     "command_regex",
     "threads",
@@ -22,6 +24,7 @@ pub const KEYS: [&str; 18] = [
     "netns",
     "selectors",
     "k8s_namespace",
+    "gtp",
     "include_children",
     "priority",
     "execution_time",
@@ -29,8 +32,11 @@ pub const KEYS: [&str; 18] = [
     "cpus",
     "exclusive",
 ];
-const CONDITIONS: std::ops::Range<usize> = 1..12;
-const EFFECTS: std::ops::Range<usize> = 13..17;
+const CONDITIONS: std::ops::Range<usize> = 1..13;
+const EFFECTS: std::ops::Range<usize> = 14..18;
+
+/// The keys of `gtp`.
+pub const GTP_KEYS: [&str; 5] = ["module", "functions", "min_pps", "hold", "max_tasks"];
 
 /// The kernel's largest process id (`PID_MAX_LIMIT` on 64 bits).
 const MAX_PID: u64 = 4_194_304;
@@ -40,6 +46,15 @@ const MAX_NAME: usize = 64;
 
 /// The longest pattern, glob or other text, in characters.
 const MAX_TEXT: usize = 1024;
+
+/// The longest name of a function, in characters.
+const MAX_SYMBOL: usize = 127;
+
+/// How long a task may match after its last packet.
+const HOLD_RANGE: std::ops::RangeInclusive<u64> = 100_000_000..=3_600_000_000_000;
+
+/// The most functions of one rule.
+const MAX_FUNCTIONS: usize = 16;
 
 /// The most selectors or namespaces of one rule.
 const MAX_ITEMS: usize = 64;
@@ -87,6 +102,7 @@ pub(super) fn read(
             "netns" => conditions.netns = Some(netns(field)?),
             "selectors" => conditions.selectors = selectors(source, field)?,
             "k8s_namespace" => conditions.k8s_namespace = namespaces(field)?,
+            "gtp" => conditions.gtp = Some(gtp(source, field)?),
             "include_children" => conditions.include_children = field.bool()?,
             "priority" => effects.priority = priority(field)?,
             "execution_time" => effects.execution_time_ns = Some(field.nanoseconds(SLICE_RANGE)?),
@@ -233,6 +249,77 @@ fn namespaces(field: &Field) -> Result<Vec<String>> {
     items(field, what)?.iter().map(name).collect()
 }
 
+/// A module's name, or a map with more.
+fn gtp(source: Source, field: &Field) -> Result<Gtp> {
+    let what = "a data plane, such as gtp5g or {module: gtp5g, min_pps: 10, hold: 30s}";
+    let mut gtp = Gtp {
+        module: Module::Gtp,
+        functions: Vec::new(),
+        min_pps: 1,
+        hold_ns: 30_000_000_000,
+        max_tasks: 256,
+    };
+    if let Value::Text(_) = field.value.value {
+        return Ok(Gtp { module: module(field)?, ..gtp });
+    }
+    if !matches!(field.value.value, Value::Map(_)) {
+        return Err(field.expected(what));
+    }
+    let fields = field.value.fields(source, &format!("{}.", field.path), &GTP_KEYS, &[], &[])?;
+    for field in &fields {
+        match field.name {
+            "module" => gtp.module = module(field)?,
+            "functions" => gtp.functions = functions(field)?,
+            "min_pps" => {
+                let packets = field.integer("packets per second", 1..=1_000_000)?;
+                gtp.min_pps = packets as u32;
+            }
+            "hold" => gtp.hold_ns = field.nanoseconds(HOLD_RANGE)?,
+            _max_tasks => gtp.max_tasks = field.integer("a number of tasks", 1..=4096)? as u32,
+        }
+    }
+    match fields.iter().any(|field| field.name == "module") {
+        true => Ok(gtp),
+        false => Err(field.error(format!("no module; {}", modules()))),
+    }
+}
+
+fn modules() -> String {
+    format!("give one of {}", Module::ALL.map(Module::name).join(", "))
+}
+
+fn module(field: &Field) -> Result<Module> {
+    let name = field.text("a data plane's kernel module, gtp5g or gtp")?;
+    let module = Module::ALL.into_iter().find(|module| module.name() == name);
+    module.ok_or_else(|| field.expected("a data plane's kernel module, gtp5g or gtp"))
+}
+
+fn functions(field: &Field) -> Result<Vec<String>> {
+    let what = "a list of functions of the module, such as [gtp5g_encap_recv]";
+    let Value::List(items) = &field.value.value else { return Err(field.expected(what)) };
+    if items.is_empty() {
+        return Err(field.expected(what));
+    }
+    if items.len() > MAX_FUNCTIONS {
+        return Err(field.error(format!("more than {MAX_FUNCTIONS} functions")));
+    }
+    let mut functions = Vec::new();
+    for item in items {
+        let item = field.item(item);
+        let what = "a function's name (letters, digits and _)";
+        let name = item.text(what)?;
+        let first = |c: char| c.is_ascii_alphabetic() || c == '_';
+        let rest = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if !name.starts_with(first) || !name.chars().all(rest) {
+            return Err(item.expected(what));
+        }
+        functions.push(short(&item, what, MAX_SYMBOL)?.to_owned());
+    }
+    functions.sort();
+    functions.dedup();
+    Ok(functions)
+}
+
 fn items<'a>(field: &Field<'a>, what: &str) -> Result<&'a [Node]> {
     let Value::List(items) = &field.value.value else { return Err(field.expected(what)) };
     if items.len() > MAX_ITEMS {
@@ -332,6 +419,7 @@ mod tests {
             "name: upf\n  command_regex: \"^nr-gnb$\"\n  threads: ^rx\n  pid: 7\n  exe: /usr/*/upf\n  \
              user: 33\n  cgroup: /a/*\n  systemd_unit: upf.service\n  container: containerd://0123abcd\n  \
              netns: n3\n  selectors: [{key: app, value: upf}]\n  k8s_namespace: core\n  \
+             gtp: {module: gtp5g, functions: [b, a_1, b], min_pps: 10, hold: 500ms, max_tasks: 4}\n  \
              include_children: true\n  priority: 3\n  execution_time: 1.5ms\n  weight: 200\n  \
              cpus: 2-3,0\n  exclusive: true\n",
         );
@@ -350,6 +438,13 @@ mod tests {
                 netns: text("n3"),
                 selectors: vec![Selector { key: "app".into(), value: "upf".into() }],
                 k8s_namespace: vec!["core".into()],
+                gtp: Some(Gtp {
+                    module: Module::Gtp5g,
+                    functions: vec!["a_1".into(), "b".into()],
+                    min_pps: 10,
+                    hold_ns: 500_000_000,
+                    max_tasks: 4,
+                }),
                 include_children: true,
             },
             effects: Effects {
@@ -418,7 +513,7 @@ mod tests {
         assert_eq!(
             error("{priority: true}"),
             format!(
-                "{at}: no condition; give one of command_regex, threads, pid, exe, user, cgroup, systemd_unit, container, netns, selectors, k8s_namespace"
+                "{at}: no condition; give one of command_regex, threads, pid, exe, user, cgroup, systemd_unit, container, netns, selectors, k8s_namespace, gtp"
             )
         );
         assert_eq!(
@@ -442,7 +537,7 @@ mod tests {
         }
         assert_eq!(
             error("{}"),
-            "p.yaml:1:1: rule 1: no condition; give one of command_regex, threads, pid, exe, user, cgroup, systemd_unit, container, netns, selectors, k8s_namespace"
+            "p.yaml:1:1: rule 1: no condition; give one of command_regex, threads, pid, exe, user, cgroup, systemd_unit, container, netns, selectors, k8s_namespace, gtp"
         );
         assert_eq!(error(""), "p.yaml:2:2: rule 1: expected keys, found nothing");
     }
@@ -574,6 +669,78 @@ mod tests {
             let found = error(&format!("{{priority: 1, {rule}}}"));
             assert!(found.ends_with(&format!(": rule 1: {message}")), "{found}");
         }
+    }
+
+    #[test]
+    fn traffic_by_a_name_or_a_map() {
+        let of = |gtp: &str| only(&format!("{{gtp: {gtp}, priority: 1}}")).conditions.gtp.unwrap();
+        let default = Gtp {
+            module: Module::Gtp,
+            functions: Vec::new(),
+            min_pps: 1,
+            hold_ns: 30_000_000_000,
+            max_tasks: 256,
+        };
+        assert_eq!(of("gtp"), default);
+        assert_eq!(of("{module: gtp}"), default);
+        assert_eq!(of("gtp5g"), Gtp { module: Module::Gtp5g, ..default.clone() });
+        assert_eq!(of("{module: gtp, hold: 1s}"), Gtp { hold_ns: 1_000_000_000, ..default });
+        let many = format!("{{module: gtp, functions: [{}]}}", ["f"; 17].join(", "));
+        for (gtp, message) in [
+            (
+                "",
+                "gtp: expected a data plane, such as gtp5g or {module: gtp5g, min_pps: 10, hold: 30s}, found nothing",
+            ),
+            (
+                "[gtp]",
+                "gtp: expected a data plane, such as gtp5g or {module: gtp5g, min_pps: 10, hold: 30s}, found a list",
+            ),
+            ("upf", "gtp: expected a data plane's kernel module, gtp5g or gtp, found \"upf\""),
+            ("{}", "gtp: no module; give one of gtp5g, gtp"),
+            ("{min_pps: 1}", "gtp: no module; give one of gtp5g, gtp"),
+            (
+                "{module: 5}",
+                "gtp.module: expected a data plane's kernel module, gtp5g or gtp (text; put it in quotes), found 5",
+            ),
+            (
+                "{module: gtp, min_pps: 0}",
+                "gtp.min_pps: expected packets per second from 1 to 1000000, found 0",
+            ),
+            (
+                "{module: gtp, hold: 99ms}",
+                "gtp.hold: expected a time from 100ms to 3600s (nanoseconds, or such as 500us or 2ms), found \"99ms\"",
+            ),
+            (
+                "{module: gtp, max_tasks: 4097}",
+                "gtp.max_tasks: expected a number of tasks from 1 to 4096, found 4097",
+            ),
+            (
+                "{module: gtp, functions: []}",
+                "gtp.functions: expected a list of functions of the module, such as [gtp5g_encap_recv], found a list",
+            ),
+            (
+                "{module: gtp, functions: gtp_rx}",
+                "gtp.functions: expected a list of functions of the module, such as [gtp5g_encap_recv], found \"gtp_rx\"",
+            ),
+            (
+                "{module: gtp, functions: ['a b']}",
+                "gtp.functions: expected a function's name (letters, digits and _), found \"a b\"",
+            ),
+            (
+                "{module: gtp, functions: [1a]}",
+                "gtp.functions: expected a function's name (letters, digits and _), found \"1a\"",
+            ),
+            (&many, "gtp.functions: more than 16 functions"),
+            (
+                "{module: gtp, min_pp: 1}",
+                "gtp.min_pp: unknown key; did you mean min_pps? allowed here: module, functions, min_pps, hold, max_tasks",
+            ),
+        ] {
+            let found = error(&format!("{{priority: 1, gtp: {gtp}}}"));
+            assert!(found.ends_with(&format!(": rule 1: {message}")), "{found}");
+        }
+        let place = error("{priority: 1, gtp: {module: gtp, hold: 2h}}");
+        assert!(place.starts_with("p.yaml:2:42: "), "{place}");
     }
 
     #[test]

@@ -5,32 +5,33 @@
 
 mod bpf;
 pub mod exit;
+pub mod gates;
 pub mod kernel;
 pub mod stats;
 pub mod tables;
 pub mod verdict;
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::{LazyLock, Mutex};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use libbpf_rs::skel::{OpenSkel, SkelBuilder};
-use libbpf_rs::{
-    Link, MapCore, MapFlags, OpenObject, PrintLevel, ProgramInput, ProgramMut, libbpf_sys,
-    set_print,
-};
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, libbpf_sys};
 use nix::unistd::{SysconfVar, sysconf};
 
 use self::bpf::types::{gth_knobs, gth_request};
 use self::bpf::{GthctlSkel, GthctlSkelBuilder};
 use self::exit::Ended;
+use self::gates::{Mark, Numbers, Traced};
 use self::kernel::KernelTypes;
 use self::stats::Stats;
 use self::tables::{Limits, MaskIndex};
 use self::verdict::Verdict;
 use crate::cpulist::CpuList;
-use crate::error::{Error, ExitCode, Result};
+use crate::error::{Error, Result};
+use crate::libbpf_log;
 use crate::policy::compile::Compiled;
 use crate::topology::Topology;
 
@@ -53,6 +54,9 @@ pub struct Scheduler<'obj> {
     _hooks: [Link; 4],
     report: Link,
     rematch: Link,
+    marks: Link,
+    /// Those of the live policy.
+    numbers: Numbers,
     /// How often the kernel had skipped a hook when it was last asked.
     skipped: u64,
     kernel: KernelTypes<'static>,
@@ -74,7 +78,7 @@ impl<'obj> Scheduler<'obj> {
         policy: &Compiled,
     ) -> Result<Self> {
         let kernel = KernelTypes::read()?;
-        capture_libbpf_messages(settings.debug);
+        libbpf_log::capture(settings.debug);
         let mut open = GthctlSkelBuilder::default().open(object).map_err(refused)?;
         let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
         describe_machine(topology, settings, machine)?;
@@ -84,7 +88,8 @@ impl<'obj> Scheduler<'obj> {
         open.struct_ops.gthctl_ops_mut().timeout_ms = WATCHDOG.as_millis() as u32;
         let mut skel = open.load().map_err(refused)?;
         let nr_llcs = topology.nr_llcs();
-        install(&mut skel, policy, nr_llcs, 1)?;
+        let numbers = Numbers::default().next(&policy.gates);
+        install(&mut skel, policy, &numbers, nr_llcs, 1)?;
         let hooks = [
             skel.progs.gth_task_rename.attach().map_err(refused)?,
             skel.progs.gth_cgroup_attach.attach().map_err(refused)?,
@@ -93,6 +98,7 @@ impl<'obj> Scheduler<'obj> {
         ];
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
+        let marks = skel.progs.report_mark.attach().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
         let mut scheduler = Self {
             skel,
@@ -100,6 +106,8 @@ impl<'obj> Scheduler<'obj> {
             _hooks: hooks,
             report,
             rematch,
+            marks,
+            numbers,
             skipped: 0,
             malformed: kernel.malformed_kfuncs(),
             kernel,
@@ -124,7 +132,12 @@ impl<'obj> Scheduler<'obj> {
     /// CPU act on it at once.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
-        install(&mut self.skel, policy, self.nr_llcs, generation)?;
+        let numbers = self.numbers.next(&policy.gates);
+        // No gate of the live policy counts there.
+        let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
+        self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
+        install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
+        self.numbers = numbers;
         self.reschedule()
     }
 
@@ -137,7 +150,8 @@ impl<'obj> Scheduler<'obj> {
     /// What `policy` would make of every thread.
     pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
         let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-        tables::write(policy, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
+        let numbers = self.numbers.next(&policy.gates);
+        tables::write(policy, &numbers, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
         self.report(tables::TRIAL, None)
     }
 
@@ -146,6 +160,25 @@ impl<'obj> Scheduler<'obj> {
         request.tables = tables;
         request.tid = tid.unwrap_or(0);
         verdict::read(&self.report)
+    }
+
+    /// What the live policy's gates know of every thread, or of one. Ends marks that
+    /// are over.
+    pub fn marks(&mut self, tid: Option<u32>) -> Result<Vec<Mark>> {
+        self.skel.request().tid = tid.unwrap_or(0);
+        Ok(gates::read(&verdict::run(&self.marks)?, &self.numbers))
+    }
+
+    /// The functions that the live policy wants to be traced, with their numbers.
+    pub fn traced(&self) -> &BTreeMap<Traced, u32> {
+        &self.numbers.functions
+    }
+
+    /// One of its maps, for a program that shares it.
+    pub fn map(&self, name: &OsStr) -> Option<BorrowedFd<'_>> {
+        let map = self.skel.object().maps().find(|map| map.name() == name)?;
+        // SAFETY: open for as long as the skeleton lives.
+        Some(unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) })
     }
 
     /// Whether the kernel has skipped a program that notices what tasks change since
@@ -180,7 +213,7 @@ impl<'obj> Scheduler<'obj> {
         }
         let data = self.skel.maps.bss_tables_data.as_ref().expect("the program has .bss.tables");
         let live = &data.tables[generation as usize & 1];
-        Ok(tables::hold(policy, self.nr_llcs, generation, live))
+        Ok(tables::hold(policy, &self.numbers, self.nr_llcs, generation, live))
     }
 
     /// Changes the slices, in nanoseconds, of what is queued from now on.
@@ -244,6 +277,7 @@ impl<'obj> Scheduler<'obj> {
 fn install(
     skel: &mut GthctlSkel<'_>,
     policy: &Compiled,
+    numbers: &Numbers,
     nr_llcs: usize,
     generation: u32,
 ) -> Result<()> {
@@ -256,7 +290,7 @@ fn install(
         run_program(&skel.progs.set_mask)?;
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-    tables::write(policy, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
+    tables::write(policy, numbers, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
     std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     // SAFETY: an aligned word in a map that is mapped for as long as the skeleton lives.
     unsafe { (&raw mut skel.knobs().generation).write_volatile(generation) };
@@ -338,40 +372,6 @@ impl GthctlSkel<'_> {
     }
 }
 
-/// The warnings of libbpf since the last call of [`capture_libbpf_messages`].
-static MESSAGES: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
-
-/// Keeps libbpf's messages for [`refused`]; prints them as well when `debug`.
-fn capture_libbpf_messages(debug: bool) {
-    fn keep(_: PrintLevel, message: String) {
-        if let Ok(mut messages) = MESSAGES.lock() {
-            messages.push(message);
-        }
-    }
-    fn keep_and_print(level: PrintLevel, message: String) {
-        eprint!("{message}");
-        keep(level, message);
-    }
-    if let Ok(mut messages) = MESSAGES.lock() {
-        messages.clear();
-    }
-    match debug {
-        true => set_print(Some((PrintLevel::Debug, keep_and_print))),
-        false => set_print(Some((PrintLevel::Warn, keep))),
-    };
-}
-
-/// The kernel or libbpf refused something: the error, and the most telling message.
 fn refused(e: libbpf_rs::Error) -> Error {
-    let messages = MESSAGES.lock().map(|m| m.concat()).unwrap_or_default();
-    let telling = |line: &&str| {
-        !line.trim().is_empty()
-            && !line.contains("-- BEGIN PROG LOAD LOG --")
-            && !line.contains("-- END PROG")
-    };
-    let verifier = messages.split("-- END PROG LOAD LOG --").next().unwrap_or_default();
-    let last = verifier.lines().filter(telling).rfind(|line| !line.starts_with("processed "));
-    let why = last.map_or_else(String::new, |line| format!(": {}", line.trim()));
-    Error::new(ExitCode::KernelUnsupported, format!("the kernel refused the scheduler: {e}{why}"))
-        .help("run with --debug for the whole log")
+    libbpf_log::refused("scheduler", &e).help("run with --debug for the whole log")
 }

@@ -31,6 +31,9 @@ const COUNTERS: [(gth_counter, &str); gth_counter::GTH_NR_COUNTERS.0 as usize] =
     (gth_counter::GTH_COUNT_RESERVED_KTHREAD, "exclusive CPU: kthread let in"),
     (gth_counter::GTH_COUNT_RESERVED_PINNED, "exclusive CPU: pinned task let in"),
     (gth_counter::GTH_COUNT_RESERVED_MISSED, "exclusive CPU: outside the task's affinity"),
+    (gth_counter::GTH_COUNT_MARKED, "traffic: tasks marked"),
+    (gth_counter::GTH_COUNT_MARKS_ENDED, "traffic: marks ended"),
+    (gth_counter::GTH_COUNT_MARKS_REFUSED, "traffic: refused, max_tasks are marked"),
 ];
 
 /// Counters since the scheduler was loaded, summed over the CPUs.
@@ -68,6 +71,16 @@ impl Stats {
             seen >= wanted
         });
         bucket.map(|bucket| 2 << bucket)
+    }
+
+    /// Tasks marked for their traffic, marks ended, and marks refused by `max_tasks`.
+    pub fn marks(&self) -> [u64; 3] {
+        [
+            gth_counter::GTH_COUNT_MARKED,
+            gth_counter::GTH_COUNT_MARKS_ENDED,
+            gth_counter::GTH_COUNT_MARKS_REFUSED,
+        ]
+        .map(|counter| self.counters[counter.0 as usize])
     }
 
     /// A table of the counters: the totals, and what came since `earlier`, a

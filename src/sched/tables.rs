@@ -2,6 +2,7 @@
 //! compiled policy into them.
 
 use super::bpf::types::{self, gth_condition, gth_limit, gth_mask, gth_rank, gth_rule_flag};
+use super::gates::Numbers;
 use crate::policy::compile::{Compiled, Condition, Effect};
 use crate::policy::dfa::RuleSet;
 
@@ -15,6 +16,9 @@ impl Limits {
     pub const DFAS: usize = gth_limit::GTH_MAX_DFAS.0 as usize;
     pub const STATES: usize = gth_limit::GTH_MAX_STATES.0 as usize;
     pub const TRANS: usize = gth_limit::GTH_MAX_TRANS.0 as usize;
+    /// Of one policy, as the following.
+    pub const GATES: usize = gth_limit::GTH_MAX_GATES.0 as usize;
+    pub const FUNCTIONS: usize = gth_limit::GTH_MAX_FUNCTIONS.0 as usize / 2;
 }
 
 /// The tables that are never live, for policies that are only tried out.
@@ -27,6 +31,7 @@ const _: () = assert!(Condition::ALL.len() == gth_condition::GTH_NR_CONDS.0 as u
 const _: () = assert!(Condition::PATTERNS == gth_condition::GTH_NR_PATTERNS.0 as usize);
 const _: () = assert!(Condition::Pod as u32 == gth_condition::GTH_COND_POD.0);
 const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0);
+const _: () = assert!(Condition::Gtp as u32 == gth_condition::GTH_COND_GTP.0);
 
 /// Indices of the CPU masks (enum gth_mask).
 pub struct MaskIndex;
@@ -51,7 +56,13 @@ impl MaskIndex {
 /// Writes `policy` over the tables of `generation`, which no CPU may be reading.
 ///
 /// The policy was held to [`Limits`] when it was compiled.
-pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut types::gth_tables) {
+pub fn write(
+    policy: &Compiled,
+    numbers: &Numbers,
+    nr_llcs: usize,
+    generation: u32,
+    tables: &mut types::gth_tables,
+) {
     // Exclusive pools of odd generations have numbers of their own.
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
@@ -67,6 +78,18 @@ pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut ty
         *slot = rules(set);
     }
     tables.children = rules(policy.children);
+    tables.nr_gates = policy.gates.len() as u32;
+    for ((slot, gate), numbers) in tables.gates.iter_mut().zip(&policy.gates).zip(&numbers.gates) {
+        *slot = types::gth_gate {
+            id: numbers.id,
+            mark: numbers.mark,
+            min_packets: gate.min_packets,
+            max_tasks: gate.max_tasks,
+            hold_ns: gate.hold_ns,
+            functions: numbers.functions,
+            rules: rules(gate.rules),
+        };
+    }
     let mut end = 0;
     for (slot, dfas) in tables.dfa_at[1..].iter_mut().zip(&policy.dfas) {
         end += dfas.len();
@@ -98,6 +121,7 @@ pub fn write(policy: &Compiled, nr_llcs: usize, generation: u32, tables: &mut ty
 /// Whether `tables` hold exactly what [`write()`] puts there.
 pub fn hold(
     policy: &Compiled,
+    numbers: &Numbers,
     nr_llcs: usize,
     generation: u32,
     tables: &types::gth_tables,
@@ -108,7 +132,7 @@ pub fn hold(
         std::ptr::copy_nonoverlapping(tables, copy.as_mut_ptr(), 1);
         copy.assume_init()
     };
-    write(policy, nr_llcs, generation, &mut copy);
+    write(policy, numbers, nr_llcs, generation, &mut copy);
     bytes(&copy) == bytes(tables)
 }
 

@@ -7,6 +7,7 @@ pub mod counts;
 pub mod events;
 pub mod feed;
 pub mod home;
+pub mod mark;
 pub mod module;
 pub mod report;
 pub mod session;

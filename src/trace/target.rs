@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+use crate::policy::Module;
+
 /// Where a packet goes, seen from the mobile network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -98,6 +100,20 @@ const GTP: &[Row] = {
 };
 
 impl Target {
+    /// The data plane of a module.
+    pub fn of_module(module: Module) -> Self {
+        match module {
+            Module::Gtp5g => Self::gtp5g(),
+            Module::Gtp => Self::gtp(),
+        }
+    }
+
+    /// The functions by which packets enter.
+    pub fn entries(&self) -> Vec<String> {
+        let entries = self.functions.iter().filter(|f| f.stage == Stage::Entry);
+        entries.map(|f| f.symbol.clone()).collect()
+    }
+
     /// The gtp5g module of free5GC.
     pub fn gtp5g() -> Self {
         Self::of("gtp5g", GTP5G)
