@@ -20,6 +20,8 @@ mod policy;
 mod priority;
 mod reload;
 mod robustness;
+mod sender;
 mod task;
 mod timing;
 mod trace;
+mod traffic;

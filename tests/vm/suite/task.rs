@@ -233,6 +233,16 @@ pub fn sleep_until(at: u64) {
     }
 }
 
+/// How often the calling process has slept (getrusage(2)).
+pub fn sleeps() -> i64 {
+    // SAFETY: all zeroes is a valid rusage, and the pointer is one to it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage.ru_nvcsw
+    }
+}
+
 /// Runs for ever, noting the longest time it was kept from running.
 pub fn spin(shared: &Shared) {
     let mut last = now();

@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::net::UdpSocket;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::gthctl::Gthctl;
 use crate::kernel;
+use crate::sender;
 use crate::task::{self, Task};
 
 const NO_RULES: &str = "strategies: []";
@@ -116,6 +118,80 @@ fn a_rule_is_in_force_when_a_program_begins() {
     assert!(median < Duration::from_millis(1), "{median:?}");
     assert!(worst < Duration::from_millis(10), "{worst:?}");
     gthctl.stop();
+}
+
+/// What counts as never, where a sender has to come to the rule's CPUs.
+const LOST: u64 = 2_000_000_000;
+
+/// A fresh process sends its first packet through the gtp device: how long until the
+/// scheduler treats it by the rule, which is that it is on the rule's CPUs. One kind of
+/// sender goes on running, and has to wait for a tick; the other sleeps, and has to be
+/// there when it wakes up. No other task is ever on these CPUs.
+///
+/// What looks for such tasks once a second takes half a second on average.
+#[test]
+fn the_first_packet_boosts_its_sender() {
+    const SENDERS: usize = 200;
+    const SLEEP: u64 = 1_000_000;
+    let cpus = kernel::cpus();
+    let _plane = sender::plane();
+    let rule = format!("gtp: {{module: gtp, hold: 3600s}}, cpus: 1-{}, exclusive: true", cpus - 1);
+    let gthctl = Gthctl::start(&format!("strategies: [{{{rule}}}]"));
+    assert!(gthctl.says("packets are seen by", 1));
+    // SAFETY: no pointers.
+    let is_there = || unsafe { libc::sched_getcpu() } > 0;
+    let senders = |job: fn(&dyn Fn() -> bool, &UdpSocket) -> u64| {
+        Task::fork("parent", move |shared| {
+            sender::enter_upf();
+            let socket = sender::socket();
+            for _ in 0..SENDERS {
+                let child = task::fork_below(|| {
+                    assert!(!is_there());
+                    shared.add_latency(job(&is_there, &socket));
+                });
+                // SAFETY: a null status is allowed.
+                unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            }
+            shared.answer.store(1, Ordering::Relaxed);
+            task::sleep_until(u64::MAX / 2);
+        })
+    };
+    let measured = |what: &str, parent: Task| {
+        let done = || parent.shared().answer.load(Ordering::Relaxed) == 1;
+        assert!(kernel::wait(Duration::from_secs(120), done));
+        let took = parent.shared().latencies();
+        assert_eq!(took.len(), SENDERS, "{what}: some were on the rule's CPUs before they sent");
+        describe(what, &took)
+    };
+    let (median, worst) = measured(
+        "from before sendto() until a rule is in force for who goes on running",
+        senders(|is_there, socket| {
+            let before = task::now();
+            let _ = socket.send(b"packet");
+            while !is_there() && task::now() < before + LOST {}
+            task::now() - before
+        }),
+    );
+    assert!(median < Duration::from_millis(20), "{median:?}");
+    assert!(worst < Duration::from_millis(200), "{worst:?}");
+    let (_, worst) = measured(
+        "lateness of the first wake-up after the first sendto(), always by the rule",
+        senders(|is_there, socket| {
+            let _ = socket.send(b"packet");
+            let sleeps = task::sleeps();
+            let mut awake_at = 0;
+            // Where the host stops the virtual CPU, the time is over before it sleeps.
+            while task::sleeps() == sleeps {
+                awake_at = task::now() + SLEEP;
+                task::sleep_until(awake_at);
+            }
+            if is_there() { task::now().saturating_sub(awake_at) } else { LOST }
+        }),
+    );
+    assert!(worst < Duration::from_nanos(LOST), "not in force at the first wake-up");
+    let output = gthctl.stop();
+    assert_eq!(output.counter("traffic: tasks marked"), 2 * SENDERS as u64);
+    assert_eq!(output.counter("traffic: refused, max_tasks are marked"), 0);
 }
 
 /// 100 rules of every kind, none of which anything here falls under.

@@ -1,0 +1,83 @@
+//! Tasks that send through the gtp device of the data plane (plane.rs).
+
+use std::fs::File;
+use std::net::UdpSocket;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::hot::SOON;
+use crate::kernel;
+use crate::plane::{Plane, succeeds};
+use crate::task::{self, Shared, Task};
+
+/// An address behind the gtp device that no tunnel leads to: the driver is called, and
+/// drops the packet.
+const NOWHERE: &str = "10.61.0.1:9";
+
+/// The plane on the kernel's driver, with a way for senders and no packets but theirs.
+pub fn plane() -> Plane {
+    let plane = Plane::on_gtp();
+    succeeds(Command::new("ip").args(["-n", "upf", "route", "add", "10.61.0.0/24", "dev", "gtp0"]));
+    // Router solicitations would be packets, too, and some kworker's.
+    write_in_upf("1", "/proc/sys/net/ipv6/conf/gtp0/disable_ipv6");
+    plane
+}
+
+/// What arrives at the UPF from the gNB is handled on that CPU, in a softirq there.
+pub fn steer_uplink_to(cpu: usize) {
+    write_in_upf(&format!("{:x}", 1 << cpu), "/sys/class/net/n3/queues/rx-0/rps_cpus");
+}
+
+fn write_in_upf(text: &str, file: &str) {
+    let write = format!("echo {text} > {file}");
+    succeeds(Command::new("ip").args(["netns", "exec", "upf", "sh", "-c", &write]));
+}
+
+/// Puts the calling thread where the gtp device is.
+pub fn enter_upf() {
+    setns(File::open("/run/netns/upf").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+/// A socket whose packets go to the gtp device.
+pub fn socket() -> UdpSocket {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect(NOWHERE).unwrap();
+    socket
+}
+
+/// A task that sends so many packets whenever it is given another order, and sleeps
+/// else; never without a name of its own.
+pub fn sender(comm: &str) -> Task {
+    Task::fork(comm, |shared| {
+        on_order(shared, || task::sleep_until(task::now() + 1_000_000));
+    })
+}
+
+/// The same, but it never sleeps.
+pub fn spinning_sender(comm: &str) -> Task {
+    Task::fork(comm, |shared| on_order(shared, || ()))
+}
+
+fn on_order(shared: &Shared, between: impl Fn()) {
+    enter_upf();
+    let socket = socket();
+    loop {
+        let packets = shared.order.swap(0, Ordering::Relaxed);
+        for _ in 0..packets {
+            // What the driver thinks of it is not of interest.
+            let _ = socket.send(b"packet");
+        }
+        shared.answer.fetch_add(packets, Ordering::Relaxed);
+        between();
+    }
+}
+
+/// Has the sender send, and waits until it has.
+pub fn send(task: &Task, packets: u32) {
+    let answer = || task.shared().answer.load(Ordering::Relaxed);
+    let before = answer();
+    task.order(packets);
+    assert!(kernel::wait(SOON, || answer() == before + packets));
+}

@@ -1,0 +1,357 @@
+//! Rules for whoever processes GTP packets.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::gthctl::{Gthctl, report};
+use crate::hot::{CPU, SOON, assert_places, is_cold, is_hot};
+use crate::kernel;
+use crate::plane::{Plane, succeeds};
+use crate::sender::{self, send, sender, spinning_sender};
+use crate::task::{self, Task};
+
+const SEEN: &str = "packets are seen by";
+const NONE: [i32; 0] = [];
+const MODULE: &str = "/modules/gtp.ko";
+
+/// One rule, `{module: gtp}` with these keys.
+fn policy(keys: &str) -> String {
+    format!("strategies: [{{name: traffic, gtp: {{module: gtp, {keys}}}, priority: 1}}]")
+}
+
+/// gthctl with that policy, once it sees packets.
+fn start(policy: &str) -> Gthctl {
+    let gthctl = Gthctl::start(policy);
+    assert!(gthctl.says(SEEN, 1), "{}", gthctl.stderr());
+    gthctl
+}
+
+fn traffic() -> Value {
+    report(&["status"])["traffic"].clone()
+}
+
+/// The gNB's thread that handles its packets.
+fn gnb_worker(plane: &Plane) -> i32 {
+    let threads = plane.gnb_threads();
+    threads.into_iter().find(|&tid| tid != plane.gnb()).unwrap()
+}
+
+/// The marked threads, in order.
+fn marked() -> Vec<i32> {
+    let tasks = traffic()["tasks"].clone();
+    let mut tids: Vec<i32> =
+        tasks.as_array().unwrap().iter().map(|task| task["tid"].as_i64().unwrap() as i32).collect();
+    tids.sort_unstable();
+    tids
+}
+
+fn counter(name: &str) -> u64 {
+    traffic()[name].as_u64().unwrap()
+}
+
+/// Whether the thread is scheduled by the rule.
+fn in_force(tid: i32) -> bool {
+    let explanation = report(&["explain", &tid.to_string()]);
+    explanation["rule"] == "traffic" && explanation["in_force"] == true
+}
+
+/// What is said of the only rule's only condition.
+fn why(tid: i32) -> String {
+    let explanation = report(&["explain", &tid.to_string()]);
+    explanation["rules"][0]["conditions"][0]["why"].as_str().unwrap().to_owned()
+}
+
+/// Where the kernel has kprobes in the module.
+fn kprobes() -> Vec<String> {
+    let list = fs::read_to_string("/sys/kernel/debug/kprobes/list").unwrap();
+    let mut symbols: Vec<String> = list
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with("gtp")))
+        .map(|place| place.split('+').next().unwrap().to_owned())
+        .collect();
+    symbols.sort();
+    symbols
+}
+
+#[test]
+fn whoever_handles_packets_falls_under_the_rule() {
+    let plane = sender::plane();
+    let worker = gnb_worker(&plane);
+    let gthctl = start(&policy("hold: 5s"));
+    assert_eq!(marked(), NONE);
+    assert_eq!(why(worker), "no packet has been seen");
+    std::thread::scope(|scope| {
+        scope.spawn(|| plane.ping(40));
+        assert!(kernel::wait(SOON, || in_force(worker)));
+        // ping itself, which only writes to the gNB's interface, is not.
+        assert_eq!(marked(), [worker]);
+        assert!(!in_force(plane.gnb()), "its other thread handles no packets");
+    });
+    assert_eq!(marked(), [worker]);
+    let task = traffic()["tasks"][0].clone();
+    assert_eq!((&task["comm"], task["pid"].as_i64()), (&"nr-gnb".into(), Some(plane.gnb().into())));
+    assert_eq!(task["rules"], serde_json::json!(["traffic"]));
+    assert_eq!(task["function"], "gtp_encap_recv");
+    // Each probe goes up and its answer down.
+    assert!(task["packets"].as_u64().unwrap() >= 80, "{task}");
+    assert!((1..=5000).contains(&task["ends_in_ms"].as_u64().unwrap()), "{task}");
+    assert!(why(worker).contains(" ago by gtp_encap_recv, "), "{}", why(worker));
+    let output = gthctl.stop();
+    assert_eq!(output.counter("traffic: tasks marked"), 1);
+}
+
+#[test]
+fn softirqs_are_nobodys() {
+    let plane = sender::plane();
+    task::set_affinity(gnb_worker(&plane), &[0]);
+    sender::steer_uplink_to(CPU);
+    let gthctl = start(&policy("hold: 3600s"));
+    // On top of the idle CPU, then of tasks that have nothing to do with it.
+    plane.ping(40);
+    assert_eq!(marked(), NONE, "{}", traffic());
+    let busy = Task::fork_on("busy", Some(&[CPU]), task::spin);
+    let in_kernel = Task::fork_on("in-kernel", Some(&[CPU]), |_| {
+        loop {
+            let _ = fs::read("/proc/self/stat");
+        }
+    });
+    plane.ping(100);
+    assert_eq!(marked(), NONE, "{}", traffic());
+    drop((busy, in_kernel));
+    let output = gthctl.stop();
+    assert_eq!(output.counter("traffic: tasks marked"), 0);
+}
+
+#[test]
+fn a_mark_ends_after_the_last_packet() {
+    let _plane = sender::plane();
+    let gthctl = start(&policy("hold: 1500ms"));
+    let sender = sender("sender");
+    send(&sender, 1);
+    assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    // While packets come, it goes on.
+    for _ in 0..12 {
+        std::thread::sleep(Duration::from_millis(200));
+        send(&sender, 1);
+    }
+    assert_eq!(counter("marked"), 1);
+    std::thread::sleep(Duration::from_millis(1600));
+    assert!(!in_force(sender.pid));
+    assert_eq!(marked(), NONE);
+    assert_eq!((counter("marked"), counter("ended")), (1, 1));
+    send(&sender, 1);
+    assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    // It ends with the task, too.
+    drop(sender);
+    let output = gthctl.stop();
+    let counts = ["traffic: tasks marked", "traffic: marks ended"].map(|name| output.counter(name));
+    assert_eq!(counts, [2, 2]);
+}
+
+/// Of a task that does not run, and about which nobody asks.
+#[test]
+fn a_mark_ends_by_itself() {
+    let _plane = sender::plane();
+    let gthctl = start(&policy("max_tasks: 1, hold: 500ms"));
+    let [one, two] = ["one", "two"].map(sender);
+    send(&one, 1);
+    kill(Pid::from_raw(one.pid), Signal::SIGSTOP).unwrap();
+    std::thread::sleep(Duration::from_secs(3));
+    send(&two, 1);
+    let output = gthctl.stop();
+    assert_eq!(output.counter("traffic: tasks marked"), 2);
+    assert_eq!(output.counter("traffic: refused, max_tasks are marked"), 0);
+}
+
+#[test]
+fn a_task_that_never_sleeps_comes_and_goes() {
+    let _plane = sender::plane();
+    let rule = "{name: traffic, gtp: {module: gtp, hold: 2s}, cpus: 1, exclusive: true}";
+    let gthctl = start(&format!("strategies: [{rule}]"));
+    let [hot, cold] = ["sender", "other"].map(spinning_sender);
+    assert_places(&[], &[hot.pid, cold.pid]);
+    send(&hot, 1);
+    assert_places(&[hot.pid], &[cold.pid]);
+    assert!(is_cold(hot.pid));
+    send(&hot, 1);
+    assert!(is_hot(hot.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn a_slow_sender_is_not_meant() {
+    let _plane = sender::plane();
+    let gthctl = start(&policy("min_pps: 20, hold: 5s"));
+    let [slow, fast] = ["slow", "fast"].map(sender);
+    for _ in 0..4 {
+        send(&slow, 5);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    assert_eq!(marked(), NONE);
+    assert!(why(slow.pid).ends_with("; 20 needed"), "{}", why(slow.pid));
+    send(&fast, 19);
+    assert_eq!(marked(), NONE);
+    send(&fast, 1);
+    assert_eq!(marked(), [fast.pid]);
+    assert!(kernel::wait(SOON, || in_force(fast.pid)) && !in_force(slow.pid));
+    gthctl.stop();
+}
+
+#[test]
+fn no_more_tasks_than_max_tasks() {
+    let _plane = sender::plane();
+    let gthctl = start(&policy("max_tasks: 2, hold: 3600s, functions: [gtp_dev_xmit]"));
+    let senders = ["one", "two", "three"].map(sender);
+    senders.iter().for_each(|sender| send(sender, 3));
+    assert_eq!(marked(), [senders[0].pid, senders[1].pid]);
+    // Once for the second, not for each packet.
+    assert_eq!((counter("marked"), counter("refused")), (2, 1));
+    assert!(!in_force(senders[2].pid));
+    let [one, two, three] = senders;
+    drop(one);
+    // It leaves its place.
+    assert!(kernel::wait(SOON, || {
+        send(&three, 1);
+        marked() == [two.pid, three.pid]
+    }));
+    let output = gthctl.stop();
+    assert_eq!(output.counter("traffic: tasks marked"), 3);
+    assert!(output.counter("traffic: refused, max_tasks are marked") >= 1);
+}
+
+#[test]
+fn the_module_goes_and_comes_again() {
+    if !Path::new(MODULE).exists() {
+        println!("skipped: gtp is built into this kernel");
+        return;
+    }
+    let plane = sender::plane();
+    let gthctl = start(&policy("hold: 3600s"));
+    assert_eq!(kprobes(), ["gtp_dev_xmit", "gtp_encap_recv"]);
+    drop(plane);
+    for time in 1..=3 {
+        succeeds(Command::new("rmmod").arg("gtp"));
+        assert!(gthctl.says("the kernel module gtp is not loaded", time));
+        assert_eq!(kprobes(), [""; 0]);
+        let status = report(&["status"]);
+        let note =
+            "the kernel module gtp is not loaded; rules with gtp: gtp match nothing until it is";
+        assert_eq!(status["notes"], serde_json::json!([note]));
+        assert_eq!(status["traffic"]["functions"], serde_json::json!([]));
+        succeeds(Command::new("insmod").arg(MODULE));
+        assert!(gthctl.says(SEEN, time + 1));
+        assert_eq!(kprobes(), ["gtp_dev_xmit", "gtp_encap_recv"]);
+        let _plane = sender::plane();
+        let sender = sender("sender");
+        send(&sender, 1);
+        assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    }
+    // So fast that it may be another one when gthctl looks.
+    succeeds(Command::new("sh").args(["-c", &format!("rmmod gtp && insmod {MODULE}")]));
+    assert!(gthctl.says(SEEN, 5), "{}", gthctl.stderr());
+    let _plane = sender::plane();
+    let sender = sender("sender");
+    send(&sender, 1);
+    assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    gthctl.stop();
+}
+
+/// free5GC's module has BTF only where it was built with care.
+#[test]
+fn whoever_handles_the_packets_of_gtp5g() {
+    for variant in ["btf", "no-btf"] {
+        let Some(plane) = Plane::on_gtp5g(variant) else { return };
+        let worker = gnb_worker(&plane);
+        let rule = "{name: traffic, gtp: {module: gtp5g, min_pps: 10, hold: 30s}, priority: 1}";
+        let gthctl = start(&format!("strategies: [{rule}]"));
+        plane.ping(40);
+        assert!(kernel::wait(SOON, || in_force(worker)), "{}", why(worker));
+        assert_eq!(marked(), [worker]);
+        // It can be unloaded under gthctl.
+        drop(plane);
+        assert!(!Path::new("/sys/module/gtp5g").exists());
+        assert!(gthctl.says("the kernel module gtp5g is not loaded", 1));
+        gthctl.stop();
+    }
+}
+
+#[test]
+fn a_module_or_function_that_is_not_there() {
+    let _plane = sender::plane();
+    let here = "{name: traffic, gtp: {module: gtp, functions: [gtp_dev_xmit, no_such_function]}, priority: 1}";
+    let gthctl = start(&format!("strategies: [{here}, {{name: upf, gtp: gtp5g, priority: 2}}]"));
+    let notes = report(&["status"])["notes"].clone();
+    assert_eq!(
+        notes,
+        serde_json::json!([
+            "the kernel module gtp5g is not loaded; rules with gtp: gtp5g match nothing until it is",
+            "gtp: no_such_function: no such function in this version of the module",
+        ])
+    );
+    let sender = sender("sender");
+    send(&sender, 1);
+    assert_eq!(marked(), [sender.pid]);
+    assert_eq!(kprobes(), ["gtp_dev_xmit"]);
+    gthctl.stop();
+}
+
+#[test]
+fn marks_stay_over_a_reload_that_keeps_their_condition() {
+    let _plane = sender::plane();
+    let gthctl = start(&policy("hold: 3600s"));
+    let sender = sender("sender");
+    send(&sender, 3);
+    assert_eq!(marked(), [sender.pid]);
+    let before = traffic()["tasks"][0].clone();
+    let apply = |rules: &str, times: usize| {
+        fs::write(gthctl.policy(), format!("strategies: [{rules}]")).unwrap();
+        assert!(gthctl.says("in force as generation", times));
+    };
+    let other = "{name: other, gtp: {module: gtp, min_pps: 500}, priority: 2}";
+    let first = "{name: first, gtp: {module: gtp, hold: 3600s}, weight: 50}";
+    let same = "{name: traffic, gtp: {module: gtp, hold: 3600s}, priority: 1}";
+    apply(&format!("{other}, {same}"), 1);
+    assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    let after = traffic()["tasks"][0].clone();
+    for key in ["tid", "packets", "function", "rules"] {
+        assert_eq!(after[key], before[key], "{key}");
+    }
+    // For another rule too.
+    apply(&format!("{first}, {same}"), 2);
+    assert_eq!(traffic()["tasks"][0]["rules"], serde_json::json!(["first", "traffic"]));
+    assert_eq!(counter("marked"), 1);
+    // Another hold is another condition.
+    apply("{name: traffic, gtp: {module: gtp, hold: 59s}, priority: 1}", 3);
+    assert_eq!(marked(), NONE);
+    assert!(!in_force(sender.pid));
+    send(&sender, 1);
+    assert_eq!(marked(), [sender.pid]);
+    assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    assert_eq!(report(&["status"])["kernel_in_step"], true);
+    gthctl.stop();
+}
+
+#[test]
+fn without_such_rules_nothing_is_attached() {
+    let _plane = sender::plane();
+    let gthctl = start(&policy("hold: 3600s"));
+    let sender = sender("sender");
+    send(&sender, 1);
+    assert!(kernel::wait(SOON, || in_force(sender.pid)));
+    fs::write(gthctl.policy(), "strategies: [{command_regex: ^x$, priority: 1}]").unwrap();
+    assert!(gthctl.says("in force as generation", 1));
+    assert!(kernel::wait(SOON, || kprobes().is_empty()), "{:?}", kprobes());
+    assert_eq!(traffic(), Value::Null);
+    assert!(!in_force(sender.pid));
+    fs::write(gthctl.policy(), policy("hold: 3600s")).unwrap();
+    assert!(gthctl.says(SEEN, 2));
+    assert_eq!(marked(), NONE, "another condition than the one before");
+    gthctl.stop();
+    assert_eq!(kprobes(), [""; 0]);
+}
