@@ -159,7 +159,7 @@ impl Tracer {
         }
         // Of what the compiler has made of a function, the arguments are not known.
         let packet = known.map_or(function.packet, |known| known.packet).filter(|_| is_whole);
-        match self.attach_kprobe(&symbol.name, cookie(index, packet)) {
+        match self.attach_kprobe(symbol, cookie(index, packet)) {
             Ok(links) => {
                 self.attached.push(Attached::Kprobe { links });
                 How::Kprobe(symbol.name.clone())
@@ -180,10 +180,13 @@ impl Tracer {
         Ok([attach(0)?, end])
     }
 
-    fn attach_kprobe(&self, symbol: &str, cookie: u64) -> libbpf_rs::Result<[Link; 2]> {
+    fn attach_kprobe(&self, symbol: &Symbol, cookie: u64) -> libbpf_rs::Result<[Link; 2]> {
+        // Several modules may have a function of that name.
+        let module = symbol.module.as_ref().map_or(String::new(), |module| format!("{module}:"));
+        let place = module + &symbol.name;
         let attach = |i: usize| {
             let options = KprobeOpts { cookie, ..Default::default() };
-            self.program(KPROBE[i]).attach_kprobe_with_opts(i == 1, symbol, options)
+            self.program(KPROBE[i]).attach_kprobe_with_opts(i == 1, &place, options)
         };
         let end = attach(1)?;
         Ok([attach(0)?, end])
