@@ -20,6 +20,7 @@
  * masks.h    CPU masks                     idle.h   finding a CPU
  * ask.h      making the running task choose its CPU anew
  * shared.h   what mark.bpf.c has, too      mark.h   tasks that process packets
+ * woken.h    whom those wake up
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -31,6 +32,7 @@
 #include "masks.h"
 #include "paths.h"
 #include "match.h"
+#include "woken.h"
 #include "idle.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -288,6 +290,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 
 	if (!tctx)
 		return prev;
+	note_handed_on(p, wake_flags);
 	make_plan(p, tctx, prev, &plan);
 	note_priority_wakeup(tctx, plan.rank);
 

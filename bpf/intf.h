@@ -35,6 +35,7 @@ enum gth_limit {
 	GTH_MAX_GATES = 8,		/* distinct conditions by traffic of a policy */
 	GTH_NR_MARKS = 2 * GTH_MAX_GATES,	/* ... with those of the policy before */
 	GTH_MAX_FUNCTIONS = 64,		/* that are traced for them, likewise of two policies */
+	GTH_BY_WAKEUP,			/* in place of a function: woken up by a marked task */
 	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back */
 	GTH_HIST_BUCKETS = 32,
 	GTH_BT_LEN = 64,		/* SCX_EXIT_BT_LEN, kernel/sched/ext.c */
@@ -126,6 +127,8 @@ struct gth_gate {
 	u32 mark;			/* which of a task's marks is its */
 	u32 min_packets;
 	u32 max_tasks;
+	u32 woken;			/* also whom these tasks wake up in handing packets on */
+	u32 unused;
 	u64 hold_ns;
 	u64 functions;			/* whose calls count, one bit each */
 	struct gth_rules rules;
@@ -139,7 +142,7 @@ struct gth_mark {
 	u64 until;			/* the task is marked until then; 0: it is not */
 	u64 since;
 	u64 packets;			/* since then, and those of the window that led to it */
-	u32 function;			/* by which it was seen */
+	u32 function;			/* by which it was seen, or GTH_BY_WAKEUP */
 	u32 unused;
 };
 

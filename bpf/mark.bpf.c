@@ -15,68 +15,6 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-enum {
-	WINDOW_NS = 1000000000,	/* what packets are counted in: min_packets are a second's */
-};
-
-/* Has the scheduler match the task again: match_again() without what may not be called here. */
-static __always_inline void match_me_again(struct task_struct *p)
-{
-	struct task_ctx *tctx = task_of(p);
-
-	if (!tctx)
-		return;
-	__sync_fetch_and_add(&tctx->changes, 1);
-	tctx->match = 0;
-	tctx->asked = true;
-}
-
-/* Counts the task in, unless there are as many as may be. */
-static __always_inline bool may_begin(const struct gth_gate *gate)
-{
-	u32 *tasks = marked_tasks_of(gate);
-
-	if (*(volatile u32 *)tasks < gate->max_tasks) {
-		if (__sync_fetch_and_add(tasks, 1) < gate->max_tasks)
-			return true;
-		__sync_fetch_and_sub(tasks, 1);
-	}
-	return false;
-}
-
-/* Nobody but the task itself begins its marks: at most one of these runs for a mark. */
-static __always_inline void count_packet(struct task_struct *p, const struct gth_gate *gate, struct gth_mark *mark,
-					 u32 function, u64 now)
-{
-	if (mark->gate != gate->id) {
-		__builtin_memset(mark, 0, sizeof(*mark));
-		mark->gate = gate->id;
-	}
-	if (!mark->in_window || now - mark->window_began >= WINDOW_NS) {
-		mark->window_began = now;
-		mark->in_window = 0;
-	}
-	mark->in_window++;
-	mark->packets++;
-	if (mark->in_window < gate->min_packets)
-		return;
-	if (mark->until && __sync_lock_test_and_set(&mark->until, now + gate->hold_ns))
-		return;
-	/* Not marked, or no longer at this moment. */
-	mark->until = 0;
-	if (!may_begin(gate)) {
-		if (mark->in_window == gate->min_packets)
-			count(GTH_COUNT_MARKS_REFUSED);
-		return;
-	}
-	mark->since = now;
-	mark->packets = mark->in_window;
-	mark->function = function;
-	__sync_lock_test_and_set(&mark->until, now + gate->hold_ns);
-	count(GTH_COUNT_MARKED);
-	match_me_again(p);
-}
-
 SEC("kprobe")
 int function_begins(struct pt_regs *ctx)
 {

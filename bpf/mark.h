@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Marks of tasks that process packets. bpf/mark.bpf.c begins and prolongs a task's own
- * marks, in that task; whoever finds one over ends it.
+ * marks, in that task, and the scheduler those of whom it wakes up (woken.h); whoever
+ * finds one over ends it.
  *
  * Times are of bpf_ktime_get_ns(): now_ns() is another clock.
  */
@@ -43,6 +44,73 @@ static __always_inline void end_mark(const struct gth_gate *gate, struct gth_mar
 	__sync_fetch_and_sub(marked_tasks_of(gate), 1);
 	if (s) /* by an iterator, too, which may be interrupted here */
 		__sync_fetch_and_add(&s->counters[GTH_COUNT_MARKS_ENDED], 1);
+}
+
+enum {
+	WINDOW_NS = 1000000000,	/* what packets are counted in: min_packets are a second's */
+};
+
+/* Has the scheduler match the task again: match_again() without what a kprobe may not call. */
+static __always_inline void match_when_queued(struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (!tctx)
+		return;
+	__sync_fetch_and_add(&tctx->changes, 1);
+	tctx->match = 0;
+	tctx->asked = true;
+}
+
+/* Counts the task in, unless there are as many as may be. */
+static __always_inline bool may_begin(const struct gth_gate *gate)
+{
+	u32 *tasks = marked_tasks_of(gate);
+
+	if (*(volatile u32 *)tasks < gate->max_tasks) {
+		if (__sync_fetch_and_add(tasks, 1) < gate->max_tasks)
+			return true;
+		__sync_fetch_and_sub(tasks, 1);
+	}
+	return false;
+}
+
+/*
+ * Nobody but the task itself begins its marks, or whoever wakes it up, while it does not
+ * run: at most one of these runs for a mark.
+ */
+static __always_inline void count_packet(struct task_struct *p, const struct gth_gate *gate, struct gth_mark *mark,
+					 u32 function, u64 now)
+{
+	if (mark->gate != gate->id) {
+		__builtin_memset(mark, 0, sizeof(*mark));
+		mark->gate = gate->id;
+	}
+	if (!mark->in_window || now - mark->window_began >= WINDOW_NS) {
+		mark->window_began = now;
+		mark->in_window = 0;
+	}
+	mark->in_window++;
+	mark->packets++;
+	if (mark->in_window < gate->min_packets)
+		return;
+	if (mark->function == GTH_BY_WAKEUP)
+		mark->function = function;
+	if (mark->until && __sync_lock_test_and_set(&mark->until, now + gate->hold_ns))
+		return;
+	/* Not marked, or no longer at this moment. */
+	mark->until = 0;
+	if (!may_begin(gate)) {
+		if (mark->in_window == gate->min_packets)
+			count(GTH_COUNT_MARKS_REFUSED);
+		return;
+	}
+	mark->since = now;
+	mark->packets = mark->in_window;
+	mark->function = function;
+	__sync_lock_test_and_set(&mark->until, now + gate->hold_ns);
+	count(GTH_COUNT_MARKED);
+	match_when_queued(p);
 }
 
 #endif

@@ -106,6 +106,7 @@ pub struct Gate {
     pub min_packets: u32,
     pub hold_ns: u64,
     pub max_tasks: u32,
+    pub woken: bool,
     /// The rules with this condition.
     pub rules: RuleSet,
 }
@@ -123,6 +124,7 @@ impl Gate {
             min_packets: gtp.min_pps,
             hold_ns: gtp.hold_ns,
             max_tasks: gtp.max_tasks,
+            woken: gtp.woken,
             rules: 0,
         }
     }

@@ -102,6 +102,9 @@ pub struct Gtp {
     pub hold_ns: u64,
     /// How many tasks match at a time, 1 to 4096; others have to wait.
     pub max_tasks: u32,
+    /// Also the tasks that these wake up in handing packets on, so often a second.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub woken: bool,
 }
 
 /// A kernel module with a GTP data plane.

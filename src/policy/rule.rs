@@ -36,7 +36,7 @@ const CONDITIONS: std::ops::Range<usize> = 1..13;
 const EFFECTS: std::ops::Range<usize> = 14..18;
 
 /// The keys of `gtp`.
-pub const GTP_KEYS: [&str; 5] = ["module", "functions", "min_pps", "hold", "max_tasks"];
+pub const GTP_KEYS: [&str; 6] = ["module", "functions", "min_pps", "hold", "max_tasks", "woken"];
 
 /// The kernel's largest process id (`PID_MAX_LIMIT` on 64 bits).
 const MAX_PID: u64 = 4_194_304;
@@ -258,6 +258,7 @@ fn gtp(source: Source, field: &Field) -> Result<Gtp> {
         min_pps: 1,
         hold_ns: 30_000_000_000,
         max_tasks: 256,
+        woken: false,
     };
     if let Value::Text(_) = field.value.value {
         return Ok(Gtp { module: module(field)?, ..gtp });
@@ -275,7 +276,8 @@ fn gtp(source: Source, field: &Field) -> Result<Gtp> {
                 gtp.min_pps = packets as u32;
             }
             "hold" => gtp.hold_ns = field.nanoseconds(HOLD_RANGE)?,
-            _max_tasks => gtp.max_tasks = field.integer("a number of tasks", 1..=4096)? as u32,
+            "max_tasks" => gtp.max_tasks = field.integer("a number of tasks", 1..=4096)? as u32,
+            _woken => gtp.woken = field.bool()?,
         }
     }
     match fields.iter().any(|field| field.name == "module") {
@@ -419,7 +421,7 @@ mod tests {
             "name: upf\n  command_regex: \"^nr-gnb$\"\n  threads: ^rx\n  pid: 7\n  exe: /usr/*/upf\n  \
              user: 33\n  cgroup: /a/*\n  systemd_unit: upf.service\n  container: containerd://0123abcd\n  \
              netns: n3\n  selectors: [{key: app, value: upf}]\n  k8s_namespace: core\n  \
-             gtp: {module: gtp5g, functions: [b, a_1, b], min_pps: 10, hold: 500ms, max_tasks: 4}\n  \
+             gtp: {module: gtp5g, functions: [b, a_1, b], min_pps: 10, hold: 500ms, max_tasks: 4, woken: true}\n  \
              include_children: true\n  priority: 3\n  execution_time: 1.5ms\n  weight: 200\n  \
              cpus: 2-3,0\n  exclusive: true\n",
         );
@@ -444,6 +446,7 @@ mod tests {
                     min_pps: 10,
                     hold_ns: 500_000_000,
                     max_tasks: 4,
+                    woken: true,
                 }),
                 include_children: true,
             },
@@ -680,6 +683,7 @@ mod tests {
             min_pps: 1,
             hold_ns: 30_000_000_000,
             max_tasks: 256,
+            woken: false,
         };
         assert_eq!(of("gtp"), default);
         assert_eq!(of("{module: gtp}"), default);
@@ -733,7 +737,7 @@ mod tests {
             (&many, "gtp.functions: more than 16 functions"),
             (
                 "{module: gtp, min_pp: 1}",
-                "gtp.min_pp: unknown key; did you mean min_pps? allowed here: module, functions, min_pps, hold, max_tasks",
+                "gtp.min_pp: unknown key; did you mean min_pps? allowed here: module, functions, min_pps, hold, max_tasks, woken",
             ),
         ] {
             let found = error(&format!("{{priority: 1, gtp: {gtp}}}"));

@@ -11,6 +11,9 @@ use crate::policy::compile::Gate;
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;
 const FUNCTIONS: u32 = gth_limit::GTH_MAX_FUNCTIONS.0;
 
+/// In place of a function: a marked task woke it up in handing a packet on.
+pub const WAKE_UP: &str = "wake-up";
+
 /// A function of a module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Traced {
@@ -115,7 +118,7 @@ pub struct Marked {
     pub since: u64,
     pub until: u64,
     pub packets: u64,
-    /// By which it was seen.
+    /// By which it was seen, or [`WAKE_UP`].
     pub function: String,
 }
 
@@ -127,7 +130,10 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
         let report = unsafe { record.as_ptr().cast::<gth_mark_report>().read_unaligned() };
         let gate = numbers.gates.iter().position(|gate| gate.id == report.mark.gate)?;
         let comm: Vec<u8> = report.comm.iter().map(|&c| c as u8).chain([0]).collect();
-        let function = || numbers.function(report.mark.function).map(|f| f.symbol.clone());
+        let function = || match numbers.function(report.mark.function) {
+            _ if report.mark.function == gth_limit::GTH_BY_WAKEUP.0 => WAKE_UP.to_owned(),
+            function => function.map(|f| f.symbol.clone()).unwrap_or_default(),
+        };
         Some(Mark {
             tid: report.tid,
             tgid: report.tgid,
@@ -139,7 +145,7 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
                 since: report.mark.since,
                 until: report.mark.until,
                 packets: report.mark.packets,
-                function: function().unwrap_or_default(),
+                function: function(),
             }),
         })
     };
@@ -157,6 +163,7 @@ mod tests {
             min_packets,
             hold_ns: 1,
             max_tasks: 1,
+            woken: false,
             rules: 1,
         }
     }

@@ -85,6 +85,8 @@ pub fn write(
             mark: numbers.mark,
             min_packets: gate.min_packets,
             max_tasks: gate.max_tasks,
+            woken: gate.woken.into(),
+            unused: 0,
             hold_ns: gate.hold_ns,
             functions: numbers.functions,
             rules: rules(gate.rules),

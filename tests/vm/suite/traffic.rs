@@ -106,6 +106,24 @@ fn whoever_handles_packets_falls_under_the_rule() {
     assert_eq!(output.counter("traffic: tasks marked"), 1);
 }
 
+/// ping handles no packet of the tunnel, but waits for what the gNB takes out of it.
+#[test]
+fn whoever_they_wake_up_too_if_asked_for() {
+    let plane = sender::plane();
+    let worker = gnb_worker(&plane);
+    let gthctl = start(&policy("woken: true, min_pps: 5, hold: 5s"));
+    std::thread::scope(|scope| {
+        scope.spawn(|| plane.ping(60));
+        assert!(kernel::wait(SOON, || marked().len() == 2), "{}", traffic());
+        let tasks = traffic()["tasks"].clone();
+        let ping = tasks.as_array().unwrap().iter().find(|task| task["comm"] == "ping").cloned();
+        let ping = ping.unwrap_or_else(|| panic!("{tasks}"));
+        assert_eq!(ping["function"], "wake-up");
+        assert!(in_force(ping["tid"].as_i64().unwrap() as i32) && in_force(worker));
+    });
+    gthctl.stop();
+}
+
 #[test]
 fn softirqs_are_nobodys() {
     let plane = sender::plane();
