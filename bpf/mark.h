@@ -57,8 +57,7 @@ static __always_inline void match_when_queued(struct task_struct *p)
 
 	if (!tctx)
 		return;
-	__sync_fetch_and_add(&tctx->changes, 1);
-	tctx->match = 0;
+	forget_match(tctx);
 	tctx->asked = true;
 }
 

@@ -336,8 +336,7 @@ static __always_inline void match_again(struct task_struct *p)
 
 	if (!tctx)
 		return;
-	__sync_fetch_and_add(&tctx->changes, 1);
-	tctx->match = 0;
+	forget_match(tctx);
 	if (!live_tables(knobs.generation)->nr_rules)
 		return;
 	tctx->asked = true;

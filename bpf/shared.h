@@ -78,4 +78,11 @@ static __always_inline struct task_ctx *task_of(struct task_struct *p)
 	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
 }
 
+/* What the task was matched by has changed. */
+static __always_inline void forget_match(struct task_ctx *tctx)
+{
+	__sync_fetch_and_add(&tctx->changes, 1);
+	tctx->match = 0;
+}
+
 #endif

@@ -12,6 +12,7 @@ use clap::{
 };
 
 use crate::cpulist::CpuList;
+use crate::policy::Module;
 use crate::units::parse_nanoseconds;
 use crate::view::Format;
 
@@ -165,7 +166,7 @@ Examples:
 pub struct TraceArgs {
     /// The data plane
     #[arg(value_name = "TARGET", required_unless_present = "functions")]
-    pub target: Option<TraceTarget>,
+    pub target: Option<Module>,
 
     /// Any function of the kernel or a module, in place of a data plane
     #[arg(short, long = "function", value_name = "SYMBOL", conflicts_with = "target")]
@@ -222,15 +223,6 @@ pub enum TraceFormat {
     Table,
     Lines,
     Json,
-}
-
-/// The data planes that are known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum TraceTarget {
-    /// free5GC's gtp5g module
-    Gtp5g,
-    /// The kernel's own gtp driver
-    Gtp,
 }
 
 /// A time of at least 10 ms, in nanoseconds.

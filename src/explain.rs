@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use crate::clock;
 use crate::control::report::{ConditionCheck, Explanation, Keys, RuleCheck, ThreadRule};
 use crate::error::Result;
 use crate::live::{self, LivePolicy};
@@ -28,7 +29,7 @@ pub fn explain(
     let others = others.filter(|other| other.tgid == one.tgid && other.tid != tid);
     let generation = scheduler.generation();
     let marks = scheduler.marks(Some(tid))?;
-    let now = live::monotonic()?;
+    let now = clock::monotonic()?;
     let traffic = |i: usize| {
         let gate = policy.compiled().gates.iter().position(|gate| gate.rules >> i & 1 == 1)?;
         let mark = marks.iter().find(|mark| mark.gate == gate);

@@ -4,7 +4,9 @@
 //! files under `cmd/` only parse and call.
 
 pub mod cli;
+mod clock;
 pub mod cmd;
+mod comm;
 pub mod config;
 pub mod control;
 pub mod cpulist;
@@ -25,5 +27,6 @@ pub mod topology;
 pub mod trace;
 pub mod units;
 pub mod view;
+mod wait;
 pub mod watch;
 mod yaml;

@@ -5,8 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::time::{ClockId, clock_gettime};
-
+use crate::clock;
 use crate::control::Proposal;
 use crate::control::report::{
     self, Applied, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic,
@@ -296,7 +295,7 @@ impl LivePolicy {
         if self.now.compiled.gates.is_empty() {
             return Ok(None);
         }
-        let now = monotonic()?;
+        let now = clock::monotonic()?;
         let task = |mark: &Mark| {
             let marked = mark.marked.as_ref()?;
             Some(MarkedTask {
@@ -407,13 +406,6 @@ pub fn keys(of: &impl serde::Serialize) -> Keys {
         Ok(serde_json::Value::Object(keys)) => keys,
         _ => Keys::new(),
     }
-}
-
-/// CLOCK_MONOTONIC in ns, which BPF's times are of.
-pub fn monotonic() -> Result<u64> {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
-    let now = now.map_err(|e| Error::failure(format!("the clock: {e}")))?;
-    Ok(Duration::from(now).as_nanos() as u64)
 }
 
 fn time(time: SystemTime) -> String {

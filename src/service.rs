@@ -8,9 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signalfd::SignalFd;
 
 use crate::config::Config;
 use crate::control::server::Server;
@@ -26,6 +25,7 @@ use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
 use crate::topology::{self, Topology};
 use crate::trace::mark::Marker;
+use crate::wait::{catch_signals, rounded_up};
 use crate::watch::Watch;
 
 /// What `gthctl run` was asked for.
@@ -398,20 +398,4 @@ fn report(ended: &Ended) -> Result<()> {
         eprintln!("gthctl:   {line}");
     }
     Err(error)
-}
-
-fn catch_signals() -> Result<SignalFd> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    let failed = |e| Error::failure(format!("signals: {e}"));
-    set.thread_block().map_err(failed)?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
-}
-
-/// A timeout for poll(2), which counts milliseconds, that does not end early.
-fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
-    let Some(timeout) = timeout else { return PollTimeout::NONE };
-    PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
 }

@@ -5,9 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::Duration;
 
-use clap::ValueEnum;
-
-use crate::cli::{TraceArgs, TraceFormat, TraceTarget};
+use crate::cli::{TraceArgs, TraceFormat};
 use crate::error::{Error, Result};
 use crate::sched::kernel;
 use crate::topology::{self, Topology};
@@ -24,8 +22,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     kernel::check_capabilities("tracing", &status)?;
     let target = match args.target {
-        Some(TraceTarget::Gtp5g) => Target::gtp5g(),
-        Some(TraceTarget::Gtp) => Target::gtp(),
+        Some(module) => Target::of_module(module),
         None => Target::functions(&args.functions),
     };
     let output = match args.format {
@@ -54,10 +51,9 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         return Ok(());
     }
     let traced = match args.target {
-        Some(target) => target.to_possible_value().map(|name| name.get_name().to_owned()),
-        None => None,
+        Some(module) => module.name().to_owned(),
+        None => format!("--function {}", args.functions.join(",")),
     };
-    let traced = traced.unwrap_or_else(|| format!("--function {}", args.functions.join(",")));
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     let around = Around {
         traced: &traced,

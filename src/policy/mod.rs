@@ -15,6 +15,7 @@ pub use rule::{GTP_KEYS, KEYS};
 
 use std::path::Path;
 
+use clap::ValueEnum;
 use regex_automata::util::syntax;
 use serde::Serialize;
 
@@ -108,12 +109,12 @@ pub struct Gtp {
 }
 
 /// A kernel module with a GTP data plane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Module {
-    /// free5GC's.
+    /// free5GC's gtp5g module
     Gtp5g,
-    /// The kernel's own driver.
+    /// The kernel's own gtp driver
     Gtp,
 }
 

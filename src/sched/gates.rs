@@ -2,9 +2,9 @@
 //! that they count, and what it has marked by them.
 
 use std::collections::BTreeMap;
-use std::ffi::CStr;
 
 use super::bpf::types::{gth_limit, gth_mark_report};
+use crate::comm;
 use crate::policy::Module;
 use crate::policy::compile::Gate;
 
@@ -129,7 +129,6 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
         // SAFETY: the iterator writes whole records, all integers, not aligned.
         let report = unsafe { record.as_ptr().cast::<gth_mark_report>().read_unaligned() };
         let gate = numbers.gates.iter().position(|gate| gate.id == report.mark.gate)?;
-        let comm: Vec<u8> = report.comm.iter().map(|&c| c as u8).chain([0]).collect();
         let function = || match numbers.function(report.mark.function) {
             _ if report.mark.function == gth_limit::GTH_BY_WAKEUP.0 => WAKE_UP.to_owned(),
             function => function.map(|f| f.symbol.clone()).unwrap_or_default(),
@@ -137,7 +136,7 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
         Some(Mark {
             tid: report.tid,
             tgid: report.tgid,
-            comm: CStr::from_bytes_until_nul(&comm).unwrap_or_default().to_string_lossy().into(),
+            comm: comm::text(&report.comm),
             gate,
             in_window: report.mark.in_window,
             window_began: report.mark.window_began,

@@ -1,13 +1,13 @@
 //! What a policy makes of each task, as the scheduler's own matching finds it:
 //! the records of the task iterator in bpf/match.h.
 
-use std::ffi::CStr;
 use std::io::Read;
 
 use libbpf_rs::{Iter, Link};
 
 use super::bpf::types::{gth_limit, gth_verdict};
 use super::tables::rule_set;
+use crate::comm;
 use crate::error::{Error, Result};
 use crate::policy::compile::Condition;
 use crate::policy::dfa::RuleSet;
@@ -54,11 +54,10 @@ pub(super) fn read(link: &Link) -> Result<Vec<Verdict>> {
 
 fn convert(v: &gth_verdict) -> Verdict {
     let rule = |rule: u32| (rule != gth_limit::GTH_NO_RULE.0).then_some(rule as usize);
-    let comm: Vec<u8> = v.comm.iter().map(|&c| c as u8).chain([0]).collect();
     Verdict {
         tid: v.tid,
         tgid: v.tgid,
-        comm: CStr::from_bytes_until_nul(&comm).unwrap_or_default().to_string_lossy().into(),
+        comm: comm::text(&v.comm),
         rule: rule(v.rule),
         in_force: rule(v.in_force),
         generation: v.generation,

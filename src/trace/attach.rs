@@ -14,7 +14,7 @@ use libbpf_rs::{
 use super::bpf::OBJECT;
 use super::bpf::types::{gth_trace_cookie, gth_trace_limit, gth_trace_what};
 use super::btf::{BtfFunction, KernelBtf};
-use super::symbols::{Symbol, Symbols};
+use super::symbols::{KALLSYMS, Symbol, Symbols, place};
 use super::target::{Function, Target};
 use crate::error::{Error, ExitCode, Result};
 use crate::libbpf_log;
@@ -123,7 +123,7 @@ impl Tracer {
     pub fn attach(&mut self, target: &Target, functions: &[Function]) -> Result<Vec<How>> {
         self.detach();
         let names = functions.iter().map(|function| function.symbol.as_str());
-        let symbols = Symbols::read(Path::new("/proc/kallsyms"), names)?;
+        let symbols = Symbols::read(Path::new(KALLSYMS), names)?;
         let mut btf = if self.settings.kprobes { None } else { KernelBtf::load() };
         let most = gth_trace_limit::GTH_TRACE_FUNCTIONS.0 as usize;
         let how = |(index, function): (usize, &Function)| match symbols
@@ -181,9 +181,7 @@ impl Tracer {
     }
 
     fn attach_kprobe(&self, symbol: &Symbol, cookie: u64) -> libbpf_rs::Result<[Link; 2]> {
-        // Several modules may have a function of that name.
-        let module = symbol.module.as_ref().map_or(String::new(), |module| format!("{module}:"));
-        let place = module + &symbol.name;
+        let place = place(&symbol.name, symbol.module.as_deref());
         let attach = |i: usize| {
             let options = KprobeOpts { cookie, ..Default::default() };
             self.program(KPROBE[i]).attach_kprobe_with_opts(i == 1, &place, options)

@@ -9,6 +9,7 @@ use super::attach::Tracer;
 use super::bpf::types::{
     gth_context, gth_trace_count, gth_trace_key, gth_trace_limit, gth_trace_lost,
 };
+use crate::comm;
 use crate::error::{Error, Result};
 
 /// For whom a function ran.
@@ -85,10 +86,6 @@ impl Times {
     pub fn since(&self, earlier: &Times) -> Times {
         Times(std::array::from_fn(|i| self.0[i].wrapping_sub(earlier.0[i])))
     }
-
-    pub fn add(&mut self, other: &Times) {
-        self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
-    }
 }
 
 /// The first ns above the bucket (bucket_of() in bpf/trace.bpf.c).
@@ -155,7 +152,7 @@ fn count(key: &gth_trace_key, cpu: usize, value: &gth_trace_count) -> Count {
     let function = key.function as usize;
     Count {
         key: Key { started_ns: key.started, tid: key.tid, tgid: key.tgid, function, context, cpu },
-        comm: comm(&value.comm),
+        comm: comm::text(&value.comm),
         tid_inside: value.tid_inside,
         tgid_inside: value.tgid_inside,
         packets: value.packets,
@@ -163,12 +160,6 @@ fn count(key: &gth_trace_key, cpu: usize, value: &gth_trace_count) -> Count {
         last: Duration::from_nanos(value.last_ns),
         times: Times(value.times),
     }
-}
-
-/// A task's name, which need not be UTF-8.
-pub(super) fn comm(bytes: &[i8]) -> String {
-    let bytes: Vec<u8> = bytes.iter().map(|&c| c as u8).take_while(|&c| c != 0).collect();
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::attach::Tracer;
 use super::bpf::types::gth_trace_event;
-use super::counts::{Context, comm};
+use super::counts::Context;
 use super::target::{Direction, Function};
+use crate::comm;
 use crate::error::{Error, Result};
 
 /// One packet at the beginning of a function.
@@ -74,7 +75,7 @@ fn convert(event: &gth_trace_event, functions: &[Function]) -> Event {
     let function = &functions[event.key.function as usize];
     Event {
         at_ns: event.at_ns,
-        comm: comm(&event.comm),
+        comm: comm::text(&event.comm),
         tid: event.key.tid,
         tgid: event.key.tgid,
         tid_inside: event.tid_inside,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder};
 
 use super::module::{self, Life, MODULES};
-use super::symbols::Symbols;
+use super::symbols::{KALLSYMS, Symbols, place};
 use super::target::Target;
 use crate::error::Result;
 use crate::policy::Module;
@@ -168,9 +168,8 @@ fn attach(
     let program = object.progs_mut().find(|program| program.name() == PROGRAM);
     let program = program.expect("bpf/mark.bpf.c has it");
     let attach = |symbol: &str, module: Option<&str>| {
-        let symbol = module.map_or(symbol.to_owned(), |module| format!("{module}:{symbol}"));
         let options = KprobeOpts { cookie: number.into(), ..Default::default() };
-        program.attach_kprobe_with_opts(false, symbol, options)
+        program.attach_kprobe_with_opts(false, place(symbol, module), options)
     };
     let module = traced.module.name();
     let here = Some(module).filter(|_| found != Found::BuiltIn);
@@ -188,7 +187,7 @@ fn attach(
 
 /// Where the kernel has these functions; nowhere if it does not say.
 fn symbols<'a>(names: impl Iterator<Item = &'a str>) -> Symbols {
-    Symbols::read(Path::new("/proc/kallsyms"), names).unwrap_or_default()
+    Symbols::read(Path::new(KALLSYMS), names).unwrap_or_default()
 }
 
 fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, String> {

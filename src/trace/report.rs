@@ -126,7 +126,7 @@ pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
                 cpu: row.cpu,
                 packets_per_second: 0.0,
                 in_softirq: 0.0,
-                irqs: feeds.iter().filter(|feed| feed.cpu == row.cpu).cloned().collect(),
+                irqs: Vec::new(),
             });
             totals.len() - 1
         });
@@ -135,7 +135,9 @@ pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
             totals[place].in_softirq += row.packets_per_second;
         }
     }
-    totals.iter_mut().filter(|total| total.in_softirq == 0.0).for_each(|total| total.irqs.clear());
+    for total in totals.iter_mut().filter(|total| total.in_softirq > 0.0) {
+        total.irqs = feeds.iter().filter(|feed| feed.cpu == total.cpu).cloned().collect();
+    }
     totals.sort_by_key(|total| total.cpu);
     totals
 }

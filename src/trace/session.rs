@@ -6,10 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::time::{ClockId, clock_gettime};
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
 use serde_json::json;
 
@@ -22,9 +20,11 @@ use super::module::{self, Life};
 use super::report::{Reporter, Row, by_cpu};
 use super::target::{Function, Target};
 use super::view;
+use crate::clock;
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
 use crate::proc;
+use crate::wait::{catch_signals, rounded_up};
 
 /// What was asked for.
 pub struct Options {
@@ -64,7 +64,8 @@ const FORGET_AFTER: Duration = Duration::from_secs(30);
 /// Taken when the terminal does not tell.
 const SCREEN: (usize, usize) = (120, 40);
 
-/// All that a trace has seen, with the rates over its whole time.
+/// All that a quiet trace has seen, with the rates over its whole time; nothing of others,
+/// which have shown it.
 #[derive(Default)]
 pub struct Seen {
     pub rows: Vec<Row>,
@@ -188,9 +189,9 @@ impl Session<'_> {
     }
 
     fn trace(&mut self) -> Result<Seen> {
+        let is_quiet = self.options.output == Output::Quiet;
         let mut reporter = Reporter::new(self.functions, home_of);
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
-        let mut all_feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
         let begin = Instant::now();
         let mut shown = begin;
         if self.options.output == Output::Table {
@@ -210,23 +211,30 @@ impl Session<'_> {
             }
             let since = shown.elapsed();
             shown = Instant::now();
+            let is_end = stop || self.options.once || end.is_some_and(|end| shown >= end);
             let counts = self.tracer.counts()?;
-            let clock = clock()?;
+            let clock = Duration::from_nanos(clock::monotonic()?);
             let old = |last: Duration| clock.saturating_sub(last) > FORGET_AFTER;
             if counts.iter().any(|count| old(count.last)) {
                 self.tracer.forget(|tid| !Path::new(&format!("/proc/{tid}")).exists());
             }
-            let is_end = stop || self.options.once || end.is_some_and(|end| shown >= end);
-            let all = is_end.then(|| counts.clone());
-            let mut rows = reporter.rows(counts, clock, since);
-            rows.retain(|row| self.is_wanted(row.cpu as u32));
-            self.show(&rows, &feeds.look()?)?;
-            self.tell_lost()?;
-            if let Some(all) = all {
-                let time = begin.elapsed();
-                let mut rows = Reporter::new(self.functions, home_of).rows(all, clock, time);
+            let rows = |reporter: &mut Reporter<'_>, time| {
+                let mut rows = reporter.rows(counts, clock, time);
                 rows.retain(|row| self.is_wanted(row.cpu as u32));
-                return Ok(Seen { rows, feeds: all_feeds.look()?, time });
+                rows
+            };
+            if is_quiet && is_end {
+                let time = begin.elapsed();
+                let rows = rows(&mut reporter, time);
+                self.tell_lost()?;
+                return Ok(Seen { rows, feeds: feeds.look()?, time });
+            }
+            if !is_quiet && self.events.is_none() {
+                self.show(&rows(&mut reporter, since), &mut feeds)?;
+            }
+            self.tell_lost()?;
+            if is_end {
+                return Ok(Seen::default());
             }
         }
     }
@@ -248,11 +256,12 @@ impl Session<'_> {
         print(&text)
     }
 
-    fn show(&self, rows: &[Row], feeds: &[Feed]) -> Result<()> {
-        if self.events.is_some() {
-            return Ok(());
-        }
-        let cpus = by_cpu(rows, feeds);
+    fn show(&self, rows: &[Row], feeds: &mut Feeds<'_>) -> Result<()> {
+        // Lines have no place for them.
+        let cpus = match self.options.output {
+            Output::Table | Output::Json => by_cpu(rows, &feeds.look()?),
+            Output::Lines | Output::Quiet => Vec::new(),
+        };
         let active = rows.iter().filter(|row| row.packets_per_second > 0.0);
         let mut text = String::new();
         match self.options.output {
@@ -308,10 +317,9 @@ impl Session<'_> {
 
     /// Waits for at most that long, or for events; true when a signal came.
     fn sleep(&self, timeout: Duration) -> Result<bool> {
-        let timeout = PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.events.as_ref().map(|events| PollFd::new(events.fd(), PollFlags::POLLIN)));
-        match poll(&mut fds, timeout) {
+        match poll(&mut fds, rounded_up(Some(timeout))) {
             Ok(_) => Ok(fds[0].any().unwrap_or(false)),
             Err(Errno::EINTR) => Ok(false),
             Err(e) => Err(Error::failure(format!("poll: {e}"))),
@@ -328,11 +336,6 @@ impl Target {
 fn home_of(tid: u32) -> Home {
     let cgroup = proc::cgroup(Path::new("/proc"), tid);
     cgroup.map(|path| Home::of(&path)).unwrap_or_default()
-}
-
-fn clock() -> Result<Duration> {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(Duration::from);
-    now.map_err(|e| Error::failure(format!("the clock: {e}")))
 }
 
 /// An object with what it is about (`kind`) in front.
@@ -356,14 +359,4 @@ fn print(text: &str) -> Result<()> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|e| Error::failure(format!("standard output: {e}")))
-}
-
-fn catch_signals() -> Result<SignalFd> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    let failed = |e| Error::failure(format!("signals: {e}"));
-    set.thread_block().map_err(failed)?;
-    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
 }

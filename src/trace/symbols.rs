@@ -6,6 +6,14 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 
+/// Where the kernel tells (proc(5)).
+pub const KALLSYMS: &str = "/proc/kallsyms";
+
+/// A function as kprobes name it: several modules may have one of that name.
+pub fn place(name: &str, module: Option<&str>) -> String {
+    module.map_or(name.to_owned(), |module| format!("{module}:{name}"))
+}
+
 /// Where some functions are.
 #[derive(Debug, Default)]
 pub struct Symbols(HashMap<String, Vec<Symbol>>);

@@ -102,29 +102,10 @@ const GTP: &[Row] = {
 impl Target {
     /// The data plane of a module.
     pub fn of_module(module: Module) -> Self {
-        match module {
-            Module::Gtp5g => Self::gtp5g(),
-            Module::Gtp => Self::gtp(),
-        }
-    }
-
-    /// The functions by which packets enter.
-    pub fn entries(&self) -> Vec<String> {
-        let entries = self.functions.iter().filter(|f| f.stage == Stage::Entry);
-        entries.map(|f| f.symbol.clone()).collect()
-    }
-
-    /// The gtp5g module of free5GC.
-    pub fn gtp5g() -> Self {
-        Self::of("gtp5g", GTP5G)
-    }
-
-    /// The kernel's own gtp driver.
-    pub fn gtp() -> Self {
-        Self::of("gtp", GTP)
-    }
-
-    fn of(module: &'static str, rows: &[Row]) -> Self {
+        let rows = match module {
+            Module::Gtp5g => GTP5G,
+            Module::Gtp => GTP,
+        };
         let function = |&(symbol, direction, stage, packet, does): &Row| Function {
             symbol: symbol.to_owned(),
             direction,
@@ -132,7 +113,13 @@ impl Target {
             packet,
             does,
         };
-        Self { module: Some(module), functions: rows.iter().map(function).collect() }
+        Self { module: Some(module.name()), functions: rows.iter().map(function).collect() }
+    }
+
+    /// The functions by which packets enter.
+    pub fn entries(&self) -> Vec<String> {
+        let entries = self.functions.iter().filter(|f| f.stage == Stage::Entry);
+        entries.map(|f| f.symbol.clone()).collect()
     }
 
     /// Functions of the kernel or of any module. What their arguments are is taken from

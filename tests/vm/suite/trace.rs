@@ -16,6 +16,7 @@ use crate::gthctl::{self, Gthctl};
 use crate::gtp5g::FUNCTIONS;
 use crate::kernel;
 use crate::plane::{self, Plane, succeeds};
+use crate::sender;
 use crate::task::{self, Task};
 
 const PROBES: usize = 40;
@@ -214,12 +215,7 @@ fn softirq_is_nobodys() {
     for tid in plane.gnb_threads().into_iter().chain([0]) {
         task::set_affinity(tid, &[0]);
     }
-    let rps = "echo 2 > /sys/class/net/n3/queues/rx-0/rps_cpus";
-    // ip netns exec mounts the namespace's own sysfs.
-    succeeds(Command::new("ip").args(["netns", "exec", "upf", "sh", "-c", rps]));
-    let spin = |_: &task::Shared| loop {
-        std::hint::spin_loop();
-    };
+    sender::steer_uplink_to(1);
     let in_kernel = |_: &task::Shared| {
         let mut zero = fs::File::open("/dev/zero").unwrap();
         let mut bytes = vec![0; 1 << 20];
@@ -231,7 +227,7 @@ fn softirq_is_nobodys() {
         for (load, context) in [("", "idle"), ("spins", "softirq"), ("reads", "softirq")] {
             let _load = match load {
                 "" => None,
-                "spins" => Some(Task::fork_on(load, Some(&[1]), spin)),
+                "spins" => Some(Task::fork_on(load, Some(&[1]), task::spin)),
                 _ => Some(Task::fork_on(load, Some(&[1]), in_kernel)),
             };
             let trace = Trace::start(args);

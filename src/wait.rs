@@ -1,0 +1,26 @@
+//! What a command in the foreground waits for: the signals that end it, and time.
+
+use std::time::Duration;
+
+use nix::poll::PollTimeout;
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use crate::error::{Error, Result};
+
+/// Blocks SIGINT, SIGTERM and SIGHUP; they make the descriptor readable instead.
+pub fn catch_signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    let failed = |e| Error::failure(format!("signals: {e}"));
+    set.thread_block().map_err(failed)?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
+}
+
+/// A timeout for poll(2), which counts milliseconds, that does not end early.
+pub fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
+    let Some(timeout) = timeout else { return PollTimeout::NONE };
+    PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
+}
