@@ -1,8 +1,9 @@
-//! One scheduler a machine: a lock file that holds its owner's PID.
+//! One at a time: a lock file that holds its owner's PID.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -11,6 +12,9 @@ use crate::error::{Error, ExitCode, Result};
 
 /// The lock file of `gthctl run`.
 pub const RUN_LOCK: &str = "/run/gthctl.lock";
+
+/// How often it is looked whether a lock is free.
+const RETRY: Duration = Duration::from_millis(20);
 
 /// Held until dropped, or until the process ends in whatever way (flock(2)).
 #[derive(Debug)]
@@ -22,6 +26,31 @@ impl Lock {
     /// Fails with [`ExitCode::AlreadyRunning`] and the owner's PID when another
     /// process holds it.
     pub fn take(path: &Path) -> Result<Self> {
+        Self::attempt(path)?.map_err(|owner| {
+            let what = format!("gthctl is running already ({owner})");
+            Error::new(ExitCode::AlreadyRunning, what).help("stop it first")
+        })
+    }
+
+    /// Takes the lock at `path` once it is free.
+    ///
+    /// Fails with the owner's PID when another process still holds it after `patience`.
+    pub fn wait(path: &Path, patience: Duration) -> Result<Self> {
+        let begin = Instant::now();
+        loop {
+            match Self::attempt(path)? {
+                Ok(lock) => return Ok(lock),
+                Err(_) if begin.elapsed() < patience => std::thread::sleep(RETRY),
+                Err(owner) => {
+                    let what = format!("{}: held by {owner}", path.display());
+                    return Err(Error::failure(what).help("try again when that has ended"));
+                }
+            }
+        }
+    }
+
+    /// The lock, or who holds it.
+    fn attempt(path: &Path) -> Result<std::result::Result<Self, String>> {
         let failed = |e: &dyn std::fmt::Display| Error::failure(format!("{}: {e}", path.display()));
         let file = OpenOptions::new()
             .read(true)
@@ -35,17 +64,15 @@ impl Lock {
                 lock.set_len(0)
                     .and_then(|()| writeln!(lock, "{}", std::process::id()))
                     .map_err(|e| failed(&e))?;
-                Ok(Self(lock))
+                Ok(Ok(Self(lock)))
             }
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut owner = String::new();
                 let _ = file.read_to_string(&mut owner);
-                let owner = match owner.trim() {
+                Ok(Err(match owner.trim() {
                     "" => "another process".to_owned(),
                     pid => format!("PID {pid}"),
-                };
-                let what = format!("gthctl is running already ({owner})");
-                Err(Error::new(ExitCode::AlreadyRunning, what).help("stop it first"))
+                }))
             }
             Err((_, e)) => Err(failed(&e)),
         }
@@ -64,7 +91,15 @@ mod tests {
         let e = Lock::take(&path).unwrap_err();
         assert_eq!(e.code, ExitCode::AlreadyRunning);
         assert!(e.what.contains(&format!("PID {}", std::process::id())), "{e}");
+        let e = Lock::wait(&path, Duration::from_millis(50)).unwrap_err();
+        assert!(e.what.ends_with(&format!("held by PID {}", std::process::id())), "{e}");
+        let waiting = std::thread::spawn({
+            let path = path.clone();
+            move || Lock::wait(&path, Duration::from_secs(30)).is_ok()
+        });
+        std::thread::sleep(Duration::from_millis(50));
         drop(held);
+        assert!(waiting.join().unwrap());
         assert!(Lock::take(&path).is_ok());
     }
 }
