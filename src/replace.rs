@@ -17,8 +17,13 @@ pub struct Replacement {
 
 impl Replacement {
     /// Writes `text` beside the file that `path` leads to, a symbolic link being
-    /// followed, with that file's owner and mode.
+    /// followed, with that file's owner and mode; a new file is everybody's to read.
     pub fn prepare(path: &Path, text: &str) -> Result<Self> {
+        Self::prepare_as(path, text, 0o644)
+    }
+
+    /// As [`Replacement::prepare`]; a new file gets the mode `mode`.
+    pub fn prepare_as(path: &Path, text: &str, mode: u32) -> Result<Self> {
         let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", path.display()));
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = target.file_name().unwrap_or_default().to_string_lossy();
@@ -35,7 +40,7 @@ impl Replacement {
                 chown(&replacement.new, Some(old.uid()), Some(old.gid())).map_err(failed)?;
                 file.set_permissions(old.permissions()).map_err(failed)?;
             }
-            Err(_) => file.set_permissions(Permissions::from_mode(0o644)).map_err(failed)?,
+            Err(_) => file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?,
         }
         file.sync_all().map_err(failed)?;
         Ok(replacement)
