@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Serialize, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A set of CPU numbers, each below [`CpuList::MAX`].
 ///
@@ -57,6 +58,17 @@ impl FromIterator<u32> for CpuList {
 impl Serialize for CpuList {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for CpuList {
+    /// Reads what is serialized: a list, or nothing for no CPU.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        match text.is_empty() {
+            true => Ok(Self::default()),
+            false => text.parse().map_err(D::Error::custom),
+        }
     }
 }
 
@@ -167,6 +179,16 @@ mod tests {
             let why = "after ':' expected USED/GROUP with 1 <= USED <= GROUP";
             assert_eq!(canonical(bad), format!("{bad:?}: {why}"));
         }
+    }
+
+    #[test]
+    fn serialized_and_back() {
+        for text in ["", "0-3,8"] {
+            let json = format!("{text:?}");
+            let cpus: CpuList = serde_json::from_str(&json).unwrap();
+            assert_eq!(serde_json::to_string(&cpus).unwrap(), json);
+        }
+        assert!(serde_json::from_str::<CpuList>("\"x\"").is_err());
     }
 
     #[test]
