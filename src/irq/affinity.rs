@@ -4,8 +4,11 @@
 
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
+use super::nic::entries;
+use super::roots::Roots;
 use crate::cpulist::CpuList;
 use crate::error::{Error, Result};
 
@@ -31,6 +34,43 @@ impl Affinity {
         let Some(allowed) = read_list(&dir.join("smp_affinity_list"))? else { return Ok(None) };
         let effective = read_list(&dir.join("effective_affinity_list"))?;
         Ok(Some(Self { allowed, effective }))
+    }
+}
+
+/// Tells which IRQs only the kernel may move: "managed" ones, whose CPUs a driver left to
+/// it, and those of controllers that have no choice.
+#[derive(Debug)]
+pub struct Fixed<'a> {
+    roots: &'a Roots,
+    /// Whether the files' modes tell: of an IRQ that users cannot move it is read-only
+    /// on newer kernels (kernel/irq/proc.c, `register_irq_proc()`), 7.2 among them.
+    by_mode: bool,
+}
+
+impl<'a> Fixed<'a> {
+    /// Finds out how this kernel tells.
+    pub fn new(roots: &'a Roots) -> Self {
+        let fixed = Self { roots, by_mode: false };
+        // Such as IRQ 0, the timer of x86.
+        let irqs = entries(&roots.proc.join("irq")).unwrap_or_default();
+        let irqs = irqs.iter().filter_map(|name| name.parse().ok());
+        let by_mode = irqs.into_iter().any(|irq| fixed.read_only(irq) == Some(true));
+        Self { by_mode, ..fixed }
+    }
+
+    /// `None` where this kernel doesn't tell before the IRQ is moved.
+    pub fn is(&self, irq: u32) -> Option<bool> {
+        // With CONFIG_GENERIC_IRQ_DEBUGFS (kernel/irq/debugfs.c).
+        let debug = self.roots.sys.join(format!("kernel/debug/irq/irqs/{irq}"));
+        if let Ok(text) = fs::read_to_string(debug) {
+            return Some(text.contains("IRQD_AFFINITY_MANAGED"));
+        }
+        self.read_only(irq).filter(|&read_only| read_only || self.by_mode)
+    }
+
+    fn read_only(&self, irq: u32) -> Option<bool> {
+        let path = self.roots.proc.join(format!("irq/{irq}/smp_affinity_list"));
+        Some(fs::metadata(path).ok()?.permissions().mode() & 0o222 == 0)
     }
 }
 
@@ -71,6 +111,21 @@ mod tests {
         assert_eq!(read(38), Some(("0-3,8-11".into(), Some("9".into()))));
         assert_eq!(read(39), Some(("0-127".into(), None)));
         assert_eq!(read(40), Some(("0".into(), Some(String::new()))));
+    }
+
+    #[test]
+    fn what_only_the_kernel_moves() {
+        let tree = Tree::new();
+        for irq in ["0", "38", "39"] {
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        }
+        tree.write("proc/irq/default_smp_affinity", "f\n");
+        tree.write("sys/kernel/debug/irq/irqs/39", "affinity: 0-3\n IRQD_AFFINITY_MANAGED\n");
+        let roots = tree.roots();
+        assert_eq!([38, 39, 40].map(|irq| Fixed::new(&roots).is(irq)), [None, Some(true), None]);
+        let timer = tree.path("proc/irq/0/smp_affinity_list");
+        fs::set_permissions(timer, fs::Permissions::from_mode(0o444)).unwrap();
+        assert_eq!([0, 38].map(|irq| Fixed::new(&roots).is(irq)), [Some(true), Some(false)]);
     }
 
     #[test]

@@ -4,13 +4,21 @@
 
 /// The CPUs that an IRQ may go to.
 pub mod affinity;
+/// The NICs under a network device.
+pub mod device;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
+mod kind;
 /// The NICs under a virtual network device.
 pub mod lower;
+mod mask;
 /// The IRQs of a NIC.
 pub mod nic;
 /// The queue that an IRQ's name tells.
 pub mod queue;
+/// RPS and XPS.
+pub mod queues;
+/// The directories that all this is about.
+pub mod roots;
 #[cfg(test)]
 mod tree;

@@ -213,7 +213,6 @@ fn failed(path: &Path, e: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::irq::queue::Direction;
     use crate::irq::tree::Tree;
 
     /// /proc/interrupts of one CPU with these IRQs: number, chip and trigger, actions.
@@ -227,14 +226,7 @@ mod tests {
     fn irqs(nic: &Nic) -> Vec<String> {
         let shown = |irq: &NicIrq| {
             let name = irq.name.as_deref().unwrap_or("-");
-            let queue = irq.queue.map_or(String::new(), |queue| {
-                let direction = match queue.direction {
-                    Direction::Rx => "rx",
-                    Direction::Tx => "tx",
-                    Direction::RxTx => "rxtx",
-                };
-                format!(" {direction}{}", queue.number)
-            });
+            let queue = irq.queue.map_or(String::new(), |queue| format!(" {queue}"));
             format!("{} {name}{queue}", irq.irq)
         };
         nic.irqs.iter().map(shown).collect()

@@ -3,6 +3,10 @@
 //! Drivers name their IRQs as they like (`request_irq()`); these are the ways of
 //! those that name the queue.
 
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
 /// A queue of a NIC, or a pair of queues with one number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
@@ -22,7 +26,35 @@ pub enum Direction {
     RxTx,
 }
 
+impl fmt::Display for Queue {
+    /// `rx0`, `tx0`, or `rxtx0` for either.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let direction = match self.direction {
+            Direction::Rx => "rx",
+            Direction::Tx => "tx",
+            Direction::RxTx => "rxtx",
+        };
+        write!(f, "{direction}{}", self.number)
+    }
+}
+
+impl Serialize for Queue {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
 impl Queue {
+    /// True when received packets come through it.
+    pub fn receives(&self) -> bool {
+        self.direction != Direction::Tx
+    }
+
+    /// True when packets are sent through it.
+    pub fn sends(&self) -> bool {
+        self.direction != Direction::Rx
+    }
+
     /// The queue that `name` tells, such as `virtio0-input.0`, `eth0-TxRx-3`, `eth0-rx-1`
     /// or `mlx5_comp2@pci:0000:08:00.0`; `None` for an IRQ of something else than a
     /// queue, or a driver that doesn't say.

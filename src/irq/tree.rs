@@ -4,6 +4,51 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use super::roots::Roots;
+
+/// A machine with four CPUs and one NIC.
+pub struct Machine {
+    /// Of the NIC, under sys/devices.
+    device: &'static str,
+    driver: &'static str,
+    nic: &'static str,
+    /// Below the device, if it is virtio.
+    virtio: Option<&'static str>,
+    /// The CPUs of each NUMA node; the NIC is on the last one.
+    nodes: &'static [&'static str],
+    irqs: &'static [(u32, &'static str)],
+    queues: u32,
+}
+
+impl Machine {
+    /// QEMU's, as in the VM of the tests.
+    pub const VIRTIO: Self = Self {
+        device: "pci0000:00/0000:00:03.0",
+        driver: "virtio-pci",
+        nic: "eth0",
+        virtio: Some("virtio0"),
+        nodes: &["0-3"],
+        irqs: &[
+            (37, "virtio0-config"),
+            (38, "virtio0-input.0"),
+            (39, "virtio0-output.0"),
+            (40, "virtio0-input.1"),
+            (41, "virtio0-output.1"),
+        ],
+        queues: 2,
+    };
+    /// A server with two sockets.
+    pub const TWO_NODES: Self = Self {
+        device: "pci0000:80/0000:85:00.0",
+        driver: "ixgbe",
+        nic: "enp5s0",
+        virtio: None,
+        nodes: &["0-1", "2-3"],
+        irqs: &[(129, "enp5s0-TxRx-0"), (130, "enp5s0-TxRx-1"), (131, "enp5s0-TxRx-2")],
+        queues: 3,
+    };
+}
+
 pub struct Tree(tempfile::TempDir);
 
 impl Tree {
@@ -23,6 +68,17 @@ impl Tree {
 
     pub fn proc(&self) -> PathBuf {
         self.path("proc")
+    }
+
+    pub fn roots(&self) -> Roots {
+        Roots {
+            proc: self.proc(),
+            sys: self.sys(),
+            state: self.path("run/gthctl/irq"),
+            etc: self.path("etc"),
+            run: self.path("run"),
+            kind_of: |name| (name == "ipvl0").then(|| "ipvlan".into()),
+        }
     }
 
     /// Writes a file and the directories above it.
@@ -54,6 +110,49 @@ impl Tree {
         let dir = format!("sys/devices/{device}/net/{name}");
         self.link(&format!("{dir}/device"), &format!("sys/devices/{device}"));
         self.link(&format!("sys/class/net/{name}"), &dir);
+    }
+
+    /// A machine whose IRQs may all go everywhere, and have come in on CPU 0.
+    pub fn machine(machine: &Machine) -> Self {
+        let tree = Self::new();
+        let &Machine { device, driver, nic, virtio, nodes, irqs, queues } = machine;
+        let numbers: Vec<u32> = irqs.iter().map(|&(irq, _)| irq).collect();
+        tree.pci(device, driver, &numbers);
+        tree.write(&format!("sys/devices/{device}/numa_node"), &format!("{}\n", nodes.len() - 1));
+        let below = virtio.map_or(device.to_owned(), |virtio| {
+            let dir = format!("{device}/{virtio}");
+            tree.link(&format!("sys/devices/{dir}/subsystem"), "sys/bus/virtio");
+            tree.link(&format!("sys/devices/{dir}/driver"), "sys/bus/virtio/drivers/virtio_net");
+            dir
+        });
+        tree.nic(nic, &below);
+        for (node, cpus) in nodes.iter().enumerate() {
+            let file = format!("sys/devices/system/node/node{node}/cpulist");
+            tree.write(&file, &format!("{cpus}\n"));
+        }
+        for file in ["possible", "online"] {
+            tree.write(&format!("sys/devices/system/cpu/{file}"), "0-3\n");
+        }
+        for queue in 0..queues {
+            tree.write(&format!("sys/class/net/{nic}/queues/rx-{queue}/rps_cpus"), "0\n");
+            tree.write(&format!("sys/class/net/{nic}/queues/tx-{queue}/xps_cpus"), "0\n");
+        }
+        let address = device.rsplit('/').next().unwrap();
+        let mut text = "           CPU0       CPU1       CPU2       CPU3\n".to_owned();
+        for (vector, (irq, name)) in irqs.iter().enumerate() {
+            text += &format!(
+                "{irq:4}: {:10} {:10} {:10} {:10}  PCI-MSIX-{address} {vector:4}-edge      {name}\n",
+                irq * 10,
+                0,
+                0,
+                0
+            );
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+            tree.write(&format!("proc/irq/{irq}/effective_affinity_list"), "0\n");
+        }
+        tree.write("proc/interrupts", &text);
+        tree.write("proc/sys/kernel/random/boot_id", "0f0e0d0c-0000-4000-8000-000000000001\n");
+        tree
     }
 
     /// A network device without a device, on top of `lower`.
