@@ -8,6 +8,8 @@ pub mod affinity;
 pub mod device;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
+/// The irqbalance daemon.
+pub mod irqbalance;
 mod kind;
 /// The NICs under a virtual network device.
 pub mod lower;
