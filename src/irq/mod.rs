@@ -11,6 +11,8 @@ pub mod interrupts;
 /// The irqbalance daemon.
 pub mod irqbalance;
 mod kind;
+/// All that is known of NICs' interrupts.
+pub mod list;
 /// The NICs under a virtual network device.
 pub mod lower;
 mod mask;
