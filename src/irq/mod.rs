@@ -1,11 +1,17 @@
-//! Which interrupts there are, whose they are and which CPUs take them.
+//! Which interrupts there are, whose they are and which CPUs take them; and moving those
+//! of NICs, safely and reversibly.
 //!
-//! Nothing here changes anything.
+//! [`plan::Plan::of`] finds what a [`plan::Placement`] changes, [`pin::apply`] does it and
+//! saves what was there, [`drift::look`] tells what has been moved since, and
+//! [`restore::restore`] puts everything back. Those are for any caller; the directories
+//! that they work on are [`roots::Roots`].
 
 /// The CPUs that an IRQ may go to.
 pub mod affinity;
 /// The NICs under a network device.
 pub mod device;
+/// What is no longer where it was put.
+pub mod drift;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
 /// The irqbalance daemon.
@@ -18,11 +24,21 @@ pub mod lower;
 mod mask;
 /// The IRQs of a NIC.
 pub mod nic;
+/// Putting interrupts where a plan says.
+pub mod pin;
+/// What is to go where.
+pub mod plan;
 /// The queue that an IRQ's name tells.
 pub mod queue;
 /// RPS and XPS.
 pub mod queues;
+/// Putting back what was there.
+pub mod restore;
 /// The directories that all this is about.
 pub mod roots;
+/// What was there before.
+pub mod saved;
+/// One thing with a set of CPUs.
+pub mod target;
 #[cfg(test)]
 mod tree;

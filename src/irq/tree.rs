@@ -166,3 +166,18 @@ impl Tree {
         }
     }
 }
+
+/// Pins all IRQs of a device.
+pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
+    let placement = super::plan::Placement {
+        nic: nic.into(),
+        cpus: cpus.parse().unwrap(),
+        spread: false,
+        queues: Default::default(),
+        irqs: Default::default(),
+        rps: Default::default(),
+        xps: Default::default(),
+    };
+    let plan = super::plan::Plan::of(&tree.roots(), &[placement]).unwrap();
+    super::pin::apply(&tree.roots(), &plan, super::pin::OnIrqbalance::Ignore).unwrap();
+}

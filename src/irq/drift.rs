@@ -1,0 +1,137 @@
+//! What is no longer where it was put.
+
+use serde::Serialize;
+
+use super::interrupts::Interrupts;
+use super::irqbalance::Irqbalance;
+use super::roots::Roots;
+use super::saved::Saved;
+use super::target::Target;
+use crate::cpulist::CpuList;
+use crate::error::Result;
+
+/// Everything that was placed, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Drift {
+    pub placed: Vec<Look>,
+    pub notes: Vec<String>,
+}
+
+/// One thing that was placed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Look {
+    pub nic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub target: Target,
+    pub wanted: CpuList,
+    /// smp_affinity_list, or the mask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<CpuList>,
+    /// effective_affinity_list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective: Option<CpuList>,
+    pub state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    InPlace,
+    /// Somebody set other CPUs.
+    Moved,
+    /// The IRQ or queue is not there: the NIC is down, reset or removed.
+    Gone,
+    /// The IRQ's number is another device's.
+    Replaced,
+    /// The change that was to put it there has not ended.
+    Unfinished,
+}
+
+impl Drift {
+    /// Those that are not where they were put.
+    pub fn away(&self) -> impl Iterator<Item = &Look> {
+        self.placed.iter().filter(|look| look.state != State::InPlace)
+    }
+}
+
+/// Looks at all that has been placed and not restored.
+///
+/// Fails when what is saved cannot be read, which takes root.
+pub fn look(roots: &Roots) -> Result<Drift> {
+    let Some(saved) = Saved::load(roots)? else { return Ok(Drift::default()) };
+    let interrupts = Interrupts::read(&roots.proc)?;
+    let mut drift = Drift::default();
+    for entry in &saved.entries {
+        let found = entry.target.read(roots, &entry.nic)?;
+        let state = match &found {
+            None => State::Gone,
+            Some(_) if !entry.is_same(&interrupts) => State::Replaced,
+            Some(found) if found.allowed == entry.wanted => State::InPlace,
+            Some(_) if saved.unfinished => State::Unfinished,
+            Some(_) => State::Moved,
+        };
+        drift.placed.push(Look {
+            nic: entry.nic.clone(),
+            name: entry.name.clone(),
+            target: entry.target.clone(),
+            wanted: entry.wanted.clone(),
+            now: found.as_ref().map(|found| found.allowed.clone()),
+            effective: found.and_then(|found| found.effective),
+            state,
+        });
+    }
+    if saved.unfinished {
+        drift.notes.push("the last change has not ended: it runs still, or was killed".into());
+    }
+    let irqs = saved.entries.iter().filter_map(|entry| entry.target.irq()).collect();
+    for daemon in Irqbalance::running(roots)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
+        drift.notes.push(format!(
+            "irqbalance runs (PID {}) and does not leave all of these IRQs alone",
+            daemon.pid
+        ));
+    }
+    Ok(drift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::saved::lock;
+    use crate::irq::tree::{Machine, Tree, pin};
+
+    #[test]
+    fn each_kind() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        assert_eq!(look(&roots).unwrap(), Drift::default());
+        pin(&tree, "eth0", "2");
+        assert_eq!(look(&roots).unwrap().away().count(), 0);
+        tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+        std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
+        let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        tree.write("proc/42/comm", "irqbalance\n");
+        let drift = look(&roots).unwrap();
+        let away: Vec<_> =
+            drift.away().map(|look| (look.target.irq().unwrap(), look.state)).collect();
+        assert_eq!(away, [(38, State::Moved), (39, State::Gone), (40, State::Replaced)]);
+        assert_eq!(drift.notes.len(), 1, "{drift:?}");
+        assert!(drift.notes[0].starts_with("irqbalance runs (PID 42)"));
+    }
+
+    #[test]
+    fn a_change_that_was_killed() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        pin(&tree, "eth0", "2");
+        let _lock = lock(&tree.roots()).unwrap();
+        let mut saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        saved.unfinished = true;
+        saved.store(&tree.roots()).unwrap();
+        tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
+        let drift = look(&tree.roots()).unwrap();
+        let away: Vec<_> = drift.away().map(|look| look.state).collect();
+        assert_eq!((away, drift.notes.len()), (vec![State::Unfinished], 1));
+    }
+}

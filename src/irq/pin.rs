@@ -1,0 +1,382 @@
+//! Putting interrupts where a plan says: save, write, read back; all of it or nothing.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde::Serialize;
+
+use super::device::Device;
+use super::interrupts::Interrupts;
+use super::irqbalance::{self, Irqbalance};
+use super::plan::{Change, Plan};
+use super::roots::Roots;
+use super::saved::{Entry, Saved, Source, lock};
+use super::target::{Target, shown};
+use crate::cpulist::CpuList;
+use crate::error::{Error, Result};
+use crate::replace::Replacement;
+
+/// What to do about a running irqbalance, which would move the IRQs elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnIrqbalance {
+    /// Change nothing, unless it leaves them alone already.
+    Refuse,
+    /// Change them nevertheless.
+    Ignore,
+    /// Tell it to leave them alone.
+    Ban,
+}
+
+/// What the kernel made of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Placed {
+    pub devices: Vec<Device>,
+    pub changes: Vec<Done>,
+    pub notes: Vec<String>,
+}
+
+/// One thing that was changed, as read back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Done {
+    pub nic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub target: Target,
+    pub before: CpuList,
+    /// smp_affinity_list, or the mask.
+    pub now: CpuList,
+    /// effective_affinity_list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective: Option<CpuList>,
+    pub state: State,
+}
+
+/// How far a change has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    InPlace,
+    /// The next interrupt still comes in on the CPU of before and moves the others
+    /// (irq_move_irq(), kernel/irq/migration.c).
+    AfterNext,
+    /// It takes effect when the IRQ is started.
+    WhenStarted,
+}
+
+impl State {
+    fn of(wanted: &CpuList, effective: Option<&CpuList>) -> Self {
+        match effective {
+            Some(cpus) if cpus.is_empty() => Self::WhenStarted,
+            Some(cpus) if cpus.iter().any(|cpu| !wanted.contains(cpu)) => Self::AfterNext,
+            _ => Self::InPlace,
+        }
+    }
+}
+
+/// Makes the changes of `plan`, having saved what was there. Waits for another call that
+/// is at it.
+///
+/// Fails when irqbalance is in the way, or the kernel takes one of the changes not at all
+/// or otherwise; what this call had changed until then is put back.
+pub fn apply(roots: &Roots, plan: &Plan, on_irqbalance: OnIrqbalance) -> Result<Placed> {
+    let _lock = lock(roots)?;
+    let interrupts = Interrupts::read(&roots.proc)?;
+    let old = Saved::load(roots)?.map_or_else(|| Saved::new(roots), Ok)?;
+    let mut befores = Vec::new();
+    for Change { nic, target, .. } in &plan.changes {
+        let gone = || Error::failure(format!("{nic}: {target} has gone; nothing changed"));
+        befores.push(target.read(roots, nic)?.ok_or_else(gone)?.allowed);
+    }
+    let mut new = with_changes(&old, &interrupts, plan, &befores);
+    let mut notes = plan.notes.clone();
+    let mut ban = ask_irqbalance(roots, &plan.irqs(), on_irqbalance, &mut new, &mut notes)?;
+    new.unfinished = true;
+    new.store(roots)?;
+    let undone = |e: Error, restored: Vec<Error>| {
+        let what = match restored.first() {
+            None => format!("{}; all is as before", e.what),
+            Some(other) => format!("{}; not all could be put back: {other}", e.what),
+        };
+        Error { what, ..e }
+    };
+    let mut failure = ban.make(roots).err();
+    let mut written = 0;
+    for (change, before) in plan.changes.iter().zip(&befores) {
+        if failure.is_some() {
+            break;
+        }
+        failure = put(roots, change).err();
+        written += usize::from(failure.is_none() || reads(roots, change) != Some(before.clone()));
+    }
+    if let Some(e) = failure {
+        let done = plan.changes[..written].iter().zip(&befores).rev();
+        let mut failed: Vec<Error> = done
+            .filter_map(|(change, before)| change.target.write(roots, &change.nic, before).err())
+            .collect();
+        failed.extend(ban.undo(roots).err());
+        if failed.is_empty() {
+            failed.extend(old.store(roots).err());
+        }
+        return Err(undone(e, failed));
+    }
+    let mut changes = Vec::new();
+    for (change, before) in plan.changes.iter().zip(befores) {
+        let Change { nic, name, target, wanted, .. } = change.clone();
+        let now = target.read(roots, &nic)?;
+        let effective = now.as_ref().and_then(|now| now.effective.clone());
+        let state = State::of(&wanted, effective.as_ref());
+        let now = now.map_or(wanted, |now| now.allowed);
+        changes.push(Done { nic, name, target, before, now, effective, state });
+    }
+    new.unfinished = false;
+    new.store(roots)?;
+    Ok(Placed { devices: plan.devices.clone(), changes, notes })
+}
+
+/// Writes a change and looks whether that is what is there then.
+fn put(roots: &Roots, change: &Change) -> Result<()> {
+    let Change { nic, target, wanted, .. } = change;
+    target.write(roots, nic, wanted)?;
+    match reads(roots, change) {
+        Some(now) if now == *wanted => Ok(()),
+        now => {
+            let now = now.map_or("nothing".into(), |now| shown(&now));
+            let wanted = shown(wanted);
+            let what = format!("{nic}: {target} to CPUs {wanted}: the kernel made {now} of it");
+            Err(Error::failure(what))
+        }
+    }
+}
+
+fn reads(roots: &Roots, change: &Change) -> Option<CpuList> {
+    Some(change.target.read(roots, &change.nic).ok()??.allowed)
+}
+
+/// What is saved once these changes are made.
+fn with_changes(old: &Saved, interrupts: &Interrupts, plan: &Plan, befores: &[CpuList]) -> Saved {
+    let mut new = old.clone();
+    // Of an IRQ whose number has gone to another device there is nothing to put back.
+    new.entries.retain(|entry| entry.is_same(interrupts));
+    for (change, before) in plan.changes.iter().zip(befores) {
+        let Change { nic, name, target, wanted, .. } = change.clone();
+        match new.entry(&nic, &target) {
+            Some(entry) => entry.wanted = wanted,
+            None => {
+                let source = target.irq().and_then(|irq| Source::of(interrupts, irq));
+                let original = before.clone();
+                new.entries.push(Entry { nic, name, target, source, original, wanted });
+            }
+        }
+    }
+    new
+}
+
+/// What irqbalance is to be told.
+#[derive(Default)]
+struct Ban {
+    daemon: Option<Irqbalance>,
+    before: BTreeSet<u32>,
+    irqs: BTreeSet<u32>,
+    /// Its environment file with the text before and after.
+    file: Option<(std::path::PathBuf, String, String)>,
+}
+
+impl Ban {
+    fn make(&mut self, roots: &Roots) -> Result<()> {
+        if let Some((path, _, text)) = &self.file {
+            Replacement::prepare(path, text)?.commit()?;
+        }
+        match &mut self.daemon {
+            Some(daemon) => daemon.ban(roots, &self.irqs),
+            None => Ok(()),
+        }
+    }
+
+    fn undo(&mut self, roots: &Roots) -> Result<()> {
+        if let Some((path, text, _)) = &self.file {
+            Replacement::prepare(path, text)?.commit()?;
+        }
+        match &mut self.daemon {
+            // It may be what has failed.
+            Some(daemon) if daemon.banned != self.before => daemon.ban(roots, &self.before),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Whether irqbalance is in the way of `irqs`, and what to tell it; that is noted in `new`.
+fn ask_irqbalance(
+    roots: &Roots,
+    irqs: &BTreeSet<u32>,
+    on_irqbalance: OnIrqbalance,
+    new: &mut Saved,
+    notes: &mut Vec<String>,
+) -> Result<Ban> {
+    let mut ban = Ban::default();
+    for daemon in Irqbalance::running(roots)?.into_iter().filter(|daemon| !daemon.spares(irqs)) {
+        let pid = daemon.pid;
+        let added: BTreeSet<u32> = irqs.difference(&daemon.banned).copied().collect();
+        match (on_irqbalance, &daemon.silent) {
+            (OnIrqbalance::Refuse, _) => {
+                let what = format!(
+                    "irqbalance runs (PID {pid}) and would move these IRQs again within seconds; \
+                     nothing changed"
+                );
+                let help = "--ban tells it to leave them alone, --force places them nevertheless";
+                return Err(Error::failure(what).help(help));
+            }
+            (OnIrqbalance::Ignore, _) => notes.push(format!(
+                "irqbalance runs (PID {pid}) and may move these IRQs at any time; `gthctl irq \
+                 drift` tells"
+            )),
+            (OnIrqbalance::Ban, None) => {
+                if new.bans.pid != Some(pid) {
+                    new.bans.pid = Some(pid);
+                    new.bans.irqs.clear();
+                }
+                new.bans.irqs.extend(&added);
+                ban.before = daemon.banned.clone();
+                ban.irqs = daemon.banned.union(irqs).copied().collect();
+                notes.push(format!(
+                    "irqbalance (PID {pid}) leaves {} alone, until it is restarted",
+                    list(&added)
+                ));
+                ban.daemon = Some(daemon);
+            }
+            (OnIrqbalance::Ban, Some(why)) => {
+                let Some(path) = irqbalance::environment(roots) else {
+                    let what = format!(
+                        "irqbalance (PID {pid}) cannot be told to leave the IRQs alone ({why}), \
+                         and its environment file is not in /etc; nothing changed"
+                    );
+                    return Err(Error::failure(what)
+                        .help("start it with --banirq=N for each, or use --force"));
+                };
+                let text = fs::read_to_string(&path)
+                    .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+                let added: BTreeSet<u32> = added.difference(&new.bans.file_irqs).copied().collect();
+                new.bans.file = Some(path.clone());
+                new.bans.file_irqs.extend(&added);
+                notes.push(format!(
+                    "irqbalance (PID {pid}) does not answer ({why}); {} bans {} when it is \
+                     started again: systemctl restart irqbalance",
+                    path.display(),
+                    list(&added)
+                ));
+                let banned = irqbalance::with_bans(&text, &added);
+                ban.file = (!added.is_empty()).then_some((path, text, banned));
+            }
+        }
+    }
+    Ok(ban)
+}
+
+fn list(irqs: &BTreeSet<u32>) -> String {
+    let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
+    format!("IRQ {}", numbers.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::plan::{Masks, Placement};
+    use crate::irq::queues::Steering;
+    use crate::irq::tree::{Machine, Tree};
+
+    fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
+        let placement = Placement {
+            nic: "eth0".into(),
+            cpus: cpus.parse().unwrap(),
+            spread: false,
+            queues: BTreeSet::new(),
+            irqs: BTreeSet::new(),
+            rps,
+            xps: Masks::Keep,
+        };
+        Plan::of(&tree.roots(), &[placement]).unwrap()
+    }
+
+    fn affinity(tree: &Tree, irq: u32) -> String {
+        let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
+        fs::read_to_string(path).unwrap().trim_end().into()
+    }
+
+    #[test]
+    fn placed_saved_and_read_back() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("proc/irq/38/effective_affinity_list", "2\n");
+        tree.write("proc/irq/39/effective_affinity_list", "\n");
+        let plan = plan(&tree, "2", Masks::Match);
+        let placed = apply(&tree.roots(), &plan, OnIrqbalance::Refuse).unwrap();
+        let states: Vec<State> = placed.changes.iter().map(|done| done.state).collect();
+        assert_eq!(states[..3], [State::AfterNext, State::InPlace, State::WhenStarted]);
+        assert_eq!(states[5], State::InPlace);
+        assert!((37..=41).all(|irq| affinity(&tree, irq) == "2"));
+        let saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        assert!(!saved.unfinished);
+        assert_eq!(saved.entries.len(), 7);
+        assert_eq!(saved.entries[0].original.to_string(), "0-3");
+        assert_eq!(saved.entries[6].original, CpuList::default());
+    }
+
+    #[test]
+    fn what_was_there_first_is_kept() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        for cpus in ["2", "3"] {
+            apply(&tree.roots(), &plan(&tree, cpus, Masks::Keep), OnIrqbalance::Refuse).unwrap();
+        }
+        let saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        let entry = &saved.entries[0];
+        assert_eq!(
+            (entry.original.to_string(), entry.wanted.to_string()),
+            ("0-3".into(), "3".into())
+        );
+    }
+
+    #[test]
+    fn one_that_fails_takes_the_others_back() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let first = plan(&tree, "1", Masks::Keep);
+        apply(&tree.roots(), &first, OnIrqbalance::Refuse).unwrap();
+        let saved = Saved::load(&tree.roots()).unwrap();
+        let mut second = plan(&tree, "2", Masks::Keep);
+        // A sysctl that nobody may write, and which reads as a mask.
+        let file = tree.path("sys/class/net/eth0/queues/rx-9/rps_cpus");
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", file).unwrap();
+        let mut last = second.changes[4].clone();
+        last.target = Target::Mask { mask: Steering::Rps, queue: 9 };
+        second.changes.push(last);
+        let e = apply(&tree.roots(), &second, OnIrqbalance::Refuse).unwrap_err();
+        assert!(e.what.ends_with("no right to write; all is as before"), "{e}");
+        assert!((37..=41).all(|irq| affinity(&tree, irq) == "1"));
+        assert_eq!(Saved::load(&tree.roots()).unwrap(), saved);
+    }
+
+    #[test]
+    fn irqbalance_is_in_the_way() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        tree.write("proc/42/comm", "irqbalance\n");
+        tree.write("proc/42/cmdline", "irqbalance\0--foreground\0");
+        let plan = plan(&tree, "2", Masks::Keep);
+        let e = apply(&roots, &plan, OnIrqbalance::Refuse).unwrap_err();
+        assert!(e.what.starts_with("irqbalance runs (PID 42) and would move"), "{e}");
+        let e = apply(&roots, &plan, OnIrqbalance::Ban).unwrap_err();
+        assert!(e.what.contains("its environment file is not in /etc; nothing changed"), "{e}");
+        assert_eq!((affinity(&tree, 37), Saved::load(&roots).unwrap()), ("0-3".into(), None));
+        let placed = apply(&roots, &plan, OnIrqbalance::Ignore).unwrap();
+        assert!(placed.notes[0].contains("may move these IRQs at any time"), "{placed:?}");
+        tree.write("etc/default/irqbalance", "#IRQBALANCE_ARGS=\n");
+        let placed = apply(&roots, &plan, OnIrqbalance::Ban).unwrap();
+        assert!(placed.notes[0].contains("systemctl restart irqbalance"), "{placed:?}");
+        let text = fs::read_to_string(tree.path("etc/default/irqbalance")).unwrap();
+        let bans = "--banirq=37 --banirq=38 --banirq=39 --banirq=40 --banirq=41";
+        assert_eq!(text, format!("#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS=\"{bans}\"\n"));
+        // Once it runs with that, it is not in the way.
+        let line = format!("irqbalance\0{}\0", bans.replace(' ', "\0"));
+        tree.write("proc/42/cmdline", &line);
+        apply(&roots, &plan, OnIrqbalance::Refuse).unwrap();
+    }
+}

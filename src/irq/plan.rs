@@ -1,0 +1,457 @@
+//! What is to go where: which IRQs and masks of a NIC a placement means, and which
+//! CPUs each gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde::Serialize;
+
+use super::affinity::Fixed;
+use super::device::Device;
+use super::interrupts::Interrupts;
+use super::nic::{Nic, NicIrq};
+use super::queues::Steering;
+use super::roots::Roots;
+use super::target::{Target, shown};
+use crate::cpulist::CpuList;
+use crate::error::{Error, ExitCode, Result};
+use crate::topology::Topology;
+
+/// Where a NIC's interrupts are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// A network device; for a virtual one, the NICs under it are meant.
+    pub nic: String,
+    pub cpus: CpuList,
+    /// A CPU for each queue, rather than all for each.
+    pub spread: bool,
+    /// Only these queues and `irqs`; all IRQs of the NIC when both are empty.
+    pub queues: BTreeSet<u32>,
+    pub irqs: BTreeSet<u32>,
+    pub rps: Masks,
+    pub xps: Masks,
+}
+
+/// What becomes of the queues' masks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Masks {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// Each gets the CPUs of its queue's IRQ.
+    Match,
+    /// Each becomes empty.
+    Off,
+}
+
+/// What placements change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The devices that were named, and the NICs under them.
+    pub devices: Vec<Device>,
+    pub changes: Vec<Change>,
+    pub notes: Vec<String>,
+}
+
+/// One thing and its CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub nic: String,
+    /// The IRQ's, as in /proc/interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub target: Target,
+    /// When the plan was made.
+    pub now: CpuList,
+    pub wanted: CpuList,
+}
+
+impl Plan {
+    /// The plan for `placements`, which are made together or not at all.
+    ///
+    /// Fails, naming what is wrong, when a CPU is not one that is online, a device has no
+    /// NIC under it, an IRQ or queue is not the NIC's or cannot be moved, or two
+    /// placements want the same thing elsewhere.
+    pub fn of(roots: &Roots, placements: &[Placement]) -> Result<Self> {
+        let topology = roots.topology()?;
+        let interrupts = Interrupts::read(&roots.proc)?;
+        let mut plan = Self::default();
+        for placement in placements {
+            check_cpus(&placement.cpus, &topology)?;
+            let device = Device::with_nics(roots, &placement.nic)?;
+            let mut nics = Vec::new();
+            for name in &device.nics {
+                nics.push(Nic::read(&roots.sys, &interrupts, name)?);
+            }
+            if device.is_virtual() {
+                plan.notes.push(format!("{}: it is placed there", device.on()));
+            }
+            plan.devices.push(device);
+            plan.add(roots, placement, &nics)?;
+        }
+        Ok(plan)
+    }
+
+    /// The IRQs among the changes.
+    pub fn irqs(&self) -> BTreeSet<u32> {
+        self.changes.iter().filter_map(|change| change.target.irq()).collect()
+    }
+
+    fn add(&mut self, roots: &Roots, placement: &Placement, nics: &[Nic]) -> Result<()> {
+        let fixed = Fixed::new(roots);
+        let whole = placement.queues.is_empty() && placement.irqs.is_empty();
+        check_selection(placement, nics)?;
+        // How many CPUs earlier NICs have taken.
+        let mut taken = 0;
+        for nic in nics {
+            let mut chosen = Vec::new();
+            for irq in nic.irqs.iter().filter(|irq| whole || placement.means(irq)) {
+                let target = Target::Irq { irq: irq.irq };
+                // One without a handler may have no directory in /proc/irq.
+                let Some(now) = target.read(roots, &nic.name)? else { continue };
+                if fixed.is(irq.irq) == Some(true) {
+                    let name = irq.name.as_deref().unwrap_or("no name");
+                    let what = format!(
+                        "{}: IRQ {} ({name}) cannot be moved: the kernel manages it",
+                        nic.name, irq.irq
+                    );
+                    return Err(Error::failure(what).help("choose others by --queue or --irq"));
+                }
+                chosen.push((irq, now.allowed));
+            }
+            let order = nearest_first(roots, nic, &placement.cpus);
+            let share = Share::new(placement, &order, taken, chosen.iter().map(|(irq, _)| *irq));
+            taken += share.places.len();
+            self.note_distance(roots, nic, &placement.cpus);
+            for (irq, now) in &chosen {
+                let target = Target::Irq { irq: irq.irq };
+                self.push(nic, irq.name.clone(), target, now.clone(), share.of(irq))?;
+            }
+            for (masks, steering) in
+                [(placement.rps, Steering::Rps), (placement.xps, Steering::Xps)]
+            {
+                if masks != Masks::Keep {
+                    self.add_masks(roots, placement, nic, (masks, steering), &chosen, &share)?;
+                }
+            }
+        }
+        if self.changes.iter().all(|change| change.target.irq().is_none()) {
+            let what = format!("{}: none of its IRQs is in use", placement.nic);
+            return Err(Error::failure(what).help(format!("ip link set {} up", nics[0].name)));
+        }
+        Ok(())
+    }
+
+    fn add_masks(
+        &mut self,
+        roots: &Roots,
+        placement: &Placement,
+        nic: &Nic,
+        (masks, steering): (Masks, Steering),
+        chosen: &[(&NicIrq, CpuList)],
+        share: &Share<'_>,
+    ) -> Result<()> {
+        let of_queue = |number: u32| {
+            chosen.iter().map(|(irq, _)| *irq).find(|irq| {
+                irq.queue.is_some_and(|queue| {
+                    let ours = match steering {
+                        Steering::Rps => queue.receives(),
+                        Steering::Xps => queue.sends(),
+                    };
+                    ours && queue.number == number
+                })
+            })
+        };
+        let whole = placement.queues.is_empty() && placement.irqs.is_empty();
+        let mut any = false;
+        for queue in steering.queues(&roots.sys, &nic.name)? {
+            let irq = of_queue(queue);
+            if !whole && irq.is_none() && !placement.queues.contains(&queue) {
+                continue;
+            }
+            let target = Target::Mask { mask: steering, queue };
+            let Some(now) = target.read(roots, &nic.name)? else { continue };
+            any = true;
+            let wanted = match (masks, irq) {
+                (Masks::Off | Masks::Keep, _) => CpuList::default(),
+                (Masks::Match, Some(irq)) => share.of(irq),
+                (Masks::Match, None) => placement.cpus.clone(),
+            };
+            self.push(nic, None, target, now.allowed, wanted)?;
+        }
+        if !any {
+            let what = match steering {
+                Steering::Rps => "RPS",
+                Steering::Xps => "XPS",
+            };
+            self.notes.push(format!("{}: its queues have no {what} mask to set", nic.name));
+        }
+        Ok(())
+    }
+
+    fn push(
+        &mut self,
+        nic: &Nic,
+        name: Option<String>,
+        target: Target,
+        now: CpuList,
+        wanted: CpuList,
+    ) -> Result<()> {
+        let same = |change: &&Change| {
+            change.target == target && (target.irq().is_some() || change.nic == nic.name)
+        };
+        match self.changes.iter().find(same) {
+            None => {
+                let nic = nic.name.clone();
+                self.changes.push(Change { nic, name, target, now, wanted });
+                Ok(())
+            }
+            Some(other) if other.wanted == wanted => Ok(()),
+            Some(other) => {
+                let (one, two) = (shown(&other.wanted), shown(&wanted));
+                let what = format!("{}: {target} is wanted on CPUs {one} and {two}", nic.name);
+                Err(Error::new(ExitCode::Usage, what).help("place it once"))
+            }
+        }
+    }
+
+    fn note_distance(&mut self, roots: &Roots, nic: &Nic, cpus: &CpuList) {
+        let Some((node, near)) = node_of(roots, nic.numa_node) else { return };
+        let far: CpuList = cpus.iter().filter(|&cpu| !near.contains(cpu)).collect();
+        if !far.is_empty() {
+            self.notes.push(format!(
+                "{}: CPUs {far} are not of its NUMA node {node} (CPUs {near})",
+                nic.name
+            ));
+        }
+    }
+}
+
+impl Placement {
+    /// True for an IRQ that is asked for by its number or its queue's.
+    fn means(&self, irq: &NicIrq) -> bool {
+        self.irqs.contains(&irq.irq)
+            || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
+    }
+}
+
+/// Fails when one of `cpus` is not online: names it and those that are.
+pub fn check_cpus(cpus: &CpuList, topology: &Topology) -> Result<()> {
+    let refuse = |what: String| Err(Error::new(ExitCode::Usage, what));
+    if cpus.is_empty() {
+        return refuse("no CPU is named".into());
+    }
+    let (possible, online) = (&topology.possible, &topology.online);
+    let outside: CpuList = cpus.iter().filter(|&cpu| !possible.contains(cpu)).collect();
+    if !outside.is_empty() {
+        return refuse(format!("CPUs {outside}: this machine has CPUs {possible}"));
+    }
+    let offline: CpuList = cpus.iter().filter(|&cpu| !online.contains(cpu)).collect();
+    if !offline.is_empty() {
+        return refuse(format!("CPUs {offline}: not online; those that are: {online}"));
+    }
+    Ok(())
+}
+
+fn check_selection(placement: &Placement, nics: &[Nic]) -> Result<()> {
+    let refuse = |what: String| {
+        let help = format!("`gthctl irq list {}` shows them", placement.nic);
+        Err(Error::new(ExitCode::Usage, what).help(help))
+    };
+    let all = || nics.iter().flat_map(|nic| &nic.irqs);
+    if let Some(irq) = placement.irqs.iter().find(|&&irq| all().all(|one| one.irq != irq)) {
+        return refuse(format!("IRQ {irq} is not one of {}", placement.nic));
+    }
+    let queues: BTreeSet<u32> =
+        all().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
+    if let Some(queue) = placement.queues.iter().find(|queue| !queues.contains(queue)) {
+        return refuse(format!("{} has no IRQ of a queue {queue}", placement.nic));
+    }
+    Ok(())
+}
+
+/// A NIC's NUMA node and its CPUs, where the machine tells.
+pub fn node_of(roots: &Roots, node: Option<u32>) -> Option<(u32, CpuList)> {
+    let node = node?;
+    let path = roots.sys.join(format!("devices/system/node/node{node}/cpulist"));
+    let cpus = fs::read_to_string(path).ok()?.trim_end().parse().ok()?;
+    Some((node, cpus))
+}
+
+/// The CPUs of the NIC's NUMA node, then the others.
+fn nearest_first(roots: &Roots, nic: &Nic, cpus: &CpuList) -> Vec<u32> {
+    let near = node_of(roots, nic.numa_node).map_or_else(CpuList::default, |(_, cpus)| cpus);
+    let mut order: Vec<u32> = cpus.iter().collect();
+    order.sort_by_key(|&cpu| !near.contains(cpu));
+    order
+}
+
+/// Which CPUs each IRQ of a NIC gets.
+struct Share<'a> {
+    cpus: &'a CpuList,
+    order: &'a [u32],
+    /// The place in `order`, of each queue's number, or of each IRQ's where no name tells
+    /// a queue; empty when all get all.
+    places: BTreeMap<u32, usize>,
+    by_queue: bool,
+}
+
+impl<'a> Share<'a> {
+    fn new<'i>(
+        placement: &'a Placement,
+        order: &'a [u32],
+        taken: usize,
+        irqs: impl Iterator<Item = &'i NicIrq> + Clone,
+    ) -> Self {
+        let by_queue = irqs.clone().any(|irq| irq.queue.is_some());
+        let keys: BTreeSet<u32> = match (placement.spread, by_queue) {
+            (false, _) => BTreeSet::new(),
+            // A receive and a transmit queue of one number belong together.
+            (true, true) => irqs.filter_map(|irq| Some(irq.queue?.number)).collect(),
+            (true, false) => irqs.map(|irq| irq.irq).collect(),
+        };
+        let places = keys.into_iter().enumerate().map(|(i, key)| (key, taken + i)).collect();
+        Self { cpus: &placement.cpus, order, places, by_queue }
+    }
+
+    fn of(&self, irq: &NicIrq) -> CpuList {
+        let key = if self.by_queue { irq.queue.map(|queue| queue.number) } else { Some(irq.irq) };
+        match key.and_then(|key| self.places.get(&key)) {
+            Some(place) => [self.order[place % self.order.len()]].into_iter().collect(),
+            None => self.cpus.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::{Machine, Tree};
+
+    fn placement(nic: &str, cpus: &str) -> Placement {
+        Placement {
+            nic: nic.into(),
+            cpus: cpus.parse().unwrap(),
+            spread: false,
+            queues: BTreeSet::new(),
+            irqs: BTreeSet::new(),
+            rps: Masks::Keep,
+            xps: Masks::Keep,
+        }
+    }
+
+    /// Each change as `TARGET CPUS`.
+    fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {
+        let plan = Plan::of(&tree.roots(), &[placement]).map_err(|e| e.to_string())?;
+        let changes = plan.changes.iter();
+        Ok(changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect())
+    }
+
+    #[test]
+    fn all_of_a_nic_to_the_same_cpus() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let changes = plan(&tree, placement("eth0", "2-3")).unwrap();
+        assert_eq!(changes, ["IRQ 37 2-3", "IRQ 38 2-3", "IRQ 39 2-3", "IRQ 40 2-3", "IRQ 41 2-3"]);
+    }
+
+    #[test]
+    fn a_cpu_for_each_queue_and_its_masks() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let wanted = Placement {
+            spread: true,
+            rps: Masks::Match,
+            xps: Masks::Match,
+            ..placement("eth0", "1-3")
+        };
+        assert_eq!(
+            plan(&tree, wanted).unwrap(),
+            [
+                "IRQ 37 1-3",
+                "IRQ 38 1",
+                "IRQ 39 1",
+                "IRQ 40 2",
+                "IRQ 41 2",
+                "RPS of rx-0 1",
+                "RPS of rx-1 2",
+                "XPS of tx-0 1",
+                "XPS of tx-1 2",
+            ]
+        );
+    }
+
+    #[test]
+    fn one_queue_or_one_irq() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let one = Placement { queues: [1].into(), rps: Masks::Off, ..placement("eth0", "3") };
+        assert_eq!(plan(&tree, one).unwrap(), ["IRQ 40 3", "IRQ 41 3", "RPS of rx-1 none"]);
+        let one = Placement { irqs: [37].into(), ..placement("eth0", "3") };
+        assert_eq!(plan(&tree, one).unwrap(), ["IRQ 37 3"]);
+        let none = Placement { irqs: [159].into(), ..placement("eth0", "3") };
+        let why = "IRQ 159 is not one of eth0; `gthctl irq list eth0` shows them";
+        assert_eq!(plan(&tree, none).unwrap_err(), why);
+        let none = Placement { queues: [7].into(), ..placement("eth0", "3") };
+        assert!(plan(&tree, none).unwrap_err().starts_with("eth0 has no IRQ of a queue 7; "));
+    }
+
+    #[test]
+    fn the_nics_own_node_first() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let wanted = Placement { spread: true, ..placement("enp5s0", "0-3") };
+        // Its node has CPUs 2 and 3; the third queue is too many for it.
+        assert_eq!(plan(&tree, wanted).unwrap(), ["IRQ 129 2", "IRQ 130 3", "IRQ 131 0"]);
+        let far = Plan::of(&tree.roots(), &[placement("enp5s0", "0,2")]).unwrap();
+        assert_eq!(far.notes, ["enp5s0: CPUs 0 are not of its NUMA node 1 (CPUs 2-3)"]);
+    }
+
+    #[test]
+    fn a_virtual_device_is_placed_by_its_nics() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.on_top("n6", &["eth0"]);
+        tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
+        let plan = Plan::of(&tree.roots(), &[placement("n6", "1")]).unwrap();
+        assert_eq!(plan.notes, ["n6 is a macvlan on eth0: it is placed there"]);
+        assert!(plan.changes.iter().all(|change| change.nic == "eth0"));
+        assert_eq!(plan.irqs(), (37..=41).collect());
+    }
+
+    #[test]
+    fn bad_cpus_are_named() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let why = |cpus| plan(&tree, placement("eth0", cpus)).unwrap_err();
+        assert_eq!(why("1,4,9"), "CPUs 4,9: this machine has CPUs 0-3");
+        assert_eq!(why("2-3"), "CPUs 3: not online; those that are: 0-2");
+        let none = Placement { cpus: CpuList::default(), ..placement("eth0", "1") };
+        assert_eq!(plan(&tree, none).unwrap_err(), "no CPU is named");
+    }
+
+    #[test]
+    fn what_the_kernel_manages_is_refused_before_anything_changes() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/kernel/debug/irq/irqs/39", "IRQD_AFFINITY_MANAGED\n");
+        let why = plan(&tree, placement("eth0", "1")).unwrap_err();
+        let wanted = "eth0: IRQ 39 (virtio0-output.0) cannot be moved: the kernel manages it; ";
+        assert!(why.starts_with(wanted), "{why}");
+        let other = Placement { queues: [1].into(), ..placement("eth0", "1") };
+        assert!(plan(&tree, other).is_ok());
+    }
+
+    #[test]
+    fn two_placements_of_one_thing_must_agree() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let two = [placement("eth0", "1"), placement("eth0", "2")];
+        let why = Plan::of(&tree.roots(), &two).unwrap_err().to_string();
+        assert_eq!(why, "eth0: IRQ 37 is wanted on CPUs 1 and 2; place it once");
+        let same = [placement("eth0", "1"), placement("eth0", "1")];
+        assert_eq!(Plan::of(&tree.roots(), &same).unwrap().changes.len(), 5);
+    }
+
+    #[test]
+    fn a_nic_that_is_down_has_nothing_to_place() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
+        let why = plan(&tree, placement("eth0", "1")).unwrap_err();
+        assert_eq!(why, "eth0: none of its IRQs is in use; ip link set eth0 up");
+    }
+}

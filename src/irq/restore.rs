@@ -1,0 +1,251 @@
+//! Putting back what was there before.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use serde::Serialize;
+
+use super::interrupts::Interrupts;
+use super::irqbalance::{self, Irqbalance};
+use super::lower::Lower;
+use super::roots::Roots;
+use super::saved::{Entry, Saved, lock};
+use super::target::Target;
+use crate::cpulist::CpuList;
+use crate::error::{Error, Result};
+use crate::replace::Replacement;
+
+/// What was put back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    pub restored: Vec<Back>,
+    pub notes: Vec<String>,
+}
+
+/// One thing that had been placed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Back {
+    pub nic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub target: Target,
+    /// Where gthctl had put it.
+    pub placed: CpuList,
+    /// Where it was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub found: Option<CpuList>,
+    /// Where it was before, and is again unless `state` says otherwise.
+    pub original: CpuList,
+    /// Somebody else had moved it in between.
+    pub moved_by_others: bool,
+    pub state: State,
+    /// The kernel's reason, if it failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It is as it was.
+    Restored,
+    /// The IRQ or queue is no longer there.
+    Gone,
+    /// The IRQ's number is another device's now, which was left alone.
+    Replaced,
+    /// The kernel refused; it stays saved.
+    Failed,
+}
+
+impl Restored {
+    /// How many could not be put back.
+    pub fn failed(&self) -> usize {
+        self.restored.iter().filter(|back| back.state == State::Failed).count()
+    }
+}
+
+/// Puts back everything that was placed for `nic`, or for all; a virtual device means the
+/// NICs under it. Waits for another call that is at it. Nothing saved is no error.
+///
+/// Fails when what is saved cannot be read or written, or `nic` is neither a device nor
+/// one that something is saved for. What the kernel refuses is in the answer.
+pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
+    let _lock = lock(roots)?;
+    let saved = Saved::load(roots)?;
+    let nics = nic.map(|nic| nics(roots, saved.as_ref(), nic)).transpose()?;
+    let Some(mut saved) = saved else { return Ok(Restored::default()) };
+    let interrupts = Interrupts::read(&roots.proc)?;
+    let ours = |entry: &Entry| nics.as_ref().is_none_or(|nics| nics.contains(&entry.nic));
+    let mut done = Restored::default();
+    let mut left = Vec::new();
+    let mut unbanned = BTreeSet::new();
+    for entry in std::mem::take(&mut saved.entries) {
+        if !ours(&entry) {
+            left.push(entry);
+            continue;
+        }
+        let back = put_back(roots, &entry, &interrupts, saved.unfinished);
+        match back.state {
+            State::Failed => left.push(entry),
+            _ => unbanned.extend(entry.target.irq()),
+        }
+        done.restored.push(back);
+    }
+    saved.entries = left;
+    if let Err(e) = unban(roots, &mut saved, &unbanned) {
+        done.notes.push(e.to_string());
+    }
+    saved.unfinished &= !saved.entries.is_empty();
+    saved.store(roots)?;
+    Ok(done)
+}
+
+/// The names of the NICs that `name` means.
+fn nics(roots: &Roots, saved: Option<&Saved>, name: &str) -> Result<Vec<String>> {
+    let is_saved = saved.is_some_and(|saved| saved.entries.iter().any(|entry| entry.nic == name));
+    match Lower::read(&roots.sys, name) {
+        Ok(lower) if !is_saved => Ok(lower.nics),
+        // It may have been removed.
+        Err(e) if !is_saved => Err(e),
+        _ => Ok(vec![name.into()]),
+    }
+}
+
+fn put_back(roots: &Roots, entry: &Entry, interrupts: &Interrupts, unfinished: bool) -> Back {
+    let Entry { nic, name, target, original, wanted, .. } = entry.clone();
+    let found = target.read(roots, &nic).map(|found| found.map(|found| found.allowed));
+    let found = found.unwrap_or_default();
+    let moved = found.as_ref().is_some_and(|cpus| {
+        // A change that was cut short need not have got this far.
+        *cpus != wanted && !(unfinished && *cpus == original)
+    });
+    let (state, why) = match &found {
+        None => (State::Gone, None),
+        Some(_) if !entry.is_same(interrupts) => (State::Replaced, None),
+        Some(now) if *now == original => (State::Restored, None),
+        Some(_) => match write_back(roots, entry) {
+            Ok(()) => (State::Restored, None),
+            Err(e) => (State::Failed, Some(e.to_string())),
+        },
+    };
+    let moved_by_others = moved && state != State::Replaced;
+    Back { nic, name, target, placed: wanted, found, original, moved_by_others, state, why }
+}
+
+fn write_back(roots: &Roots, entry: &Entry) -> Result<()> {
+    let Entry { nic, target, original, .. } = entry;
+    target.write(roots, nic, original)?;
+    let now = target.read(roots, nic)?.map(|now| now.allowed);
+    match now.as_ref() == Some(original) {
+        true => Ok(()),
+        false => Err(Error::failure(format!("{nic}: {target}: the kernel did not take it back"))),
+    }
+}
+
+/// Tells irqbalance that it may move these IRQs again, of those that gthctl banned.
+fn unban(roots: &Roots, saved: &mut Saved, irqs: &BTreeSet<u32>) -> Result<()> {
+    let bans = &mut saved.bans;
+    let freed: BTreeSet<u32> = bans.irqs.intersection(irqs).copied().collect();
+    bans.irqs.retain(|irq| !freed.contains(irq));
+    let pid = bans.pid;
+    if bans.irqs.is_empty() {
+        bans.pid = None;
+    }
+    let in_file: BTreeSet<u32> = bans.file_irqs.intersection(irqs).copied().collect();
+    bans.file_irqs.retain(|irq| !in_file.contains(irq));
+    let file = bans.file.clone().filter(|_| !in_file.is_empty());
+    if bans.file_irqs.is_empty() {
+        bans.file = None;
+    }
+    if let Some(path) = file {
+        let text = fs::read_to_string(&path)
+            .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+        let text = irqbalance::without_bans(&text, &in_file);
+        Replacement::prepare(&path, &text)?.commit()?;
+    }
+    // Another process was told nothing.
+    let daemon = pid.filter(|_| !freed.is_empty()).and_then(|pid| Irqbalance::with_pid(roots, pid));
+    if let Some(mut daemon) = daemon {
+        let left = daemon.banned.difference(&freed).copied().collect();
+        daemon.ban(roots, &left)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::{Machine, Tree, pin};
+
+    fn affinity(tree: &Tree, irq: u32) -> String {
+        let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
+        fs::read_to_string(path).unwrap().trim_end().into()
+    }
+
+    #[test]
+    fn exactly_what_was_there() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        assert_eq!(restore(&roots, None).unwrap(), Restored::default());
+        tree.write("proc/irq/40/smp_affinity_list", "1,3\n");
+        pin(&tree, "eth0", "2");
+        pin(&tree, "eth0", "3");
+        tree.write("proc/irq/38/smp_affinity_list", "0\n");
+        let done = restore(&roots, Some("eth0")).unwrap();
+        assert!(done.restored.iter().all(|back| back.state == State::Restored));
+        let moved: Vec<_> = done.restored.iter().filter(|back| back.moved_by_others).collect();
+        assert_eq!(moved.len(), 1);
+        assert_eq!(moved[0].found.as_ref().unwrap().to_string(), "0");
+        assert_eq!([38, 40].map(|irq| affinity(&tree, irq)), ["0-3", "1,3"]);
+        assert_eq!(Saved::load(&roots).unwrap(), None);
+        assert_eq!(restore(&roots, Some("eth0")).unwrap(), Restored::default());
+    }
+
+    #[test]
+    fn after_a_crash_nothing_is_blamed_on_others() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        pin(&tree, "eth0", "2");
+        let mut saved = Saved::load(&roots).unwrap().unwrap();
+        saved.unfinished = true;
+        saved.store(&roots).unwrap();
+        tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
+        let done = restore(&roots, None).unwrap();
+        assert!(done.restored.iter().all(|back| !back.moved_by_others), "{done:?}");
+        assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
+    }
+
+    #[test]
+    fn what_is_gone_or_anothers_is_left_alone() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        pin(&tree, "eth0", "2");
+        fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
+        let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        let done = restore(&tree.roots(), None).unwrap();
+        let states: Vec<State> = done.restored.iter().map(|back| back.state).collect();
+        use State::{Gone, Replaced};
+        assert_eq!(states, [State::Restored, State::Restored, Gone, Replaced, State::Restored]);
+        assert_eq!(affinity(&tree, 40), "2");
+        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+    }
+
+    #[test]
+    fn one_nic_of_two_and_one_that_is_none() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.on_top("n6", &["eth0"]);
+        tree.on_top("lo", &[]);
+        let roots = tree.roots();
+        assert!(restore(&roots, Some("eth9")).is_err());
+        pin(&tree, "n6", "2");
+        assert_eq!(restore(&roots, Some("lo")).unwrap(), Restored::default());
+        assert_eq!(affinity(&tree, 37), "2");
+        assert_eq!(restore(&roots, Some("n6")).unwrap().restored.len(), 5);
+        assert_eq!(affinity(&tree, 37), "0-3");
+        // Its NIC may have been removed since.
+        pin(&tree, "eth0", "2");
+        fs::remove_file(tree.path("sys/class/net/eth0")).unwrap();
+        assert_eq!(restore(&roots, Some("eth0")).unwrap().restored.len(), 5);
+    }
+}

@@ -1,0 +1,263 @@
+//! What was there before gthctl changed it, kept in a file until it is put back.
+//!
+//! The file is written before the change, so that a crash leaves too much in it at the
+//! worst, and replaced as a whole. It is root's alone, as what is in it gets written to
+//! /proc and /sys. It is of one boot: after another, IRQs have other numbers.
+
+use std::collections::BTreeSet;
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::interrupts::Interrupts;
+use super::roots::Roots;
+use super::target::Target;
+use crate::cpulist::CpuList;
+use crate::error::{Error, ExitCode, Result};
+use crate::lock::Lock;
+use crate::replace::Replacement;
+
+/// Of the file's form; another one is refused.
+const VERSION: u32 = 1;
+/// How long another change is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The content of the file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    version: u32,
+    /// random(4), boot_id.
+    boot: String,
+    /// A change was begun and has not ended: some of it may not have been made.
+    pub unfinished: bool,
+    pub entries: Vec<Entry>,
+    /// What irqbalance was told, to be taken back.
+    pub bans: Bans,
+}
+
+/// One thing that was changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    pub nic: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub target: Target,
+    /// The controller and its number, which tell whether an IRQ is still the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// Before gthctl's first change.
+    pub original: CpuList,
+    /// By its last.
+    pub wanted: CpuList,
+}
+
+/// Where an IRQ comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    pub chip: String,
+    pub hwirq: Option<u64>,
+}
+
+/// IRQs that irqbalance leaves alone because of gthctl.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Bans {
+    /// The process that was told; another one doesn't know.
+    pub pid: Option<u32>,
+    pub irqs: BTreeSet<u32>,
+    /// Its environment file, and the IRQs that were added there.
+    pub file: Option<PathBuf>,
+    pub file_irqs: BTreeSet<u32>,
+}
+
+impl Saved {
+    /// Nothing, in this boot.
+    pub fn new(roots: &Roots) -> Result<Self> {
+        let boot = boot(roots)?;
+        Ok(Self {
+            version: VERSION,
+            boot,
+            unfinished: false,
+            entries: vec![],
+            bans: Bans::default(),
+        })
+    }
+
+    /// What is saved; `None` when nothing is, or it is of an earlier boot.
+    ///
+    /// Fails when the file cannot be read or is not one of this gthctl's.
+    pub fn load(roots: &Roots) -> Result<Option<Self>> {
+        let path = path(roots);
+        let text = match fs::read(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(failed(roots, &e)),
+        };
+        #[derive(Deserialize)]
+        struct Head {
+            version: u32,
+            boot: String,
+        }
+        let bad = |why: &dyn std::fmt::Display| {
+            let what = format!("{}: not what gthctl saved: {why}", path.display());
+            Error::failure(what).help("remove it; nothing can be restored from it")
+        };
+        let head: Head = serde_json::from_slice(&text).map_err(|e| bad(&e))?;
+        if head.boot != boot(roots)? {
+            return Ok(None);
+        }
+        if head.version != VERSION {
+            let what = format!("{}: saved by another version of gthctl", path.display());
+            return Err(Error::failure(what).help("restore with that one"));
+        }
+        serde_json::from_slice(&text).map(Some).map_err(|e| bad(&e))
+    }
+
+    /// Writes the file; without entries and bans it is removed.
+    pub fn store(&self, roots: &Roots) -> Result<()> {
+        let path = path(roots);
+        if self.entries.is_empty() && self.bans == Bans::default() {
+            return match fs::remove_file(&path) {
+                Err(e) if e.kind() != ErrorKind::NotFound => Err(failed(roots, &e)),
+                _ => Ok(()),
+            };
+        }
+        let text = serde_json::to_string_pretty(self);
+        let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+        Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit()
+    }
+
+    /// The entry of `target` of `nic`. An IRQ has one, whichever NICs share it.
+    pub fn entry(&mut self, nic: &str, target: &Target) -> Option<&mut Entry> {
+        let same = |entry: &&mut Entry| {
+            entry.target == *target && (target.irq().is_some() || entry.nic == nic)
+        };
+        self.entries.iter_mut().find(same)
+    }
+}
+
+impl Entry {
+    /// False when the IRQ's number has gone to another device.
+    pub fn is_same(&self, interrupts: &Interrupts) -> bool {
+        let now = self.target.irq().and_then(|irq| Source::of(interrupts, irq));
+        now.is_none() || self.source.is_none() || now == self.source
+    }
+}
+
+impl Source {
+    /// That of an IRQ that has a handler.
+    pub fn of(interrupts: &Interrupts, irq: u32) -> Option<Self> {
+        let interrupt = interrupts.get(irq)?;
+        Some(Self { chip: interrupt.chip.clone(), hwirq: interrupt.hwirq })
+    }
+}
+
+/// Keeps others from changing anything meanwhile; makes the directory.
+pub fn lock(roots: &Roots) -> Result<Lock> {
+    let dir = &roots.state;
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder.create(dir).map_err(|e| failed(roots, &e))?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(|e| failed(roots, &e))?;
+    Lock::wait(&dir.join("lock"), PATIENCE)
+}
+
+fn path(roots: &Roots) -> PathBuf {
+    roots.state.join("saved.json")
+}
+
+fn boot(roots: &Roots) -> Result<String> {
+    let path = roots.proc.join("sys/kernel/random/boot_id");
+    let text = fs::read_to_string(&path);
+    let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+    Ok(text.trim_end().into())
+}
+
+fn failed(roots: &Roots, e: &std::io::Error) -> Error {
+    let what = format!("{}: {e}", roots.state.display());
+    match e.kind() {
+        ErrorKind::PermissionDenied => {
+            Error::new(ExitCode::Permission, what).help("run it as root, with sudo")
+        }
+        _ => Error::failure(what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::{Machine, Tree};
+
+    fn saved(tree: &Tree) -> Saved {
+        let entry = Entry {
+            nic: "eth0".into(),
+            name: None,
+            target: Target::Irq { irq: 38 },
+            source: Some(Source { chip: "PCI-MSIX-0000:00:03.0".into(), hwirq: Some(1) }),
+            original: "0-3".parse().unwrap(),
+            wanted: "2".parse().unwrap(),
+        };
+        Saved { entries: vec![entry], ..Saved::new(&tree.roots()).unwrap() }
+    }
+
+    #[test]
+    fn stored_for_root_alone_and_read_again() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        assert_eq!(Saved::load(&roots).unwrap(), None);
+        let _lock = lock(&roots).unwrap();
+        let mut state = saved(&tree);
+        state.store(&roots).unwrap();
+        assert_eq!(Saved::load(&roots).unwrap().as_ref(), Some(&state));
+        let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(roots.state.clone()), mode(path(&roots))), (0o700, 0o600));
+        assert!(state.entry("eth1", &Target::Irq { irq: 38 }).is_some());
+        state.entries.clear();
+        state.store(&roots).unwrap();
+        assert!(!path(&roots).exists());
+    }
+
+    #[test]
+    fn that_of_an_earlier_boot_is_nothing() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let _lock = lock(&tree.roots()).unwrap();
+        saved(&tree).store(&tree.roots()).unwrap();
+        tree.write("proc/sys/kernel/random/boot_id", "another\n");
+        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_damaged_file_is_named() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        let boot = boot(&roots).unwrap();
+        for (text, why) in [
+            ("{".into(), "saved.json: not what gthctl saved: EOF"),
+            (format!("{{\"version\":9,\"boot\":{boot:?}}}"), "another version of gthctl"),
+            (format!("{{\"version\":1,\"boot\":{boot:?}}}"), "missing field"),
+        ] {
+            tree.write("run/gthctl/irq/saved.json", &text);
+            let what = Saved::load(&roots).unwrap_err().what;
+            assert!(what.contains(why), "{what}");
+        }
+    }
+
+    #[test]
+    fn an_irq_number_may_go_to_another_device() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let entry = &saved(&tree).entries[0];
+        assert!(entry.is_same(&Interrupts::read(&tree.proc()).unwrap()));
+        let other = "  CPU0\n 38: 1 PCI-MSIX-0000:00:09.0 0-edge  nvme0q0\n";
+        tree.write("proc/interrupts", other);
+        assert!(!entry.is_same(&Interrupts::read(&tree.proc()).unwrap()));
+        tree.write("proc/interrupts", "  CPU0\n");
+        assert!(entry.is_same(&Interrupts::read(&tree.proc()).unwrap()));
+    }
+}
