@@ -6,6 +6,8 @@
 //! [`restore::restore`] puts everything back. Those are for any caller; the directories
 //! that they work on are [`roots::Roots`].
 
+/// Where they had better go.
+pub mod advise;
 /// The CPUs that an IRQ may go to.
 pub mod affinity;
 /// The NICs under a network device.

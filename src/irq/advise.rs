@@ -1,0 +1,246 @@
+//! Where a NIC's interrupts had better go, by what runs where.
+//!
+//! A NIC's interrupt brings softirq work, which runs before every task of its CPU. So it
+//! belongs on CPUs near the NIC that no exclusive rule has and that no task which
+//! processes GTP packets runs on.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::device::Device;
+use super::list::{List, NicLook};
+use crate::cpulist::CpuList;
+use crate::trace::counts::Context;
+use crate::trace::report::Row;
+use crate::trace::target::Stage;
+
+/// A CPU with this part of the tasks' packets is busy with them.
+const BUSY_SHARE: f64 = 0.05;
+
+/// What is known.
+pub struct Known<'a> {
+    pub device: &'a Device,
+    /// The NICs, with what came in meanwhile.
+    pub list: &'a List,
+    /// The CPUs of each NIC's NUMA node, where the machine tells.
+    pub near: &'a BTreeMap<String, CpuList>,
+    pub online: &'a CpuList,
+    /// Of the live policy.
+    pub exclusive: &'a CpuList,
+    /// What a trace has seen; empty without one.
+    pub rows: &'a [Row],
+    /// How it was looked, such as why there was no trace.
+    pub how: Vec<String>,
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// What was seen, a line each.
+    pub facts: Vec<String>,
+    /// Where tasks process GTP packets.
+    pub busy_cpus: CpuList,
+    pub exclusive_cpus: CpuList,
+    /// What to run; nothing when all is well.
+    pub commands: Vec<String>,
+}
+
+/// The placement that follows from what is known.
+pub fn advise(known: &Known<'_>) -> Advice {
+    let busy = busy(known.rows);
+    let mut facts = known.how.clone();
+    if known.device.is_virtual() {
+        facts.push(known.device.on());
+    }
+    if !busy.is_empty() {
+        facts.push(format!("tasks process GTP packets on CPUs {busy}"));
+    }
+    let softirq = softirq(known.rows);
+    if !softirq.is_empty() {
+        facts.push(format!("GTP packets are processed in softirq on CPUs {softirq}"));
+    }
+    if !known.exclusive.is_empty() {
+        facts.push(format!("the live policy keeps CPUs {} for its own tasks", known.exclusive));
+    }
+    let mut commands = Vec::new();
+    for nic in &known.list.nics {
+        facts.push(arrivals(nic));
+        let free = |cpu: &u32| !busy.contains(*cpu) && !known.exclusive.contains(*cpu);
+        let all: CpuList = known.online.iter().filter(free).collect();
+        let near = known.near.get(&nic.name);
+        let here: CpuList =
+            all.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
+        let places = if here.is_empty() { &all } else { &here };
+        if places.is_empty() {
+            facts.push(format!("{}: no CPU is free for its interrupts", nic.name));
+        } else if well_placed(nic, places) {
+            facts.push(format!("{}: its interrupts are well where they are", nic.name));
+        } else {
+            if here.is_empty() {
+                facts.push(format!("{}: no CPU of its NUMA node is free for them", nic.name));
+            }
+            commands.push(command(nic, places, known.list));
+        }
+    }
+    Advice { facts, busy_cpus: busy, exclusive_cpus: known.exclusive.clone(), commands }
+}
+
+/// Where tasks process a good part of the packets.
+fn busy(rows: &[Row]) -> CpuList {
+    let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
+    let entries = rows.iter().filter(|row| row.stage == Stage::Entry);
+    for row in entries.filter(|row| row.context == Context::Task) {
+        *by_cpu.entry(row.cpu as u32).or_default() += row.packets;
+    }
+    let all: u64 = by_cpu.values().sum();
+    let least = all as f64 * BUSY_SHARE;
+    by_cpu.into_iter().filter(|&(_, n)| n > 0 && n as f64 >= least).map(|(cpu, _)| cpu).collect()
+}
+
+/// Where packets are processed for no task.
+fn softirq(rows: &[Row]) -> CpuList {
+    let entries = rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
+    entries.filter(|row| row.context != Context::Task).map(|row| row.cpu as u32).collect()
+}
+
+/// How many interrupts of the NIC came, and where most of each.
+fn arrivals(nic: &NicLook) -> String {
+    let rate: f64 =
+        nic.irqs.iter().filter_map(|irq| irq.per_second).fold(0.0, |all, rate| all + rate);
+    let cpus: CpuList = nic.irqs.iter().filter_map(|irq| irq.busiest_cpu).collect();
+    let at = if cpus.is_empty() { String::new() } else { format!(", most of them on CPUs {cpus}") };
+    format!("{}: {rate:.0} interrupts/s{at}", nic.name)
+}
+
+/// True when no IRQ may go anywhere else, and RPS brings the work nowhere else.
+fn well_placed(nic: &NicLook, places: &CpuList) -> bool {
+    nic.irqs.iter().all(|irq| {
+        let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
+        cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu))
+    })
+}
+
+fn command(nic: &NicLook, places: &CpuList, list: &List) -> String {
+    let mut queues: Vec<u32> =
+        nic.irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    // Those that interrupts come in on already are first, so that few are moved.
+    let mut order: Vec<u32> = places.iter().collect();
+    let taken = |cpu: u32| nic.irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
+    order.sort_by_key(|&cpu| !taken(cpu));
+    let cpus: CpuList = order.into_iter().take(queues.len().max(1)).collect();
+    let mut command = format!("gthctl irq pin {} --cpus {cpus}", nic.name);
+    if cpus.len() > 1 {
+        command += " --spread";
+    }
+    if nic.irqs.iter().any(|irq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty())) {
+        command += " --rps";
+    }
+    let irqs = nic.irqs.iter().map(|irq| irq.irq).collect();
+    if list.irqbalance.iter().any(|daemon| !daemon.spares(&irqs)) {
+        command += " --ban";
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::list::Lister;
+    use crate::irq::tree::{Machine, Tree};
+    use crate::trace::home::Home;
+    use crate::trace::target::Direction;
+
+    fn row(cpu: usize, context: Context, packets: u64) -> Row {
+        Row {
+            comm: "nr-gnb".into(),
+            tid: 7,
+            tgid: 5,
+            tid_inside: 7,
+            tgid_inside: 5,
+            cpu,
+            context,
+            function: "gtp_dev_xmit".into(),
+            direction: Direction::Downlink,
+            stage: Stage::Entry,
+            packets,
+            bytes: 0,
+            packets_per_second: 0.0,
+            bytes_per_second: 0.0,
+            p50_ns: None,
+            p99_ns: None,
+            last_seen_ms: 0,
+            home: Home::default(),
+        }
+    }
+
+    fn advice(tree: &Tree, nic: &str, rows: &[Row], exclusive: &str, near: &str) -> Advice {
+        let roots = tree.roots();
+        let list = |text: &str| match text {
+            "" => CpuList::default(),
+            text => text.parse().unwrap(),
+        };
+        let near = match near {
+            "" => BTreeMap::new(),
+            cpus => BTreeMap::from([(nic.to_owned(), list(cpus))]),
+        };
+        advise(&Known {
+            device: &Device::with_nics(&roots, nic).unwrap(),
+            list: &Lister::new(&roots, Some(nic)).look().unwrap(),
+            near: &near,
+            online: &list("0-3"),
+            exclusive: &list(exclusive),
+            rows,
+            how: vec!["how".into()],
+        })
+    }
+
+    #[test]
+    fn away_from_the_tasks_and_from_exclusive_cpus() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let rows =
+            [row(2, Context::Task, 900), row(1, Context::Task, 9), row(0, Context::Idle, 40)];
+        let seen = advice(&tree, "eth0", &rows, "3", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread"]);
+        assert_eq!(
+            seen.facts,
+            [
+                "how",
+                "tasks process GTP packets on CPUs 2",
+                "GTP packets are processed in softirq on CPUs 0",
+                "the live policy keeps CPUs 3 for its own tasks",
+                "eth0: 0 interrupts/s, most of them on CPUs 0",
+            ]
+        );
+        // Two queues, three CPUs: the one that they come in on, and one more.
+        let seen = advice(&tree, "eth0", &[row(1, Context::Task, 9)], "", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0,2 --spread"]);
+    }
+
+    #[test]
+    fn near_the_nic_if_there_is_room() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let near = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "", "2-3");
+        assert_eq!(near.commands, ["gthctl irq pin enp5s0 --cpus 3"]);
+        let far = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "3", "2-3");
+        assert_eq!(far.commands, ["gthctl irq pin enp5s0 --cpus 0-1 --spread"]);
+        assert!(far.facts.last().unwrap().ends_with("no CPU of its NUMA node is free for them"));
+        let none = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "0-1,3", "2-3");
+        assert!(none.commands.is_empty());
+        assert!(none.facts.last().unwrap().ends_with("no CPU is free for its interrupts"));
+    }
+
+    #[test]
+    fn nothing_to_do_and_what_else_to_do() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let well = advice(&tree, "eth0", &[], "", "");
+        assert!(well.commands.is_empty(), "{well:?}");
+        assert_eq!(well.facts.last().unwrap(), "eth0: its interrupts are well where they are");
+        tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "c\n");
+        tree.write("proc/42/comm", "irqbalance\n");
+        let seen = advice(&tree, "eth0", &[], "2", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread --rps --ban"]);
+    }
+}
