@@ -19,6 +19,9 @@ _gthctl() {
             gthctl,help)
                 cmd="gthctl__subcmd__help"
                 ;;
+            gthctl,irq)
+                cmd="gthctl__subcmd__irq"
+                ;;
             gthctl,policy)
                 cmd="gthctl__subcmd__policy"
                 ;;
@@ -31,6 +34,9 @@ _gthctl() {
             gthctl__subcmd__help,help)
                 cmd="gthctl__subcmd__help__subcmd__help"
                 ;;
+            gthctl__subcmd__help,irq)
+                cmd="gthctl__subcmd__help__subcmd__irq"
+                ;;
             gthctl__subcmd__help,policy)
                 cmd="gthctl__subcmd__help__subcmd__policy"
                 ;;
@@ -39,6 +45,21 @@ _gthctl() {
                 ;;
             gthctl__subcmd__help,trace)
                 cmd="gthctl__subcmd__help__subcmd__trace"
+                ;;
+            gthctl__subcmd__help__subcmd__irq,advise)
+                cmd="gthctl__subcmd__help__subcmd__irq__subcmd__advise"
+                ;;
+            gthctl__subcmd__help__subcmd__irq,drift)
+                cmd="gthctl__subcmd__help__subcmd__irq__subcmd__drift"
+                ;;
+            gthctl__subcmd__help__subcmd__irq,list)
+                cmd="gthctl__subcmd__help__subcmd__irq__subcmd__list"
+                ;;
+            gthctl__subcmd__help__subcmd__irq,pin)
+                cmd="gthctl__subcmd__help__subcmd__irq__subcmd__pin"
+                ;;
+            gthctl__subcmd__help__subcmd__irq,restore)
+                cmd="gthctl__subcmd__help__subcmd__irq__subcmd__restore"
                 ;;
             gthctl__subcmd__help__subcmd__policy,apply)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__apply"
@@ -57,6 +78,42 @@ _gthctl() {
                 ;;
             gthctl__subcmd__help__subcmd__policy,status)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__status"
+                ;;
+            gthctl__subcmd__irq,advise)
+                cmd="gthctl__subcmd__irq__subcmd__advise"
+                ;;
+            gthctl__subcmd__irq,drift)
+                cmd="gthctl__subcmd__irq__subcmd__drift"
+                ;;
+            gthctl__subcmd__irq,help)
+                cmd="gthctl__subcmd__irq__subcmd__help"
+                ;;
+            gthctl__subcmd__irq,list)
+                cmd="gthctl__subcmd__irq__subcmd__list"
+                ;;
+            gthctl__subcmd__irq,pin)
+                cmd="gthctl__subcmd__irq__subcmd__pin"
+                ;;
+            gthctl__subcmd__irq,restore)
+                cmd="gthctl__subcmd__irq__subcmd__restore"
+                ;;
+            gthctl__subcmd__irq__subcmd__help,advise)
+                cmd="gthctl__subcmd__irq__subcmd__help__subcmd__advise"
+                ;;
+            gthctl__subcmd__irq__subcmd__help,drift)
+                cmd="gthctl__subcmd__irq__subcmd__help__subcmd__drift"
+                ;;
+            gthctl__subcmd__irq__subcmd__help,help)
+                cmd="gthctl__subcmd__irq__subcmd__help__subcmd__help"
+                ;;
+            gthctl__subcmd__irq__subcmd__help,list)
+                cmd="gthctl__subcmd__irq__subcmd__help__subcmd__list"
+                ;;
+            gthctl__subcmd__irq__subcmd__help,pin)
+                cmd="gthctl__subcmd__irq__subcmd__help__subcmd__pin"
+                ;;
+            gthctl__subcmd__irq__subcmd__help,restore)
+                cmd="gthctl__subcmd__irq__subcmd__help__subcmd__restore"
                 ;;
             gthctl__subcmd__policy,apply)
                 cmd="gthctl__subcmd__policy__subcmd__apply"
@@ -107,7 +164,7 @@ _gthctl() {
 
     case "${cmd}" in
         gthctl)
-            opts="-h -V --color --help --version run policy trace help"
+            opts="-h -V --color --help --version run policy trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -125,7 +182,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help)
-            opts="run policy trace help"
+            opts="run policy trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -141,6 +198,90 @@ _gthctl() {
         gthctl__subcmd__help__subcmd__help)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__irq)
+            opts="list pin restore drift advise"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__irq__subcmd__advise)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__irq__subcmd__drift)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__irq__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__irq__subcmd__pin)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__irq__subcmd__restore)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -271,6 +412,308 @@ _gthctl() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq)
+            opts="-w -o -h --watch --interval --duration --output --color --help list pin restore drift advise help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__advise)
+            opts="-o -h --duration --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__drift)
+            opts="-o -h --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help)
+            opts="list pin restore drift advise help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help__subcmd__advise)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help__subcmd__drift)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help__subcmd__pin)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__help__subcmd__restore)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__list)
+            opts="-w -o -h --watch --interval --duration --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --duration)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__pin)
+            opts="-c -q -o -h --cpus --spread --queue --irq --rps --xps --ban --force --dry-run --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --cpus)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --queue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -q)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --irq)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rps)
+                    COMPREPLY=($(compgen -W "match off" -- "${cur}"))
+                    return 0
+                    ;;
+                --xps)
+                    COMPREPLY=($(compgen -W "match off" -- "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__irq__subcmd__restore)
+            opts="-o -h --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

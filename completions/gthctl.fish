@@ -32,6 +32,7 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -s V -l version -d 'Print ve
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "run" -d 'Load the scheduler and run until stopped'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Look at the live policy, and change it'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'The config file' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, in place of the one that the config file names' -r -F
@@ -123,13 +124,91 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Singl
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Kprobes also where there is BTF; slower, but the module can be unloaded'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what was seen'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "policy" -d 'Look at the live policy, and change it'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l interval -d 'How often, with --watch' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l duration -d 'End after this time, with --watch' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s w -l watch -d 'Again and again, until Ctrl-C; in JSON, one object a line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do, how many there are'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "pin" -d 'Place a NIC\'s interrupts'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "restore" -d 'Put back what was there before'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "drift" -d 'Tell whether something has moved an interrupt away from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "advise" -d 'Say where a NIC\'s interrupts had better go'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l interval -d 'How often, with --watch' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l duration -d 'End after this time, with --watch' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s w -l watch -d 'Again and again, until Ctrl-C; in JSON, one object a line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s c -l cpus -d 'The CPUs, as a list: 0-3,8' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s q -l queue -d 'Only the IRQs of this queue; may be repeated' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l irq -d 'Only this IRQ; may be repeated' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l rps -d 'Also the queues\' RPS masks: the CPUs of their IRQs, or none' -r -f -a "match\t'The CPUs of the queue\'s IRQ'
+off\t'No CPU'"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l xps -d 'Also the queues\' XPS masks: the CPUs of their IRQs, or none' -r -f -a "match\t'The CPUs of the queue\'s IRQ'
+off\t'No CPU'"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l spread -d 'A CPU for each queue'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l ban -d 'Tell a running irqbalance to leave these IRQs alone: by its socket or, where that does not answer, for its next start in its environment file'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them although irqbalance runs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l dry-run -d 'Show what would change and change nothing'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l duration -d 'How long to look' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do, how many there are'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "pin" -d 'Place a NIC\'s interrupts'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "restore" -d 'Put back what was there before'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Tell whether something has moved an interrupt away from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Say where a NIC\'s interrupts had better go'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "policy" -d 'Look at the live policy, and change it'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "status" -d 'Show what is in force since when, and why the file on disk is not'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "explain" -d 'Show which rule a task falls under and why'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "rollback" -d 'Return to the policy that was in force before'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do, how many there are'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "pin" -d 'Place a NIC\'s interrupts'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "restore" -d 'Put back what was there before'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "drift" -d 'Tell whether something has moved an interrupt away from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "advise" -d 'Say where a NIC\'s interrupts had better go'

@@ -86,6 +86,7 @@ Examples:
   gthctl run                      schedule as /etc/gthctl/config.yaml says
   gthctl policy apply upf.yaml    make a policy the live one
   gthctl policy explain 4711      why a task is scheduled as it is
+  gthctl irq                      where the NICs' interrupts go
   gthctl run --help               all about running the scheduler";
 
 /// The subcommands; those not built yet are not listed.
@@ -100,6 +101,7 @@ pub enum Command {
     #[command(subcommand)]
     Policy(PolicyCommand),
     Trace(TraceArgs),
+    Irq(IrqArgs),
 }
 
 /// Load the scheduler and run until stopped
@@ -239,6 +241,199 @@ Examples:
   gthctl trace gtp5g --events --cpu 2-3     every packet on these CPUs
   gthctl trace gtp5g --suggest > upf.yaml   a policy for what it saw
   gthctl trace --function udp_sendmsg       any function";
+
+/// See and place the interrupts of NICs
+///
+/// Softirq work, such as a packet's way from the NIC to a socket, runs on the CPU that the
+/// NIC's interrupt comes in on, whatever the scheduler says. These commands show where that
+/// is and move it; what was there is saved first and can be restored.
+///
+/// Without a subcommand it does what `list` does, for all NICs.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, after_help = IRQ_EXAMPLES)]
+pub struct IrqArgs {
+    #[command(subcommand)]
+    pub command: Option<IrqCommand>,
+
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+const IRQ_EXAMPLES: &str = "\
+Examples:
+  gthctl irq                                  all NICs
+  gthctl irq list n6 --watch                  the NIC under n6, live
+  gthctl irq pin enp7s0 --cpus 2-5 --spread   a queue a CPU
+  gthctl irq advise n6                        where they had better go
+  gthctl irq drift                            whether something has moved them
+  gthctl irq restore                          as it was before";
+
+/// The subcommands of `irq`.
+#[derive(Debug, Subcommand)]
+pub enum IrqCommand {
+    List(ListArgs),
+    Pin(PinArgs),
+    Restore(RestoreArgs),
+    Drift(DriftArgs),
+    Advise(AdviseArgs),
+}
+
+/// Show the interrupts of NICs: where they may go, where they do, how many there are
+///
+/// For each IRQ: its name in /proc/interrupts, smp_affinity_list and
+/// effective_affinity_list, how many interrupts came (with --watch: in a second), the CPU
+/// that took the most of them, the RPS and XPS masks of the queue, and whether the kernel
+/// manages it, so that it can't be moved. A `?` stands where this kernel doesn't tell
+/// that before.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge), the NICs under it
+    #[arg(value_name = "NIC")]
+    pub nic: Option<String>,
+
+    #[command(flatten)]
+    pub look: LookArgs,
+}
+
+/// How the list is shown.
+#[derive(Debug, Args)]
+pub struct LookArgs {
+    /// Again and again, until Ctrl-C; in JSON, one object a line
+    #[arg(short, long)]
+    pub watch: bool,
+
+    /// How often, with --watch
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub interval: u64,
+
+    /// End after this time, with --watch
+    #[arg(long, value_name = "TIME", value_parser = interval, requires = "watch")]
+    pub duration: Option<u64>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Place a NIC's interrupts
+///
+/// Saves what is there, writes, reads back, and reports what the kernel made of it for
+/// each IRQ. When the kernel refuses one, all that this call had changed is put back.
+///
+/// A virtual device (macvlan, VLAN, bond, bridge) means the NICs under it. With --spread
+/// the queues get one CPU each, those of the NIC's NUMA node first, a receive and a
+/// transmit queue with one number the same; without, each IRQ may go to all of the CPUs,
+/// and on x86 the kernel picks one of them.
+///
+/// While irqbalance runs, nothing is changed, as it would move the IRQs again; --ban or
+/// --force change that.
+#[derive(Debug, Args)]
+#[command(after_help = PIN_EXAMPLES)]
+pub struct PinArgs {
+    /// The network device
+    #[arg(value_name = "NIC")]
+    pub nic: String,
+
+    /// The CPUs, as a list: 0-3,8
+    #[arg(short, long, value_name = "CPUS")]
+    pub cpus: String,
+
+    /// A CPU for each queue
+    #[arg(long)]
+    pub spread: bool,
+
+    /// Only the IRQs of this queue; may be repeated
+    #[arg(short, long = "queue", value_name = "N")]
+    pub queues: Vec<u32>,
+
+    /// Only this IRQ; may be repeated
+    #[arg(long = "irq", value_name = "IRQ")]
+    pub irqs: Vec<u32>,
+
+    /// Also the queues' RPS masks: the CPUs of their IRQs, or none
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "match")]
+    pub rps: Option<MaskChoice>,
+
+    /// Also the queues' XPS masks: the CPUs of their IRQs, or none
+    #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "match")]
+    pub xps: Option<MaskChoice>,
+
+    /// Tell a running irqbalance to leave these IRQs alone: by its socket or, where that
+    /// does not answer, for its next start in its environment file
+    #[arg(long, conflicts_with = "force")]
+    pub ban: bool,
+
+    /// Place them although irqbalance runs
+    #[arg(long)]
+    pub force: bool,
+
+    /// Show what would change and change nothing
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// What becomes of RPS or XPS masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MaskChoice {
+    /// The CPUs of the queue's IRQ
+    Match,
+    /// No CPU
+    Off,
+}
+
+const PIN_EXAMPLES: &str = "\
+Examples:
+  gthctl irq pin enp7s0 --cpus 11                 all its IRQs to CPU 11
+  gthctl irq pin n6 --cpus 2-5 --spread --xps     a queue a CPU, sending too
+  gthctl irq pin enp7s0 --cpus 3 --queue 0        one queue
+  gthctl irq pin enp7s0 --cpus 11 --ban           irqbalance leaves them there
+  gthctl irq pin enp7s0 --cpus 11 --dry-run       look only";
+
+/// Put back what was there before
+///
+/// Everything that was placed since the machine was started, or that of one NIC, is as it
+/// was before the first change; also after a crash. What others had changed in between is
+/// told. irqbalance may move the IRQs again, if it was told not to.
+#[derive(Debug, Args)]
+pub struct RestoreArgs {
+    /// Only this device's
+    #[arg(value_name = "NIC")]
+    pub nic: Option<String>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Tell whether something has moved an interrupt away from where it was placed
+///
+/// Fails (exit code 1) when that is so.
+#[derive(Debug, Args)]
+pub struct DriftArgs {
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Say where a NIC's interrupts had better go
+///
+/// Looks where its interrupts come in and, when a GTP module is loaded, traces where GTP
+/// packets are processed. Softirq work belongs on CPUs of the NIC's NUMA node that no
+/// exclusive rule of the live policy has, and that no task which processes GTP packets
+/// runs on. Prints the commands; changes nothing.
+#[derive(Debug, Args)]
+pub struct AdviseArgs {
+    /// The network device
+    #[arg(value_name = "NIC")]
+    pub nic: String,
+
+    /// How long to look
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = interval)]
+    pub duration: u64,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
 
 /// The subcommands of `policy`.
 #[derive(Debug, Subcommand)]

@@ -16,6 +16,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(args),
         Command::Policy(command) => cmd::policy::run(command),
         Command::Trace(args) => cmd::trace::run(args),
+        Command::Irq(args) => cmd::irq::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

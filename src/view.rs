@@ -208,7 +208,7 @@ fn check(condition: &ConditionCheck) -> String {
     format!("{}  {}{why}", if condition.holds { "yes" } else { "no " }, lines(&condition.asks))
 }
 
-fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(Into::into).into()
 }
 
@@ -251,7 +251,7 @@ fn plain(key: &str, value: &Value) -> String {
 }
 
 /// A table no wider than the terminal.
-fn table(rows: Vec<Vec<String>>) -> String {
+pub(crate) fn table(rows: Vec<Vec<String>>) -> String {
     let mut builder = Builder::default();
     for row in rows {
         builder.push_record(row);

@@ -73,11 +73,11 @@ fn help_lists_what_is_built_with_examples() {
         "run     Load the scheduler",
         "policy  Look at the live policy",
         "trace   Show which tasks handle GTP packets",
+        "irq     See and place the interrupts of NICs",
     ] {
         assert!(help.stdout.contains(&format!("\n  {built}")), "{}", help.stdout);
     }
     assert!(help.stdout.contains("\nExamples:\n"), "{}", help.stdout);
-    assert!(!help.stdout.contains("\n  irq"), "{}", help.stdout);
     let help = gthctl(&["run", "--help"]);
     assert_eq!(help.code, Some(0));
     for part in [
@@ -113,6 +113,10 @@ fn a_bad_command_line_is_a_usage_error() {
         &["run", "-c"],
         &["run", "--frobnicate"],
         &["--color", "blue", "run"],
+        &["irq", "frobnicate"],
+        &["irq", "pin", "eth0"],
+        &["irq", "pin", "eth0", "--cpus", "1", "--ban", "--force"],
+        &["irq", "list", "--duration", "1s"],
     ] {
         let outcome = gthctl(args);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{args:?}");

@@ -44,3 +44,5 @@ pub mod saved;
 pub mod target;
 #[cfg(test)]
 mod tree;
+/// How it is shown.
+pub mod view;

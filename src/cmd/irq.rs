@@ -1,0 +1,202 @@
+//! `gthctl irq`.
+
+use std::fs;
+use std::io::{IsTerminal, Write, stdout};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::cli::{
+    AdviseArgs, DriftArgs, IrqArgs, IrqCommand, LookArgs, MaskChoice, PinArgs, RestoreArgs,
+};
+use crate::control::{Reply, Request, SOCKET, client};
+use crate::cpulist::CpuList;
+use crate::error::{Error, ExitCode, Result};
+use crate::irq::advise::{Known, advise as follow};
+use crate::irq::device::Device;
+use crate::irq::list::Lister;
+use crate::irq::pin::{self, OnIrqbalance};
+use crate::irq::plan::{Masks, Placement, Plan, node_of};
+use crate::irq::roots::Roots;
+use crate::irq::{drift, restore, view as show};
+use crate::live::{count, print_notes};
+use crate::sched::kernel;
+use crate::trace::attach::Settings;
+use crate::trace::module;
+use crate::trace::report::Row;
+use crate::trace::session::{Options, Output, run as trace};
+use crate::trace::target::Target;
+use crate::view::{self, Format};
+
+/// Runs one of the subcommands.
+pub fn run(args: &IrqArgs) -> Result<()> {
+    let roots = Roots::of_this_machine();
+    match &args.command {
+        None => list(&roots, None, &args.look),
+        Some(IrqCommand::List(args)) => list(&roots, args.nic.as_deref(), &args.look),
+        Some(IrqCommand::Pin(args)) => place(&roots, args),
+        Some(IrqCommand::Restore(args)) => put_back(&roots, args),
+        Some(IrqCommand::Drift(args)) => look_for_drift(&roots, args),
+        Some(IrqCommand::Advise(args)) => advise(&roots, args),
+    }
+}
+
+fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
+    let mut lister = Lister::new(roots, nic);
+    let format = args.output.format;
+    let list = lister.look()?;
+    if !args.watch {
+        return view::print(format, &list, show::list);
+    }
+    let end = args.duration.map(|ns| Instant::now() + Duration::from_nanos(ns));
+    let in_place = format == Format::Table && stdout().is_terminal();
+    let mut begin = Instant::now();
+    loop {
+        let next = begin + Duration::from_nanos(args.interval);
+        let next = end.map_or(next, |end| end.min(next));
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        begin = Instant::now();
+        let list = lister.look()?;
+        match format {
+            Format::Json => {
+                let line = serde_json::to_string(&list);
+                println!("{}", line.map_err(|e| Error::failure(format!("writing JSON: {e}")))?);
+            }
+            _ => {
+                if in_place {
+                    print!("\x1b[H\x1b[2J");
+                }
+                view::print(format, &list, show::list)?;
+            }
+        }
+        let _ = stdout().flush();
+        if end.is_some_and(|end| begin >= end) {
+            return Ok(());
+        }
+    }
+}
+
+fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
+    let cpus: CpuList = args
+        .cpus
+        .parse()
+        .map_err(|e| Error::new(ExitCode::Usage, format!("--cpus {:?}: {e}", args.cpus)))?;
+    let masks = |choice| match choice {
+        None => Masks::Keep,
+        Some(MaskChoice::Match) => Masks::Match,
+        Some(MaskChoice::Off) => Masks::Off,
+    };
+    let placement = Placement {
+        nic: args.nic.clone(),
+        cpus,
+        spread: args.spread,
+        queues: args.queues.iter().copied().collect(),
+        irqs: args.irqs.iter().copied().collect(),
+        rps: masks(args.rps),
+        xps: masks(args.xps),
+    };
+    let plan = Plan::of(roots, &[placement])?;
+    let format = args.output.format;
+    if args.dry_run {
+        print_notes(&plan.notes);
+        return view::print(format, &plan, show::plan);
+    }
+    let on_irqbalance = match (args.ban, args.force) {
+        (true, _) => OnIrqbalance::Ban,
+        (_, true) => OnIrqbalance::Ignore,
+        _ => OnIrqbalance::Refuse,
+    };
+    let placed = pin::apply(roots, &plan, on_irqbalance)?;
+    print_notes(&placed.notes);
+    view::print(format, &placed, show::placed)
+}
+
+fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
+    let restored = restore::restore(roots, args.nic.as_deref())?;
+    print_notes(&restored.notes);
+    view::print(args.output.format, &restored, show::restored)?;
+    match restored.failed() {
+        0 => Ok(()),
+        failed => {
+            let what = format!("{} could not be put back", count(failed, "IRQ or mask"));
+            Err(Error::failure(what).help("what the kernel said is above; it stays saved"))
+        }
+    }
+}
+
+fn look_for_drift(roots: &Roots, args: &DriftArgs) -> Result<()> {
+    let drift = drift::look(roots)?;
+    print_notes(&drift.notes);
+    view::print(args.output.format, &drift, show::drift)?;
+    match drift.away().count() {
+        0 => Ok(()),
+        away => {
+            let what = format!("{away} of {} not where they were placed", drift.placed.len());
+            Err(Error::failure(what).help("`gthctl irq pin` places them again"))
+        }
+    }
+}
+
+fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
+    let device = Device::with_nics(roots, &args.nic)?;
+    let topology = roots.topology()?;
+    let time = Duration::from_nanos(args.duration);
+    let mut how = Vec::new();
+    let exclusive = match client::ask(Path::new(SOCKET), &Request::Show) {
+        Ok(Reply::Show(shown)) => shown.exclusive_cpus.parse().unwrap_or_default(),
+        Ok(_) => CpuList::default(),
+        Err(e) if e.code == ExitCode::NotRunning => CpuList::default(),
+        Err(e) => {
+            how.push(format!("exclusive CPUs are not known: {}", e.what));
+            CpuList::default()
+        }
+    };
+    let mut lister = Lister::new(roots, Some(&args.nic));
+    lister.look()?;
+    let begin = Instant::now();
+    let (rows, traced) = match trace_gtp(time) {
+        Ok(Some((module, rows))) => (rows, format!("traced {module} for {} s", time.as_secs_f64())),
+        Ok(None) => (Vec::new(), "no GTP module is loaded: only the interrupts count".into()),
+        Err(e) => (Vec::new(), format!("not traced: {}: only the interrupts count", e.what)),
+    };
+    how.push(traced);
+    std::thread::sleep(time.saturating_sub(begin.elapsed()));
+    let list = lister.look()?;
+    let near = list.nics.iter().filter_map(|nic| {
+        let (_, cpus) = node_of(roots, nic.numa_node)?;
+        Some((nic.name.clone(), cpus))
+    });
+    let advice = follow(&Known {
+        device: &device,
+        list: &list,
+        near: &near.collect(),
+        online: &topology.online,
+        exclusive: &exclusive,
+        rows: &rows,
+        how,
+    });
+    view::print(args.output.format, &advice, show::advice)
+}
+
+/// Who processes the packets of the GTP module that is loaded; `None` when none is.
+fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
+    let loaded = |name| module::life(Path::new(module::MODULES), name).is_some();
+    let (name, target) = match (loaded("gtp5g"), loaded("gtp")) {
+        (true, _) => ("gtp5g", Target::gtp5g()),
+        (_, true) => ("gtp", Target::gtp()),
+        _ => return Ok(None),
+    };
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    kernel::check_capabilities("tracing", &status)?;
+    let seen = trace(&Options {
+        target,
+        stages: false,
+        wait: false,
+        settings: Settings { pid: None, events: false, kprobes: false },
+        cpus: None,
+        interval: time,
+        duration: Some(time),
+        once: false,
+        output: Output::Quiet,
+    })?;
+    Ok(Some((name, seen.rows)))
+}

@@ -1,0 +1,248 @@
+//! Interrupts as tables.
+
+use super::advise::Advice;
+use super::device::Device;
+use super::drift::{self, Drift};
+use super::irqbalance::Irqbalance;
+use super::list::{IrqLook, List, NicLook};
+use super::pin::{self, Placed};
+use super::plan::Plan;
+use super::restore::{self, Restored};
+use super::target::{Target, shown};
+use crate::cpulist::CpuList;
+use crate::view::{row, table};
+
+/// NICs and their IRQs.
+pub fn list(list: &List) -> String {
+    let counted = list.nics.iter().flat_map(|nic| &nic.irqs).any(|irq| irq.per_second.is_some());
+    let mut head = row(["NIC", "driver", "node", "IRQ", "name", "CPUs", "effective", "interrupts"]);
+    if counted {
+        head.push("per s".into());
+    }
+    head.extend(["busiest CPU", "RPS", "XPS", "managed"].map(Into::into));
+    let mut rows = vec![head];
+    for nic in &list.nics {
+        if nic.irqs.is_empty() {
+            rows.push(nic_cells(nic));
+        }
+        for (i, irq) in nic.irqs.iter().enumerate() {
+            // What is the NIC's stands in its first row.
+            let mut cells = if i == 0 { nic_cells(nic) } else { vec![String::new(); 3] };
+            cells.extend(irq_cells(irq, counted));
+            rows.push(cells);
+        }
+    }
+    let mut text = match list.nics.is_empty() {
+        true => "no NICs in this network namespace".into(),
+        false => table(rows),
+    };
+    for device in &list.on_top {
+        text += &format!("\n{}", device.on());
+    }
+    text + &irqbalance(&list.irqbalance)
+}
+
+fn nic_cells(nic: &NicLook) -> Vec<String> {
+    let node = nic.numa_node.map_or("-".into(), |node| node.to_string());
+    vec![nic.name.clone(), nic.driver.clone().unwrap_or("-".into()), node]
+}
+
+fn irq_cells(irq: &IrqLook, counted: bool) -> Vec<String> {
+    let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
+    let managed = match irq.managed {
+        Some(true) => "yes",
+        Some(false) => "no",
+        None => "?",
+    };
+    let mut cells = vec![
+        irq.irq.to_string(),
+        irq.name.clone().unwrap_or("-".into()),
+        cpus(&irq.smp_affinity),
+        cpus(&irq.effective_affinity),
+        irq.total.to_string(),
+    ];
+    if counted {
+        cells.push(irq.per_second.map_or("-".into(), |rate| format!("{rate:.0}")));
+    }
+    cells.push(irq.busiest_cpu.map_or("-".into(), |cpu| cpu.to_string()));
+    cells.extend([cpus(&irq.rps_cpus), cpus(&irq.xps_cpus), managed.into()]);
+    cells
+}
+
+fn irqbalance(running: &[Irqbalance]) -> String {
+    let mut text = String::new();
+    for Irqbalance { pid, banned, silent } in running {
+        let banned: Vec<String> = banned.iter().map(u32::to_string).collect();
+        let banned = match banned.is_empty() {
+            true => String::new(),
+            false => format!(" except IRQ {}", banned.join(", ")),
+        };
+        let silent = silent.as_ref().map_or(String::new(), |why| format!(" (not asked: {why})"));
+        text += &format!("\nirqbalance runs (PID {pid}) and moves IRQs{banned}{silent}");
+    }
+    match text.is_empty() {
+        true => "\nirqbalance does not run".into(),
+        false => text,
+    }
+}
+
+/// What would change.
+pub fn plan(plan: &Plan) -> String {
+    let mut rows = vec![row(["NIC", "what", "name", "CPUs"])];
+    for change in &plan.changes {
+        let (now, wanted) = (shown(&change.now), shown(&change.wanted));
+        let cpus = if now == wanted { now } else { format!("{now} -> {wanted}") };
+        rows.push(cells(&change.nic, &change.target, &change.name, [cpus]));
+    }
+    table(rows)
+}
+
+/// What has changed, as read back.
+pub fn placed(placed: &Placed) -> String {
+    let mut rows = vec![row(["NIC", "what", "name", "before", "CPUs", "effective", ""])];
+    for done in &placed.changes {
+        let state = match done.state {
+            pin::State::InPlace => "in place",
+            pin::State::AfterNext => "in place after its next interrupt",
+            pin::State::WhenStarted => "in place when it is started",
+        };
+        let effective = done.effective.as_ref().map_or("-".into(), shown);
+        let more = [shown(&done.before), shown(&done.now), effective, state.into()];
+        rows.push(cells(&done.nic, &done.target, &done.name, more));
+    }
+    with_devices(table(rows), &placed.devices)
+}
+
+/// What has been put back.
+pub fn restored(restored: &Restored) -> String {
+    if restored.restored.is_empty() {
+        return "nothing to restore".into();
+    }
+    let mut rows = vec![row(["NIC", "what", "name", "placed", "found", "original", ""])];
+    for back in &restored.restored {
+        let mut state = match back.state {
+            restore::State::Restored => "restored",
+            restore::State::Gone => "no longer there",
+            restore::State::Replaced => "another device's now: left alone",
+            restore::State::Failed => "NOT restored",
+        }
+        .to_owned();
+        if back.moved_by_others {
+            state += "; had been moved by others";
+        }
+        if let Some(why) = &back.why {
+            state += &format!(": {why}");
+        }
+        let found = back.found.as_ref().map_or("-".into(), shown);
+        let more = [shown(&back.placed), found, shown(&back.original), state];
+        rows.push(cells(&back.nic, &back.target, &back.name, more));
+    }
+    table(rows)
+}
+
+/// What has been placed, and where it is now.
+pub fn drift(drift: &Drift) -> String {
+    if drift.placed.is_empty() {
+        return "nothing is placed".into();
+    }
+    let mut rows = vec![row(["NIC", "what", "name", "placed", "now", "effective", ""])];
+    for look in &drift.placed {
+        let state = match look.state {
+            drift::State::InPlace => "in place",
+            drift::State::Moved => "MOVED",
+            drift::State::Gone => "no longer there",
+            drift::State::Replaced => "another device's now",
+            drift::State::Unfinished => "never got there",
+        };
+        let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
+        let more = [shown(&look.wanted), cpus(&look.now), cpus(&look.effective), state.into()];
+        rows.push(cells(&look.nic, &look.target, &look.name, more));
+    }
+    table(rows)
+}
+
+/// What was seen, and the commands that follow: a script, with the rest as comments.
+pub fn advice(advice: &Advice) -> String {
+    let facts = advice.facts.iter().map(|fact| format!("# {fact}"));
+    facts.chain(advice.commands.iter().cloned()).collect::<Vec<_>>().join("\n")
+}
+
+fn cells<const N: usize>(
+    nic: &str,
+    target: &Target,
+    name: &Option<String>,
+    more: [String; N],
+) -> Vec<String> {
+    let mut cells = vec![nic.into(), target.to_string(), name.clone().unwrap_or_default()];
+    cells.extend(more);
+    cells
+}
+
+fn with_devices(mut text: String, devices: &[Device]) -> String {
+    for device in devices.iter().filter(|device| device.is_virtual()) {
+        text += &format!("\n{}", device.on());
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::list::Lister;
+    use crate::irq::tree::{Machine, Tree, pin};
+
+    /// The cells of the row of `what`, without the lines between.
+    fn cells_of<'a>(table: &'a str, what: &str) -> Vec<&'a str> {
+        let rows = table.lines().map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+        rows.into_iter().find(|row| row.contains(&what)).unwrap_or_else(|| panic!("{table}"))
+    }
+
+    #[test]
+    fn a_list() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.on_top("n6", &["eth0"]);
+        tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
+        let roots = tree.roots();
+        let mut lister = Lister::new(&roots, None);
+        let text = list(&lister.look().unwrap());
+        let first = [
+            "eth0",
+            "virtio_net",
+            "0",
+            "37",
+            "virtio0-config",
+            "0-3",
+            "0",
+            "370",
+            "0",
+            "-",
+            "-",
+            "?",
+        ];
+        assert_eq!(cells_of(&text, "37"), first, "{text}");
+        assert_eq!(cells_of(&text, "38")[9..], ["none", "-", "?"], "{text}");
+        assert!(text.ends_with("\nn6 is a macvlan on eth0\nirqbalance does not run"), "{text}");
+        tree.write("proc/42/comm", "irqbalance\n");
+        tree.write("proc/42/cmdline", "irqbalance\0-i38\0");
+        let text = list(&lister.look().unwrap());
+        assert_eq!(cells_of(&text, "38")[7..10], ["380", "0", "-"], "{text}");
+        assert!(text.contains("(PID 42) and moves IRQs except IRQ 38 (not asked: "), "{text}");
+    }
+
+    #[test]
+    fn placed_moved_and_restored() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        assert_eq!(drift(&crate::irq::drift::look(&roots).unwrap()), "nothing is placed");
+        pin(&tree, "eth0", "2");
+        tree.write("proc/irq/38/smp_affinity_list", "1\n");
+        let text = drift(&crate::irq::drift::look(&roots).unwrap());
+        let wanted = ["eth0", "IRQ 38", "virtio0-input.0", "2", "1", "0", "MOVED"];
+        assert_eq!(cells_of(&text, "IRQ 38"), wanted);
+        let done = crate::irq::restore::restore(&roots, None).unwrap();
+        let text = restored(&done);
+        let wanted = ["2", "1", "0-3", "restored; had been moved by others"];
+        assert_eq!(cells_of(&text, "IRQ 38")[3..], wanted);
+        assert_eq!(restored(&Restored::default()), "nothing to restore");
+    }
+}
