@@ -14,8 +14,8 @@ GTHCTL := target/x86_64-unknown-linux-gnu/release/gthctl
 CARGO_MIN := 1.85
 # The build, the VM and what goes into it.
 PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zlib1g-dev \
-	busybox-static cpio debian-archive-keyring iproute2 iputils-ping kmod qemu-system-x86 \
-	shellcheck stress-ng xz-utils
+	busybox-static cpio debian-archive-keyring iproute2 iputils-ping kmod libcap-ng0 \
+	libglib2.0-0 libnuma1 libsystemd0 qemu-system-x86 shellcheck stress-ng xz-utils
 # How long `make fuzz` takes for each of the two parsers.
 FUZZ_SECONDS ?= 300
 SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* .ci/* 2>/dev/null)
