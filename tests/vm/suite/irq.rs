@@ -1,0 +1,598 @@
+//! `gthctl irq` on virtio-net's interrupts. eth0 has a queue pair for each CPU; eth1 and
+//! eth2, with one each, are connected with each other.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::ptrace;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
+use serde_json::Value;
+
+use crate::gthctl::{self, Output};
+use crate::kernel;
+use crate::plane::{Plane, succeeds};
+use crate::task;
+
+const SAVED: &str = "/run/gthctl/irq/saved.json";
+
+fn irq(args: &[&str]) -> Output {
+    gthctl::output(Command::new(gthctl::binary()).arg("irq").args(args).stdin(Stdio::null()))
+}
+
+/// What it reports in JSON; it must succeed.
+#[track_caller]
+fn report(args: &[&str]) -> Value {
+    let output = irq(&[args, &["-o", "json"]].concat());
+    assert_eq!(output.code(), 0, "{args:?}: {}", output.stderr);
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+/// Each IRQ of a virtio device with its name without the device, from /proc/interrupts.
+fn irqs_of(nic: &str) -> Vec<(u32, String)> {
+    let device = fs::read_link(format!("/sys/class/net/{nic}/device")).unwrap();
+    let device = format!("{}-", device.file_name().unwrap().to_str().unwrap());
+    let text = kernel::read("/proc/interrupts");
+    let lines = text.lines().filter_map(|line| {
+        let name = line.split_whitespace().next_back()?.strip_prefix(&device)?;
+        Some((line.trim_start().split(':').next()?.parse().ok()?, name.to_owned()))
+    });
+    lines.collect()
+}
+
+fn irq_of(nic: &str, name: &str) -> u32 {
+    irqs_of(nic).into_iter().find(|(_, one)| one == name).unwrap().0
+}
+
+fn affinity(irq: u32) -> String {
+    kernel::read(&format!("/proc/irq/{irq}/smp_affinity_list"))
+}
+
+/// Where all IRQs of a NIC may go.
+fn affinities(nic: &str) -> BTreeMap<u32, String> {
+    irqs_of(nic).into_iter().map(|(irq, _)| (irq, affinity(irq))).collect()
+}
+
+/// The interrupts that each CPU has taken of an IRQ.
+fn counts(irq: u32) -> Vec<u64> {
+    let text = kernel::read("/proc/interrupts");
+    let start = format!("{irq}:");
+    let line = text.lines().find(|line| line.trim_start().starts_with(&start)).unwrap();
+    let numbers = line.split_whitespace().skip(1).take(kernel::cpus());
+    numbers.map(|number| number.parse().unwrap()).collect()
+}
+
+/// The interrupts that each CPU takes of an IRQ during `work`.
+fn taken(irq: u32, work: impl FnOnce()) -> Vec<u64> {
+    let before = counts(irq);
+    work();
+    counts(irq).iter().zip(before).map(|(now, before)| now - before).collect()
+}
+
+/// True when almost all of those were taken by `cpu`: the first one after a move still
+/// comes in where the IRQ was.
+fn on(taken: &[u64], cpu: usize) -> bool {
+    let all: u64 = taken.iter().sum();
+    all >= 50 && all - taken[cpu] <= 2
+}
+
+/// Puts everything back, whatever becomes of the test.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        let _ = irq(&["restore"]);
+    }
+}
+
+/// eth1 here and eth2 in a network namespace, with addresses; until dropped.
+struct Pair;
+
+impl Pair {
+    /// `None` where the VM was started without them.
+    fn up() -> Option<Self> {
+        if !Path::new("/sys/class/net/eth2").exists() {
+            println!("skipped: no eth1 and eth2 (tests/vm/run -n)");
+            return None;
+        }
+        for command in [
+            "netns add peer",
+            "link set eth2 netns peer",
+            "addr add 10.44.0.1/24 dev eth1",
+            "link set eth1 up",
+            "-n peer addr add 10.44.0.2/24 dev eth2",
+            "-n peer link set eth2 up",
+        ] {
+            succeeds(Command::new("ip").args(command.split(' ')));
+        }
+        let pair = Self;
+        pair.ping(1);
+        Some(pair)
+    }
+
+    /// Each answer is an interrupt of eth1's receive queue, unless several come at once.
+    fn ping(&self, count: usize) {
+        let ping = "-q -i 0.005 -W 5 10.44.0.2 -c";
+        succeeds(Command::new("ping").args(ping.split(' ')).arg(count.to_string()));
+    }
+}
+
+impl Drop for Pair {
+    fn drop(&mut self) {
+        for command in ["addr flush dev eth1", "link set eth1 down", "netns del peer"] {
+            let _ = Command::new("ip").args(command.split(' ')).status();
+        }
+        // The namespace gives it back once it is gone.
+        kernel::wait(Duration::from_secs(10), || Path::new("/sys/class/net/eth2").exists());
+    }
+}
+
+#[test]
+fn the_list_is_what_the_kernel_says() {
+    let list = report(&["list", "eth0"]);
+    let nic = &list["nics"][0];
+    assert_eq!((&nic["name"], &nic["driver"]), (&"eth0".into(), &"virtio_net".into()));
+    let expected = irqs_of("eth0");
+    assert_eq!(expected.len(), 2 * kernel::cpus() + 1);
+    let listed = nic["irqs"].as_array().unwrap();
+    assert_eq!(listed.len(), expected.len());
+    for (row, (irq, name)) in listed.iter().zip(&expected) {
+        assert_eq!(row["irq"], *irq);
+        assert!(row["name"].as_str().unwrap().ends_with(name.as_str()), "{row}");
+        assert_eq!(row["smp_affinity"], affinity(*irq));
+        let effective = kernel::read(&format!("/proc/irq/{irq}/effective_affinity_list"));
+        assert_eq!(row["effective_affinity"], effective);
+        assert_eq!(row["total"], counts(*irq).iter().sum::<u64>());
+        assert_ne!(row["managed"], true);
+    }
+    assert_eq!((&listed[1]["queue"], &listed[2]["queue"]), (&"rx0".into(), &"tx0".into()));
+    assert_eq!(list["irqbalance"], serde_json::json!([]));
+    // Everybody may look.
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--clear-groups"]).arg(gthctl::binary());
+    let table = gthctl::output(command.args(["irq", "--color", "never"]));
+    assert_eq!(table.code(), 0, "{}", table.stderr);
+    assert!(table.stdout.contains("virtio_net") && !table.stdout.contains("| lo"));
+}
+
+#[test]
+fn pinned_read_back_and_restored() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    let dry = report(&["pin", "eth0", "--cpus", "2", "--dry-run"]);
+    assert_eq!(dry["changes"].as_array().unwrap().len(), before.len());
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
+
+    let placed = report(&["pin", "eth0", "--cpus", "2"]);
+    for change in placed["changes"].as_array().unwrap() {
+        assert_eq!((&change["now"], &change["kind"]), (&"2".into(), &"irq".into()), "{change}");
+        let irq = change["irq"].as_u64().unwrap() as u32;
+        assert_eq!(change["before"], before[&irq].as_str());
+        let effective = kernel::read(&format!("/proc/irq/{irq}/effective_affinity_list"));
+        assert_eq!(change["effective"], effective);
+        assert_eq!(change["state"] == "in-place", effective == "2", "{change}");
+    }
+    assert!(affinities("eth0").values().all(|cpus| cpus == "2"));
+    let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(SAVED), mode("/run/gthctl/irq")), (0o600, 0o700));
+
+    // A second one is saved on top of nothing but the first state.
+    report(&["pin", "eth0", "--cpus", "1,3", "--queue", "1"]);
+    let input = irq_of("eth0", "input.1");
+    assert_eq!((affinity(input), affinity(irq_of("eth0", "input.0"))), ("1,3".into(), "2".into()));
+    assert_eq!(irq(&["drift"]).code(), 0);
+    fs::write(format!("/proc/irq/{input}/smp_affinity_list"), "0").unwrap();
+    let drift = irq(&["drift", "-o", "json"]);
+    assert_eq!(drift.code(), 1);
+    let moved: Value = serde_json::from_str(&drift.stdout).unwrap();
+    let moved = moved["placed"].as_array().unwrap().iter().filter(|one| one["state"] == "moved");
+    assert_eq!(moved.map(|one| one["irq"].as_u64()).collect::<Vec<_>>(), [Some(input.into())]);
+
+    let restored = report(&["restore", "eth0"]);
+    for back in restored["restored"].as_array().unwrap() {
+        assert_eq!(back["state"], "restored");
+        assert_eq!(back["moved_by_others"], back["irq"] == input, "{back}");
+    }
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
+    assert_eq!(irq(&["restore"]).stdout, "nothing to restore\n");
+}
+
+#[test]
+fn traffic_moves_with_the_interrupt_and_back() {
+    let Some(pair) = Pair::up() else { return };
+    let _restore = Restore;
+    let input = irq_of("eth1", "input.0");
+    // With one queue it may go everywhere at first.
+    fs::write(format!("/proc/irq/{input}/smp_affinity_list"), "0").unwrap();
+    for cpu in [3, 1, 2] {
+        let placed = report(&["pin", "eth1", "--cpus", &cpu.to_string()]);
+        assert_eq!(placed["devices"][0]["nics"][0], "eth1");
+        let taken = taken(input, || pair.ping(100));
+        assert!(on(&taken, cpu), "CPU {cpu}: {taken:?}");
+        let effective = kernel::read(&format!("/proc/irq/{input}/effective_affinity_list"));
+        assert_eq!(effective, cpu.to_string());
+    }
+    let watch = irq(&["list", "eth1", "--watch", "--duration", "100ms", "-o", "json"]);
+    assert_eq!(watch.code(), 0, "{}", watch.stderr);
+    let line: Value = serde_json::from_str(watch.stdout.lines().next().unwrap()).unwrap();
+    assert!(line["nics"][0]["irqs"][0]["per_second"].is_number(), "{line}");
+    report(&["restore"]);
+    assert_eq!(affinity(input), "0");
+    let taken = taken(input, || pair.ping(100));
+    assert!(on(&taken, 0), "back on CPU 0: {taken:?}");
+}
+
+/// Sends frames through eth0 from a CPU, which chooses the queue by its XPS mask.
+fn send_from(cpu: usize, frames: usize) {
+    task::set_affinity(0, &[cpu]);
+    // SAFETY: a socket, an address that outlives the call and a buffer of the length given.
+    unsafe {
+        let socket = libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0);
+        assert!(socket >= 0);
+        let mut address: libc::sockaddr_ll = std::mem::zeroed();
+        address.sll_family = libc::AF_PACKET as u16;
+        address.sll_ifindex = libc::if_nametoindex(c"eth0".as_ptr()) as i32;
+        let mut frame = [0_u8; 60];
+        frame[..6].fill(0xff);
+        // For experiments (IEEE 802, local experimental EtherType 1).
+        frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+        for _ in 0..frames {
+            let sent = libc::sendto(
+                socket,
+                frame.as_ptr().cast(),
+                frame.len(),
+                0,
+                std::ptr::from_ref(&address).cast(),
+                size_of_val(&address) as u32,
+            );
+            assert_eq!(sent, 60);
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        libc::close(socket);
+    }
+    let all: Vec<usize> = (0..kernel::cpus()).collect();
+    task::set_affinity(0, &all);
+}
+
+#[test]
+fn a_queue_a_cpu_with_masks() {
+    let _restore = Restore;
+    let cpus = kernel::cpus();
+    let (before, mask) = (affinities("eth0"), |file: &str| {
+        kernel::read(&format!("/sys/class/net/eth0/queues/{file}"))
+    });
+    let masks = || {
+        (0..cpus).map(|q| (mask(&format!("rx-{q}/rps_cpus")), mask(&format!("tx-{q}/xps_cpus"))))
+    };
+    let masks_before: Vec<_> = masks().collect();
+    // The last CPU first does not count: queues go up the list.
+    let list = format!("1-{}", cpus - 1);
+    report(&["pin", "eth0", "--cpus", &list, "--spread", "--rps", "--xps"]);
+    for queue in 0..cpus {
+        let cpu = 1 + queue % (cpus - 1);
+        for name in ["input", "output"] {
+            assert_eq!(affinity(irq_of("eth0", &format!("{name}.{queue}"))), cpu.to_string());
+        }
+        let hex = format!("{:x}", 1 << cpu);
+        assert_eq!(mask(&format!("rx-{queue}/rps_cpus")), hex);
+        assert_eq!(mask(&format!("tx-{queue}/xps_cpus")), hex);
+    }
+    assert_eq!(affinity(irq_of("eth0", "config")), list);
+    // What CPU 2 sends leaves through queue 1, whose interrupts now come to CPU 2.
+    let output = irq_of("eth0", "output.1");
+    let taken = taken(output, || send_from(2, 600));
+    assert!(on(&taken, 2), "{taken:?}");
+    assert_eq!(irq(&["drift"]).code(), 0);
+    report(&["pin", "eth0", "--cpus", &list, "--spread", "--rps=off"]);
+    assert_eq!(mask("rx-1/rps_cpus"), "0");
+    report(&["restore"]);
+    assert_eq!((affinities("eth0"), masks().collect::<Vec<_>>()), (before, masks_before));
+}
+
+#[test]
+fn one_refusal_takes_all_of_the_call_back() {
+    let _restore = Restore;
+    report(&["pin", "eth0", "--cpus", "1"]);
+    let (before, saved) = (affinities("eth0"), fs::read(SAVED).unwrap());
+    let last = irqs_of("eth0").last().unwrap().0;
+    let file = format!("/proc/irq/{last}/smp_affinity_list");
+    succeeds(Command::new("mount").args(["-o", "bind", &file, &file]));
+    succeeds(Command::new("mount").args(["-o", "remount,bind,ro", &file]));
+    let output = irq(&["pin", "eth0", "--cpus", "2"]);
+    let restored = irq(&["restore"]);
+    succeeds(Command::new("umount").arg(&file));
+    assert_eq!((output.code(), output.stdout.as_str()), (1, ""));
+    let wanted = format!(
+        "gthctl: error: eth0: IRQ {last} to CPUs 2: {file} is read-only; all is as before;"
+    );
+    assert!(output.stderr.starts_with(&wanted), "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1);
+    // Restoring goes on after what fails, and keeps that for the next time.
+    assert_eq!(restored.code(), 1);
+    assert!(restored.stdout.contains("NOT restored"), "{}", restored.stdout);
+    assert_eq!(affinity(last), "1");
+    let kept: Value = serde_json::from_slice(&fs::read(SAVED).unwrap()).unwrap();
+    assert_eq!(kept["entries"].as_array().unwrap().len(), 1);
+    let first: Value = serde_json::from_slice(&saved).unwrap();
+    assert_eq!(first["entries"].as_array().unwrap().len(), before.len());
+    assert!(before.values().all(|cpus| cpus == "1"));
+    report(&["restore"]);
+    assert!(!Path::new(SAVED).exists());
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_changes_nothing() {
+    let before = affinities("eth0");
+    let refused = |args: &[&str], code: i32, why: &str| {
+        let output = irq(&[&["pin"], args].concat());
+        assert_eq!((output.code(), output.stdout.as_str()), (code, ""), "{args:?}");
+        assert!(output.stderr.starts_with(&format!("gthctl: error: {why}")), "{}", output.stderr);
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    };
+    let last = kernel::cpus() - 1;
+    refused(&["eth0", "--cpus", "900"], 2, &format!("CPUs 900: this machine has CPUs 0-{last}"));
+    refused(&["eth0", "--cpus", ""], 2, "--cpus \"\": ");
+    refused(&["eth0", "--cpus", "2-x"], 2, "--cpus \"2-x\": ");
+    refused(&["eth9", "--cpus", "2"], 1, "\"eth9\": no such network device");
+    refused(&["lo", "--cpus", "2"], 1, "lo: no physical NIC is under it");
+    refused(&["eth0", "--cpus", "2", "--irq", "1"], 2, "IRQ 1 is not one of eth0");
+    refused(&["eth0", "--cpus", "2", "--queue", "99"], 2, "eth0 has no IRQ of a queue 99");
+    let online = format!("/sys/devices/system/cpu/cpu{last}/online");
+    // Pinned elsewhere meanwhile, or the kernel would move those of that CPU for good.
+    report(&["pin", "eth0", "--cpus", "0"]);
+    fs::write(&online, "0").unwrap();
+    let output = irq(&["pin", "eth0", "--cpus", &last.to_string()]);
+    fs::write(&online, "1").unwrap();
+    assert_eq!(output.code(), 2);
+    let wanted =
+        format!("gthctl: error: CPUs {last}: not online; those that are: 0-{}\n", last - 1);
+    assert_eq!(output.stderr, wanted);
+    report(&["restore"]);
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--clear-groups"]).arg(gthctl::binary());
+    let nobody = gthctl::output(command.args(["irq", "pin", "eth0", "--cpus", "2"]));
+    assert_eq!(nobody.code(), 3, "{}", nobody.stderr);
+}
+
+#[test]
+fn a_macvlan_means_the_nic_under_it() {
+    let _restore = Restore;
+    let add = "link add link eth0 name n6 type macvlan";
+    if !Command::new("ip").args(add.split(' ')).status().unwrap().success() {
+        println!("skipped: this kernel has no macvlan");
+        return;
+    }
+    succeeds(Command::new("ip").args("link add veth-host type veth peer name n3".split(' ')));
+    succeeds(Command::new("ip").args(["netns", "add", "pod"]));
+    succeeds(Command::new("ip").args("link set n3 netns pod".split(' ')));
+    let list = report(&["list", "n6"]);
+    let placed = report(&["pin", "n6", "--cpus", "2"]);
+    let affinities = affinities("eth0");
+    let veth = irq(&["list", "veth-host"]);
+    let all = irq(&[]);
+    let restored = report(&["restore", "n6"]);
+    for command in ["netns del pod", "link del n6"] {
+        let _ = Command::new("ip").args(command.split(' ')).status();
+    }
+    assert_eq!(
+        (&list["nics"][0]["name"], &list["on_top"][0]["kind"]),
+        (&"eth0".into(), &"macvlan".into())
+    );
+    assert_eq!(placed["notes"][0], "n6 is a macvlan on eth0: it is placed there");
+    assert!(affinities.values().all(|cpus| cpus == "2"));
+    assert_eq!(restored["restored"].as_array().unwrap().len(), affinities.len());
+    assert!(all.stdout.contains("\nn6 is a macvlan on eth0\n"), "{}", all.stdout);
+    assert_eq!(veth.code(), 1);
+    assert!(veth.stderr.contains("veth-host leads to another one"), "{}", veth.stderr);
+}
+
+/// Debian's irqbalance, balancing every second, until dropped.
+struct Irqbalance(Child);
+
+impl Irqbalance {
+    fn start(args: &[&str]) -> Self {
+        let mut command = Command::new("irqbalance");
+        command.args(["--foreground", "--interval=1"]).args(args);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let daemon = Self(command.spawn().unwrap());
+        let listed = || report(&["list", "eth0"])["irqbalance"][0]["pid"] == daemon.0.id();
+        assert!(kernel::wait(Duration::from_secs(30), listed));
+        daemon
+    }
+
+    /// The IRQs that it says it leaves alone, once it answers.
+    fn banned(&self) -> Vec<u64> {
+        let mut list = Value::Null;
+        let answers = kernel::wait(Duration::from_secs(30), || {
+            list = report(&["list", "eth0"])["irqbalance"][0].clone();
+            list.get("silent").is_none()
+        });
+        assert!(answers, "{list}");
+        list["banned"].as_array().unwrap().iter().map(|irq| irq.as_u64().unwrap()).collect()
+    }
+}
+
+impl Drop for Irqbalance {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = fs::remove_dir_all("/run/irqbalance");
+    }
+}
+
+#[test]
+fn irqbalance_is_told_and_told_again() {
+    let _restore = Restore;
+    fs::create_dir_all("/run/irqbalance").unwrap();
+    // Unless it is told, it moves what it finds.
+    report(&["pin", "eth0", "--cpus", "2"]);
+    let daemon = Irqbalance::start(&[]);
+    let moved = kernel::wait(Duration::from_secs(60), || irq(&["drift"]).code() == 1);
+    assert!(moved, "irqbalance moved nothing");
+    assert!(irq(&["drift"]).stderr.contains("irqbalance runs"));
+    drop(daemon);
+    report(&["restore"]);
+
+    // One is banned by somebody else and stays so.
+    fs::create_dir_all("/run/irqbalance").unwrap();
+    let others = vec![u64::from(irq_of("eth1", "config"))];
+    let daemon = Irqbalance::start(&[&format!("--banirq={}", others[0])]);
+    assert_eq!(daemon.banned(), others);
+    let refused = irq(&["pin", "eth0", "--cpus", "2"]);
+    assert_eq!((refused.code(), Path::new(SAVED).exists()), (1, false));
+    let why = format!("gthctl: error: irqbalance runs (PID {}) and would move", daemon.0.id());
+    assert!(refused.stderr.starts_with(&why), "{}", refused.stderr);
+
+    report(&["pin", "eth0", "--cpus", "2", "--ban"]);
+    let irqs = irqs_of("eth0");
+    let mut wanted: Vec<u64> =
+        irqs.iter().map(|&(irq, _)| irq.into()).chain(others.clone()).collect();
+    wanted.sort();
+    assert_eq!(daemon.banned(), wanted);
+    // Being told, it looks at all IRQs anew, and has ten rounds for it.
+    std::thread::sleep(Duration::from_secs(10));
+    let drift = irq(&["drift"]);
+    assert_eq!(drift.code(), 0, "{}", drift.stdout);
+    assert!(!drift.stderr.contains("irqbalance"), "{}", drift.stderr);
+    // What it leaves alone is not in its way.
+    report(&["pin", "eth0", "--cpus", "1"]);
+    report(&["restore"]);
+    assert_eq!(daemon.banned(), others);
+}
+
+#[test]
+fn an_irqbalance_that_does_not_answer_gets_its_environment_file() {
+    let _restore = Restore;
+    // As Debian ships it: without /run/irqbalance it has no socket of that name.
+    fs::create_dir_all("/etc/default").unwrap();
+    let file = "/etc/default/irqbalance";
+    fs::write(file, "#IRQBALANCE_ARGS=\n").unwrap();
+    let irqs: Vec<u32> = irqs_of("eth0").iter().map(|&(irq, _)| irq).collect();
+    let daemon = Irqbalance::start(&[]);
+    let placed = report(&["pin", "eth0", "--cpus", "2", "--ban"]);
+    let note = placed["notes"][0].as_str().unwrap();
+    assert!(note.ends_with("when it is started again: systemctl restart irqbalance"), "{note}");
+    let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
+    let text = fs::read_to_string(file).unwrap();
+    assert_eq!(text, format!("#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS=\"{}\"\n", bans.join(" ")));
+    drop(daemon);
+    let bans: Vec<&str> = bans.iter().map(String::as_str).collect();
+    let _daemon = Irqbalance::start(&bans);
+    // With those arguments it is not in the way.
+    report(&["pin", "eth0", "--cpus", "1"]);
+    report(&["restore"]);
+    assert_eq!(fs::read_to_string(file).unwrap(), "#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS=\"\"\n");
+    fs::remove_file(file).unwrap();
+}
+
+/// Runs `gthctl irq pin` and kills it when it is about to write the affinity of an IRQ for
+/// the `n`th time.
+fn killed_at_write(n: usize, args: &[&str]) {
+    let mut command = Command::new(gthctl::binary());
+    command.args(["irq", "pin"]).args(args).stdout(Stdio::null());
+    // SAFETY: ptrace is async-signal-safe.
+    unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
+    let mut child: Child = command.spawn().unwrap();
+    let pid = Pid::from_raw(child.id() as i32);
+    let mut writes = 0;
+    loop {
+        match waitpid(pid, None).unwrap() {
+            WaitStatus::Exited(..) | WaitStatus::Signaled(..) => panic!("it ended by itself"),
+            _ => {}
+        }
+        let registers = ptrace::getregs(pid).unwrap();
+        // At the entry of a system call, rax is -ENOSYS.
+        let entry = registers.rax as i64 == -i64::from(libc::ENOSYS);
+        if entry && registers.orig_rax as i64 == libc::SYS_write {
+            let file = fs::read_link(format!("/proc/{pid}/fd/{}", registers.rdi)).unwrap();
+            writes += usize::from(file.ends_with("smp_affinity_list"));
+            if writes == n {
+                break;
+            }
+        }
+        ptrace::syscall(pid, None).unwrap();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn killed_before_and_between_its_writes() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    for (n, changed) in [(1, 0), (4, 3)] {
+        killed_at_write(n, &["eth0", "--cpus", "2"]);
+        let differ = affinities("eth0").iter().filter(|(irq, cpus)| before[irq] != **cpus).count();
+        // One of them may have been on CPU 2 already.
+        assert!(differ <= changed && differ + 1 >= changed, "{differ} of {changed}");
+        let drift = irq(&["drift"]);
+        assert_eq!(drift.code(), 1);
+        assert!(drift.stderr.contains("the last change has not ended"), "{}", drift.stderr);
+        assert!(drift.stdout.contains("never got there") && !drift.stdout.contains("MOVED"));
+        let restored = report(&["restore"]);
+        for back in restored["restored"].as_array().unwrap() {
+            assert_eq!(
+                (&back["state"], &back["moved_by_others"]),
+                (&"restored".into(), &false.into())
+            );
+        }
+        assert_eq!(affinities("eth0"), before);
+    }
+}
+
+#[test]
+fn advice_from_the_traffic() {
+    let advise = |args: &[&str]| irq(&[&["advise"], args].concat());
+    let before = affinities("eth0");
+    // The VM has the module without a device.
+    let idle = advise(&["eth0", "--duration", "500ms"]);
+    assert_eq!(idle.code(), 0, "{}", idle.stderr);
+    assert!(idle.stdout.contains("# traced gtp for 0.5 s\n"), "{}", idle.stdout);
+    assert!(idle.stdout.contains("well where they are"), "{}", idle.stdout);
+    let plane = Plane::on_gtp();
+    for tid in plane.gnb_threads() {
+        task::set_affinity(tid, &[2]);
+    }
+    let advice = std::thread::scope(|scope| {
+        let advice = scope.spawn(|| report(&["advise", "eth0", "--duration", "3s"]));
+        while !advice.is_finished() {
+            plane.ping(20);
+        }
+        advice.join().unwrap()
+    });
+    assert_eq!(advice["busy_cpus"], "2", "{advice}");
+    let command = advice["commands"][0].as_str().unwrap();
+    assert_eq!(command, "gthctl irq pin eth0 --cpus 0-1,3 --spread");
+    assert_eq!(affinities("eth0"), before);
+    // What it says can be done.
+    let _restore = Restore;
+    succeeds(Command::new(gthctl::binary()).args(command.split(' ').skip(1)));
+    assert!(affinities("eth0").iter().all(|(_, cpus)| cpus != "2"));
+}
+
+#[test]
+fn two_calls_do_not_interleave() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    for _ in 0..5 {
+        let pins: Vec<Child> = ["1", "2", "3"]
+            .iter()
+            .map(|cpus| {
+                let mut command = Command::new(gthctl::binary());
+                command.args(["irq", "pin", "eth0", "--cpus", cpus]);
+                command.stdout(Stdio::null()).spawn().unwrap()
+            })
+            .collect();
+        assert!(pins.into_iter().all(|mut pin| pin.wait().unwrap().success()));
+        let after = affinities("eth0");
+        assert!(after.values().all(|cpus| cpus == after.values().next().unwrap()), "{after:?}");
+    }
+    report(&["restore"]);
+    assert_eq!(affinities("eth0"), before);
+}
