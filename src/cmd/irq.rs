@@ -19,6 +19,7 @@ use crate::irq::plan::{Masks, Placement, Plan, node_of};
 use crate::irq::roots::Roots;
 use crate::irq::{drift, restore, view as show};
 use crate::live::{count, print_notes};
+use crate::policy::Module;
 use crate::sched::kernel;
 use crate::trace::attach::Settings;
 use crate::trace::module;
@@ -181,8 +182,8 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
 fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
     let loaded = |name| module::life(Path::new(module::MODULES), name).is_some();
     let (name, target) = match (loaded("gtp5g"), loaded("gtp")) {
-        (true, _) => ("gtp5g", Target::gtp5g()),
-        (_, true) => ("gtp", Target::gtp()),
+        (true, _) => ("gtp5g", Target::of_module(Module::Gtp5g)),
+        (_, true) => ("gtp", Target::of_module(Module::Gtp)),
         _ => return Ok(None),
     };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
