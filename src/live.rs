@@ -11,6 +11,10 @@ use crate::control::report::{
     self, Applied, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic,
 };
 use crate::error::{Error, ExitCode, Result};
+use crate::irq::collide;
+use crate::irq::keep::{self, Absent, Keeper};
+use crate::irq::plan::Placement;
+use crate::irq::roots::Roots;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve::{Root, netns_path};
@@ -51,6 +55,8 @@ pub struct LivePolicy {
     /// The text of the policy before.
     previous: Option<String>,
     rejected: Option<(String, SystemTime)>,
+    /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
+    irqs: Keeper,
 }
 
 impl LivePolicy {
@@ -59,7 +65,8 @@ impl LivePolicy {
         let text = file.as_deref().map(read_text).transpose()?;
         let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
         print_notes(&now.notes);
-        Ok(Self { file, now, since: SystemTime::now(), previous: None, rejected: None })
+        let irqs = Keeper::new(Roots::of_this_machine());
+        Ok(Self { file, now, since: SystemTime::now(), previous: None, rejected: None, irqs })
     }
 
     pub fn file(&self) -> Option<&Path> {
@@ -79,6 +86,22 @@ impl LivePolicy {
     pub fn settle(&mut self, around: &Surroundings<'_>) -> Result<()> {
         self.now = self.looked_at_anew(around)?;
         Ok(())
+    }
+
+    /// Places interrupts as the policy in force says, of NICs that are there.
+    pub fn place(&mut self) -> Result<()> {
+        print_notes(&self.irqs.set(&self.now.policy.irq, Absent::Await)?);
+        Ok(())
+    }
+
+    /// Keeps interrupts where they are wanted; returns when to look again.
+    pub fn keep_in_place(&mut self) -> Option<Duration> {
+        self.irqs.look()
+    }
+
+    /// Puts interrupts back where they were.
+    pub fn put_back(&mut self) {
+        print_notes(&self.irqs.end());
     }
 
     fn looked_at_anew(&self, around: &Surroundings<'_>) -> Result<Loaded> {
@@ -116,7 +139,7 @@ impl LivePolicy {
         let read = read_text(&file).and_then(|text| load(text, Some(&file), around));
         let done = read.and_then(|new| {
             if new.policy != self.now.policy {
-                return self.go_live(scheduler, new, begin);
+                return self.go_live(scheduler, new, Absent::Refuse, begin);
             }
             self.now.text = new.text;
             Ok(())
@@ -172,6 +195,7 @@ impl LivePolicy {
             changes: changes.into_iter().map(change).collect(),
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
+            irqs: self.irqs.preview(&new.policy.irq)?,
             notes: new.notes,
         })
     }
@@ -195,10 +219,10 @@ impl LivePolicy {
         let new = load(text, Some(&target), around)?;
         let replacement = Replacement::prepare(&target, &new.text)?;
         let old = (self.now.text.clone(), self.previous.clone());
-        self.go_live(scheduler, new, begin)?;
+        self.go_live(scheduler, new, Absent::Refuse, begin)?;
         if let Err(e) = replacement.commit() {
             let again = load(old.0, Some(&target), around)?;
-            self.go_live(scheduler, again, begin)?;
+            self.go_live(scheduler, again, Absent::Await, begin)?;
             self.previous = old.1;
             return Err(e);
         }
@@ -230,9 +254,19 @@ impl LivePolicy {
         &mut self,
         scheduler: &mut Scheduler<'_>,
         new: Loaded,
+        absent: Absent,
         begin: Instant,
     ) -> Result<()> {
-        scheduler.set_policy(&new.compiled)?;
+        // First what may be refused.
+        let moved = new.policy.irq != self.now.policy.irq;
+        let notes = if moved { self.irqs.set(&new.policy.irq, absent)? } else { Vec::new() };
+        if let Err(e) = scheduler.set_policy(&new.compiled) {
+            if moved {
+                print_notes(&self.irqs.set(&self.now.policy.irq, Absent::Await)?);
+            }
+            return Err(e);
+        }
+        print_notes(&notes);
         print_notes(&new.notes);
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
@@ -249,11 +283,14 @@ impl LivePolicy {
 
     /// Such as "2 rules, CPUs 3 exclusive".
     pub fn summary(&self) -> String {
-        let rules = count(self.now.policy.rules.len(), "rule");
-        match self.now.compiled.reserved.is_empty() {
-            true => rules,
-            false => format!("{rules}, CPUs {} exclusive", self.now.compiled.reserved),
+        let mut text = count(self.now.policy.rules.len(), "rule");
+        if !self.now.compiled.reserved.is_empty() {
+            text += &format!(", CPUs {} exclusive", self.now.compiled.reserved);
         }
+        for Placement { nic, cpus, .. } in &self.now.policy.irq {
+            text += &format!(", interrupts of {nic} on CPUs {cpus}");
+        }
+        text
     }
 
     /// The state; `started` is when gthctl was.
@@ -286,6 +323,7 @@ impl LivePolicy {
                 .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
             kubernetes,
             traffic: self.traffic(scheduler, marker)?,
+            irqs: self.irqs.report(),
             can_roll_back: self.previous.is_some(),
             notes: self.now.notes.iter().chain(marker.notes()).cloned().collect(),
         })
@@ -342,6 +380,7 @@ impl Loaded {
             generation,
             rules: rules.map(|(i, rule)| report_rule(rule, counts.map(|c| c[i]))).collect(),
             exclusive_cpus: self.compiled.reserved.to_string(),
+            irq: self.policy.irq.iter().map(keys).collect(),
             notes: self.notes.clone(),
         }
     }
@@ -349,7 +388,11 @@ impl Loaded {
 
 /// Reads and compiles a policy without a scheduler.
 pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
-    Ok(load(text, Some(path), around)?.shown(None, None))
+    let mut loaded = load(text, Some(path), around)?;
+    let placements = &loaded.policy.irq;
+    let (plan, waiting) = keep::plan(&Roots::of_this_machine(), placements, Absent::Await)?;
+    loaded.notes.extend(plan.notes.into_iter().chain(waiting));
+    Ok(loaded.shown(None, None))
 }
 
 /// What a service without a policy file runs.
@@ -370,6 +413,12 @@ fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<
     };
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
+    notes.extend(collide::notes(
+        &Roots::of_this_machine(),
+        &compiled.reserved,
+        &around.topology.online,
+        &policy.irq,
+    )?);
     if around.pods.is_none() {
         let why = around.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());

@@ -38,6 +38,16 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
     Some(facts)
 }
 
+/// When the process or thread `pid` was started, in clock ticks since boot
+/// (proc_pid_stat(5), field 22); `None` when there is none. With it, no later one is
+/// mistaken for it.
+pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(proc_root.join(format!("{pid}/stat"))).ok()?;
+    // The comm, in parentheses, may hold blanks and parentheses itself.
+    let after_comm = &stat[stat.rfind(')')? + 1..];
+    after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
 /// The path of the thread's cgroup, as policies match it; `None` when there is no such thread.
 pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
     let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;

@@ -103,7 +103,14 @@ impl Service {
         kernel::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
         let mut server = Server::listen(Path::new(control::SOCKET))?;
-        while self.load_and_watch(&mut server)? == Cause::Restart {
+        self.policy.place()?;
+        let ended = self.schedule(&mut server);
+        self.policy.put_back();
+        ended
+    }
+
+    fn schedule(&mut self, server: &mut Server) -> Result<()> {
+        while self.load_and_watch(server)? == Cause::Restart {
             eprintln!("gthctl: a CPU went on- or offline; loading again");
         }
         Ok(())
@@ -169,8 +176,15 @@ impl Service {
             let report_in =
                 self.options.stats.map(|every| every.saturating_sub(reported.elapsed()));
             let settles_in = settles_at.map(|at| at.saturating_duration_since(Instant::now()));
-            let timeouts =
-                [report_in, settles_in, mount_check, missed_check, look_at_modules, heartbeat];
+            let timeouts = [
+                report_in,
+                settles_in,
+                mount_check,
+                missed_check,
+                look_at_modules,
+                self.policy.keep_in_place(),
+                heartbeat,
+            ];
             let timeout = timeouts.into_iter().flatten().min();
             let fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd(), server.as_fd()];
             let mut fds: Vec<PollFd<'_>> = fds
@@ -280,7 +294,8 @@ impl Service {
         let policy = &mut self.policy;
         let reply = match request {
             Request::Status => {
-                policy.status(scheduler, &around, marker, self.started).map(Reply::Status)
+                let status = policy.status(scheduler, &around, marker, self.started);
+                status.map(|status| Reply::Status(Box::new(status)))
             }
             Request::Show => policy.show(scheduler).map(Reply::Show),
             Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),

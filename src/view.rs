@@ -10,10 +10,11 @@ use tabled::settings::peaker::Priority;
 use tabled::settings::{Style, Width};
 
 use crate::control::report::{
-    ChangeKind, ConditionCheck, Explanation, Keys, MarkedTask, Plan, Rule, Shown, Status, Traffic,
+    ChangeKind, ConditionCheck, Explanation, IrqMove, Irqs, Keys, MarkedTask, Plan, Rule, Shown,
+    Status, Traffic,
 };
 use crate::error::{Error, Result};
-use crate::policy::GTP_KEYS;
+use crate::policy::{GTP_KEYS, IRQ_KEYS};
 use crate::units::Nanoseconds;
 
 /// The form of a report.
@@ -59,6 +60,9 @@ pub fn rules(shown: &Shown) -> String {
     if !shown.exclusive_cpus.is_empty() {
         text += &format!("\nexclusive CPUs: {}", shown.exclusive_cpus);
     }
+    for placement in &shown.irq {
+        text += &format!("\ninterrupts: {}", in_one_line(placement, &IRQ_KEYS));
+    }
     text
 }
 
@@ -100,7 +104,21 @@ pub fn plan(plan: &Plan) -> String {
         true => text += &format!("\nexclusive CPUs: {after}"),
         false => text += &format!("\nexclusive CPUs: {before} -> {after}"),
     }
+    if !plan.irqs.is_empty() {
+        text += &format!("\n{}", moves(&plan.irqs));
+    }
     text
+}
+
+/// The interrupts and masks that a policy would move.
+fn moves(moves: &[IrqMove]) -> String {
+    let mut rows = vec![row(["NIC", "what", "name", "CPUs"])];
+    for IrqMove { nic, what, name, now, wanted } in moves {
+        let cpus = |cpus: &str| if cpus.is_empty() { "none".into() } else { cpus.to_owned() };
+        let cpus = format!("{} -> {}", cpus(now), cpus(wanted));
+        rows.push(vec![nic.clone(), what.clone(), name.clone().unwrap_or("-".into()), cpus]);
+    }
+    table(rows)
 }
 
 /// The state of the running gthctl.
@@ -133,6 +151,13 @@ pub fn status(status: &Status) -> String {
         let counts = format!("{} now; {marked} marked, {ended} ended", tasks.len());
         let refused = format!("{refused} refused by max_tasks");
         add("tasks by traffic", format!("{counts}, {refused}"));
+    }
+    if let Some(Irqs { in_place, away, placed_again, waiting }) = &status.irqs {
+        let counts = format!("{in_place} in place, {away} away; {placed_again} placed again");
+        add("interrupts", counts);
+        for why in waiting {
+            add("waiting", why.clone());
+        }
     }
     for note in &status.notes {
         add("note", note.clone());
@@ -233,21 +258,24 @@ fn plain(key: &str, value: &Value) -> String {
         Value::Array(items) => {
             items.iter().map(|item| plain("", item)).collect::<Vec<_>>().join(", ")
         }
-        Value::Object(gtp) if key == "gtp" => {
-            let keys = GTP_KEYS.iter().filter_map(|&key| {
-                Some(match gtp.get(key)? {
-                    value @ Value::Array(_) => format!("{key}: [{}]", plain(key, value)),
-                    value => format!("{key}: {}", plain(key, value)),
-                })
-            });
-            format!("{{{}}}", keys.collect::<Vec<_>>().join(", "))
-        }
+        Value::Object(gtp) if key == "gtp" => in_one_line(gtp, &GTP_KEYS),
         Value::Object(label) => {
             let of = |key: &str| label.get(key).and_then(Value::as_str).unwrap_or_default();
             format!("{}={}", of("key"), of("value"))
         }
         other => other.to_string(),
     }
+}
+
+/// A map of a policy file, with its keys in this order.
+fn in_one_line(map: &Keys, order: &[&str]) -> String {
+    let keys = order.iter().filter_map(|&key| {
+        Some(match map.get(key)? {
+            value @ Value::Array(_) => format!("{key}: [{}]", plain(key, value)),
+            value => format!("{key}: {}", plain(key, value)),
+        })
+    });
+    format!("{{{}}}", keys.collect::<Vec<_>>().join(", "))
 }
 
 /// A table no wider than the terminal.
@@ -294,7 +322,8 @@ mod tests {
     }
 
     fn shown(generation: Option<u32>, rules: Vec<Rule>) -> Shown {
-        Shown { generation, rules, exclusive_cpus: "2-3".into(), notes: Vec::new() }
+        let irq = vec![keys(json!({"cpus": "2", "nic": "n6", "queues": [0, 1], "rps": "off"}))];
+        Shown { generation, rules, exclusive_cpus: "2-3".into(), irq, notes: Vec::new() }
     }
 
     #[test]
@@ -309,9 +338,11 @@ mod tests {
                 vec!["2", "b", "command_regex: ^b$", "cpus: 3", "0"],
                 vec!["", "", "", "execution_time: 1.5ms", ""],
                 vec!["exclusive CPUs: 2-3"],
+                vec!["interrupts: {nic: n6, cpus: 2, queues: [0, 1], rps: off}"],
             ]
         );
-        let none = Shown { exclusive_cpus: String::new(), ..shown(Some(1), Vec::new()) };
+        let (exclusive_cpus, irq) = (String::new(), Vec::new());
+        let none = Shown { exclusive_cpus, irq, ..shown(Some(1), Vec::new()) };
         assert_eq!(rules(&none), "no rules: all tasks are scheduled fairly");
     }
 
@@ -355,6 +386,7 @@ mod tests {
             changes,
             exclusive_cpus_before: String::new(),
             exclusive_cpus: "2-3".into(),
+            irqs: Vec::new(),
             notes: Vec::new(),
         };
         let table = super::plan(&plan);
@@ -374,6 +406,20 @@ mod tests {
         plan.exclusive_cpus_before = "2-3".into();
         let nothing = "no rule changes\nunchanged rules: 1\nexclusive CPUs: 2-3";
         assert_eq!(super::plan(&plan), nothing);
+        let moved = |what: &str, name: Option<&str>, now: &str| {
+            let (what, name) = (what.into(), name.map(Into::into));
+            IrqMove { nic: "eth0".into(), what, name, now: now.into(), wanted: "2".into() }
+        };
+        plan.irqs = vec![moved("IRQ 38", Some("rx0"), "0-3"), moved("RPS of rx-0", None, "")];
+        let table = super::plan(&plan);
+        assert_eq!(
+            super::tests::rows(&table)[3..],
+            [
+                vec!["NIC", "what", "name", "CPUs"],
+                vec!["eth0", "IRQ 38", "rx0", "0-3 -> 2"],
+                vec!["eth0", "RPS of rx-0", "-", "none -> 2"],
+            ]
+        );
     }
 
     #[test]
@@ -392,6 +438,7 @@ mod tests {
             rejected: None,
             kubernetes: None,
             traffic: None,
+            irqs: None,
             can_roll_back: false,
             notes: Vec::new(),
         };
@@ -412,6 +459,8 @@ mod tests {
         status.kernel_in_step = false;
         status.kubernetes = Some("2 pods".into());
         status.notes = vec!["a note".into()];
+        let waiting = vec!["eth9: gone".into()];
+        status.irqs = Some(Irqs { in_place: 4, away: 1, placed_again: 7, waiting });
         status.traffic = Some(Traffic {
             functions: vec!["gtp:gtp_rx".into()],
             marked: 5,
@@ -435,6 +484,8 @@ mod tests {
             ["packets seen by", "gtp:gtp_rx"],
             ["tasks by traffic", "1 now; 5 marked, 4 ended, 3 refused by max_tasks"],
             ["file on disk", "REJECTED since now: p.yaml:1:1: bad"],
+            ["interrupts", "4 in place, 1 away; 7 placed again"],
+            ["waiting", "eth9: gone"],
             ["note", "a note"],
         ] {
             assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");

@@ -14,9 +14,10 @@ use crate::error::{Error, ExitCode, Result};
 use crate::irq::advise::{Known, advise as follow};
 use crate::irq::device::Device;
 use crate::irq::list::Lister;
-use crate::irq::pin::{self, OnIrqbalance};
-use crate::irq::plan::{Masks, Placement, Plan, node_of};
+use crate::irq::pin;
+use crate::irq::plan::{Masks, OnIrqbalance, Placement, Plan, node_of};
 use crate::irq::roots::Roots;
+use crate::irq::saved::By;
 use crate::irq::{drift, restore, view as show};
 use crate::live::{count, print_notes};
 use crate::policy::Module;
@@ -94,6 +95,12 @@ fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
         irqs: args.irqs.iter().copied().collect(),
         rps: masks(args.rps),
         xps: masks(args.xps),
+        irqbalance: match (args.ban, args.force) {
+            (true, _) => OnIrqbalance::Ban,
+            (_, true) => OnIrqbalance::Ignore,
+            _ => OnIrqbalance::Refuse,
+        },
+        location: None,
     };
     let plan = Plan::of(roots, &[placement])?;
     let format = args.output.format;
@@ -101,12 +108,7 @@ fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
         print_notes(&plan.notes);
         return view::print(format, &plan, show::plan);
     }
-    let on_irqbalance = match (args.ban, args.force) {
-        (true, _) => OnIrqbalance::Ban,
-        (_, true) => OnIrqbalance::Ignore,
-        _ => OnIrqbalance::Refuse,
-    };
-    let placed = pin::apply(roots, &plan, on_irqbalance)?;
+    let placed = pin::apply(roots, &plan, By::Hand)?;
     print_notes(&placed.notes);
     view::print(format, &placed, show::placed)
 }

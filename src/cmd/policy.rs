@@ -123,7 +123,7 @@ fn show(args: &OutputArgs) -> Result<()> {
 
 fn status(args: &OutputArgs) -> Result<()> {
     let Reply::Status(status) = ask(&Request::Status)? else { return Err(puzzled()) };
-    view::print(args.format, &status, view::status)
+    view::print(args.format, &*status, view::status)
 }
 
 fn explain(args: &TaskArgs) -> Result<()> {

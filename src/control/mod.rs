@@ -55,7 +55,7 @@ pub enum Proposal {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
-    Status(Status),
+    Status(Box<Status>),
     Show(Shown),
     Explain(Explanation),
     Plan(Plan),

@@ -34,9 +34,39 @@ pub struct Status {
     /// What has been seen of GTP traffic, when the policy asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
+    /// What has become of the NICs' interrupts, when the policy places them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub irqs: Option<Irqs>,
     /// Whether `policy rollback` has something to return to.
     pub can_roll_back: bool,
     pub notes: Vec<String>,
+}
+
+/// Interrupts, RPS and XPS masks that the policy places (`irq`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Irqs {
+    pub in_place: usize,
+    /// Those that somebody has moved.
+    pub away: usize,
+    /// How many had been moved, or had come, and were placed again, since the policy is in
+    /// force.
+    pub placed_again: u64,
+    /// Why others are not placed yet.
+    pub waiting: Vec<String>,
+}
+
+/// An interrupt or mask that a policy would move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IrqMove {
+    pub nic: String,
+    /// Such as `IRQ 38` or `RPS of rx-0`.
+    pub what: String,
+    /// The IRQ's, as in /proc/interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its CPUs; empty for none.
+    pub now: String,
+    pub wanted: String,
 }
 
 /// Tasks that rules hold for since they process packets (`gtp`).
@@ -86,6 +116,9 @@ pub struct Shown {
     pub generation: Option<u32>,
     pub rules: Vec<Rule>,
     pub exclusive_cpus: String,
+    /// Its placements of NICs' interrupts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irq: Vec<Keys>,
     pub notes: Vec<String>,
 }
 
@@ -109,6 +142,9 @@ pub struct Plan {
     pub changes: Vec<Change>,
     pub exclusive_cpus_before: String,
     pub exclusive_cpus: String,
+    /// The interrupts and masks that would be moved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irqs: Vec<IrqMove>,
     pub notes: Vec<String>,
 }
 

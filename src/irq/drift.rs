@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::interrupts::Interrupts;
 use super::irqbalance::Irqbalance;
 use super::roots::Roots;
-use super::saved::Saved;
+use super::saved::{By, Saved};
 use super::target::Target;
 use crate::cpulist::CpuList;
 use crate::error::Result;
@@ -25,6 +25,9 @@ pub struct Look {
     pub name: Option<String>,
     #[serde(flatten)]
     pub target: Target,
+    /// None when it could not be put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
     pub wanted: CpuList,
     /// smp_affinity_list, or the mask.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,7 +71,7 @@ pub fn look(roots: &Roots) -> Result<Drift> {
         let state = match &found {
             None => State::Gone,
             Some(_) if !entry.is_same(&interrupts) => State::Replaced,
-            Some(found) if found.allowed == entry.wanted => State::InPlace,
+            Some(found) if found.allowed == *entry.wanted() => State::InPlace,
             Some(_) if saved.unfinished => State::Unfinished,
             Some(_) => State::Moved,
         };
@@ -76,7 +79,8 @@ pub fn look(roots: &Roots) -> Result<Drift> {
             nic: entry.nic.clone(),
             name: entry.name.clone(),
             target: entry.target.clone(),
-            wanted: entry.wanted.clone(),
+            by: entry.by(),
+            wanted: entry.wanted().clone(),
             now: found.as_ref().map(|found| found.allowed.clone()),
             effective: found.and_then(|found| found.effective),
             state,

@@ -3,13 +3,15 @@
 //!
 //! [`plan::Plan::of`] finds what a [`plan::Placement`] changes, [`pin::apply`] does it and
 //! saves what was there, [`drift::look`] tells what has been moved since, and
-//! [`restore::restore`] puts everything back. Those are for any caller; the directories
-//! that they work on are [`roots::Roots`].
+//! [`restore::restore`] puts everything back. [`keep::Keeper`] does so for a policy. Those
+//! are for any caller; the directories that they work on are [`roots::Roots`].
 
 /// Where they had better go.
 pub mod advise;
 /// The CPUs that an IRQ may go to.
 pub mod affinity;
+/// CPUs that exclusive rules share with interrupts.
+pub mod collide;
 /// The NICs under a network device.
 pub mod device;
 /// What is no longer where it was put.
@@ -18,6 +20,8 @@ pub mod drift;
 pub mod interrupts;
 /// The irqbalance daemon.
 pub mod irqbalance;
+/// Keeping them where a policy wants them.
+pub mod keep;
 mod kind;
 /// All that is known of NICs' interrupts.
 pub mod list;

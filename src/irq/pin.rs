@@ -8,24 +8,13 @@ use serde::Serialize;
 use super::device::Device;
 use super::interrupts::Interrupts;
 use super::irqbalance::{self, Irqbalance};
-use super::plan::{Change, Plan};
+use super::plan::{Change, OnIrqbalance, Plan};
 use super::roots::Roots;
-use super::saved::{Entry, Saved, Source, lock};
+use super::saved::{By, Entry, Runner, Saved, Source, lock};
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
 use crate::error::{Error, Result};
 use crate::replace::Replacement;
-
-/// What to do about a running irqbalance, which would move the IRQs elsewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OnIrqbalance {
-    /// Change nothing, unless it leaves them alone already.
-    Refuse,
-    /// Change them nevertheless.
-    Ignore,
-    /// Tell it to leave them alone.
-    Ban,
-}
 
 /// What the kernel made of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -75,22 +64,29 @@ impl State {
 }
 
 /// Makes the changes of `plan`, having saved what was there. Waits for another call that
-/// is at it.
+/// is at it. `by` is the policy only in the process that keeps it.
 ///
-/// Fails when irqbalance is in the way, or the kernel takes one of the changes not at all
-/// or otherwise; what this call had changed until then is put back.
-pub fn apply(roots: &Roots, plan: &Plan, on_irqbalance: OnIrqbalance) -> Result<Placed> {
+/// Fails when irqbalance is in the way, a running policy has placed one of them and it is
+/// not that which does it now, or the kernel takes one of the changes not at all or
+/// otherwise; what this call had changed until then is put back.
+pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
     let _lock = lock(roots)?;
     let interrupts = Interrupts::read(&roots.proc)?;
     let old = Saved::load(roots)?.map_or_else(|| Saved::new(roots), Ok)?;
+    if by == By::Hand {
+        check_policy(roots, &old, plan)?;
+    }
     let mut befores = Vec::new();
     for Change { nic, target, .. } in &plan.changes {
         let gone = || Error::failure(format!("{nic}: {target} has gone; nothing changed"));
         befores.push(target.read(roots, nic)?.ok_or_else(gone)?.allowed);
     }
-    let mut new = with_changes(&old, &interrupts, plan, &befores);
+    let mut new = with_changes(&old, &interrupts, plan, &befores, by);
+    if by == By::Policy {
+        new.runner = Runner::of(roots, std::process::id());
+    }
     let mut notes = plan.notes.clone();
-    let mut ban = ask_irqbalance(roots, &plan.irqs(), on_irqbalance, &mut new, &mut notes)?;
+    let mut ban = ask_irqbalance(roots, plan, by, &mut new, &mut notes)?;
     new.unfinished = true;
     new.store(roots)?;
     let undone = |e: Error, restored: Vec<Error>| {
@@ -134,6 +130,22 @@ pub fn apply(roots: &Roots, plan: &Plan, on_irqbalance: OnIrqbalance) -> Result<
     Ok(Placed { devices: plan.devices.clone(), changes, notes })
 }
 
+/// Fails when a policy that is in force has placed something of `plan`.
+fn check_policy(roots: &Roots, saved: &Saved, plan: &Plan) -> Result<()> {
+    let Some(pid) = saved.runs(roots) else { return Ok(()) };
+    let placed =
+        |change: &&Change| saved.entry(&change.nic, &change.target)?.by_policy.as_ref().map(drop);
+    match plan.changes.iter().find(|change| placed(change).is_some()) {
+        None => Ok(()),
+        Some(Change { nic, target, .. }) => {
+            let what = format!(
+                "{nic}: the policy of the running gthctl (PID {pid}) places {target}; nothing changed"
+            );
+            Err(Error::failure(what).help("change it there, under `irq`"))
+        }
+    }
+}
+
 /// Writes a change and looks whether that is what is there then.
 fn put(roots: &Roots, change: &Change) -> Result<()> {
     let Change { nic, target, wanted, .. } = change;
@@ -154,19 +166,29 @@ fn reads(roots: &Roots, change: &Change) -> Option<CpuList> {
 }
 
 /// What is saved once these changes are made.
-fn with_changes(old: &Saved, interrupts: &Interrupts, plan: &Plan, befores: &[CpuList]) -> Saved {
+fn with_changes(
+    old: &Saved,
+    interrupts: &Interrupts,
+    plan: &Plan,
+    befores: &[CpuList],
+    by: By,
+) -> Saved {
     let mut new = old.clone();
     // Of an IRQ whose number has gone to another device there is nothing to put back.
     new.entries.retain(|entry| entry.is_same(interrupts));
     for (change, before) in plan.changes.iter().zip(befores) {
         let Change { nic, name, target, wanted, .. } = change.clone();
-        match new.entry(&nic, &target) {
-            Some(entry) => entry.wanted = wanted,
-            None => {
-                let source = target.irq().and_then(|irq| Source::of(interrupts, irq));
-                let original = before.clone();
-                new.entries.push(Entry { nic, name, target, source, original, wanted });
-            }
+        if new.entry(&nic, &target).is_none() {
+            let source = target.irq().and_then(|irq| Source::of(interrupts, irq));
+            let (original, nic, target) = (before.clone(), nic.clone(), target.clone());
+            let (by_policy, by_hand) = (None, None);
+            new.entries.push(Entry { nic, name, target, source, original, by_policy, by_hand });
+        }
+        let Some(entry) = new.entry_mut(&nic, &target) else { continue };
+        match by {
+            By::Policy => entry.by_policy = Some(wanted),
+            // A policy that had placed it is in force no longer.
+            By::Hand => (entry.by_policy, entry.by_hand) = (None, Some(wanted)),
         }
     }
     new
@@ -205,46 +227,62 @@ impl Ban {
     }
 }
 
-/// Whether irqbalance is in the way of `irqs`, and what to tell it; that is noted in `new`.
+/// Whether irqbalance is in the way, and what to tell it; that is noted in `new`.
 fn ask_irqbalance(
     roots: &Roots,
-    irqs: &BTreeSet<u32>,
-    on_irqbalance: OnIrqbalance,
+    plan: &Plan,
+    by: By,
     new: &mut Saved,
     notes: &mut Vec<String>,
 ) -> Result<Ban> {
     let mut ban = Ban::default();
-    for daemon in Irqbalance::running(roots)?.into_iter().filter(|daemon| !daemon.spares(irqs)) {
+    let of = |how: OnIrqbalance, daemon: &Irqbalance| -> BTreeSet<u32> {
+        let irqs = plan.irqs().into_iter().filter(|irq| plan.on_irqbalance(*irq) == how);
+        irqs.filter(|&irq| !daemon.spares(&[irq].into())).collect()
+    };
+    for daemon in Irqbalance::running(roots)? {
         let pid = daemon.pid;
+        let refused = of(OnIrqbalance::Refuse, &daemon);
+        if !refused.is_empty() {
+            let what = format!(
+                "irqbalance runs (PID {pid}) and would move {} again within seconds; nothing \
+                 changed",
+                list(&refused)
+            );
+            let help = match by {
+                By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
+                By::Hand => "--ban tells it to leave them alone, --force places them nevertheless",
+            };
+            return Err(Error::failure(what).help(help));
+        }
+        let ignored = of(OnIrqbalance::Ignore, &daemon);
+        if !ignored.is_empty() {
+            notes.push(format!(
+                "irqbalance runs (PID {pid}) and may move {} at any time; `gthctl irq drift` tells",
+                list(&ignored)
+            ));
+        }
+        let irqs = of(OnIrqbalance::Ban, &daemon);
+        if irqs.is_empty() {
+            continue;
+        }
         let added: BTreeSet<u32> = irqs.difference(&daemon.banned).copied().collect();
-        match (on_irqbalance, &daemon.silent) {
-            (OnIrqbalance::Refuse, _) => {
-                let what = format!(
-                    "irqbalance runs (PID {pid}) and would move these IRQs again within seconds; \
-                     nothing changed"
-                );
-                let help = "--ban tells it to leave them alone, --force places them nevertheless";
-                return Err(Error::failure(what).help(help));
-            }
-            (OnIrqbalance::Ignore, _) => notes.push(format!(
-                "irqbalance runs (PID {pid}) and may move these IRQs at any time; `gthctl irq \
-                 drift` tells"
-            )),
-            (OnIrqbalance::Ban, None) => {
+        match &daemon.silent {
+            None => {
                 if new.bans.pid != Some(pid) {
                     new.bans.pid = Some(pid);
                     new.bans.irqs.clear();
                 }
                 new.bans.irqs.extend(&added);
                 ban.before = daemon.banned.clone();
-                ban.irqs = daemon.banned.union(irqs).copied().collect();
+                ban.irqs = daemon.banned.union(&irqs).copied().collect();
                 notes.push(format!(
                     "irqbalance (PID {pid}) leaves {} alone, until it is restarted",
                     list(&added)
                 ));
                 ban.daemon = Some(daemon);
             }
-            (OnIrqbalance::Ban, Some(why)) => {
+            Some(why) => {
                 let Some(path) = irqbalance::environment(roots) else {
                     let what = format!(
                         "irqbalance (PID {pid}) cannot be told to leave the IRQs alone ({why}), \
@@ -285,15 +323,12 @@ mod tests {
     use crate::irq::tree::{Machine, Tree};
 
     fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
-        let placement = Placement {
-            nic: "eth0".into(),
-            cpus: cpus.parse().unwrap(),
-            spread: false,
-            queues: BTreeSet::new(),
-            irqs: BTreeSet::new(),
-            rps,
-            xps: Masks::Keep,
-        };
+        plan_with(tree, cpus, rps, OnIrqbalance::Refuse)
+    }
+
+    fn plan_with(tree: &Tree, cpus: &str, rps: Masks, irqbalance: OnIrqbalance) -> Plan {
+        let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
+        let placement = Placement { nic, cpus, rps, irqbalance, ..Placement::default() };
         Plan::of(&tree.roots(), &[placement]).unwrap()
     }
 
@@ -308,7 +343,7 @@ mod tests {
         tree.write("proc/irq/38/effective_affinity_list", "2\n");
         tree.write("proc/irq/39/effective_affinity_list", "\n");
         let plan = plan(&tree, "2", Masks::Match);
-        let placed = apply(&tree.roots(), &plan, OnIrqbalance::Refuse).unwrap();
+        let placed = apply(&tree.roots(), &plan, By::Hand).unwrap();
         let states: Vec<State> = placed.changes.iter().map(|done| done.state).collect();
         assert_eq!(states[..3], [State::AfterNext, State::InPlace, State::WhenStarted]);
         assert_eq!(states[5], State::InPlace);
@@ -324,12 +359,12 @@ mod tests {
     fn what_was_there_first_is_kept() {
         let tree = Tree::machine(&Machine::VIRTIO);
         for cpus in ["2", "3"] {
-            apply(&tree.roots(), &plan(&tree, cpus, Masks::Keep), OnIrqbalance::Refuse).unwrap();
+            apply(&tree.roots(), &plan(&tree, cpus, Masks::Keep), By::Hand).unwrap();
         }
         let saved = Saved::load(&tree.roots()).unwrap().unwrap();
         let entry = &saved.entries[0];
         assert_eq!(
-            (entry.original.to_string(), entry.wanted.to_string()),
+            (entry.original.to_string(), entry.wanted().to_string()),
             ("0-3".into(), "3".into())
         );
     }
@@ -338,7 +373,7 @@ mod tests {
     fn one_that_fails_takes_the_others_back() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let first = plan(&tree, "1", Masks::Keep);
-        apply(&tree.roots(), &first, OnIrqbalance::Refuse).unwrap();
+        apply(&tree.roots(), &first, By::Hand).unwrap();
         let saved = Saved::load(&tree.roots()).unwrap();
         let mut second = plan(&tree, "2", Masks::Keep);
         // A sysctl that nobody may write, and which reads as a mask.
@@ -348,7 +383,7 @@ mod tests {
         let mut last = second.changes[4].clone();
         last.target = Target::Mask { mask: Steering::Rps, queue: 9 };
         second.changes.push(last);
-        let e = apply(&tree.roots(), &second, OnIrqbalance::Refuse).unwrap_err();
+        let e = apply(&tree.roots(), &second, By::Hand).unwrap_err();
         assert!(e.what.ends_with("no right to write; all is as before"), "{e}");
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "1"));
         assert_eq!(Saved::load(&tree.roots()).unwrap(), saved);
@@ -360,16 +395,19 @@ mod tests {
         let roots = tree.roots();
         tree.write("proc/42/comm", "irqbalance\n");
         tree.write("proc/42/cmdline", "irqbalance\0--foreground\0");
-        let plan = plan(&tree, "2", Masks::Keep);
-        let e = apply(&roots, &plan, OnIrqbalance::Refuse).unwrap_err();
-        assert!(e.what.starts_with("irqbalance runs (PID 42) and would move"), "{e}");
-        let e = apply(&roots, &plan, OnIrqbalance::Ban).unwrap_err();
+        let apply = |how| {
+            let plan = plan_with(&tree, "2", Masks::Keep, how);
+            super::apply(&roots, &plan, By::Hand)
+        };
+        let e = apply(OnIrqbalance::Refuse).unwrap_err();
+        assert!(e.what.starts_with("irqbalance runs (PID 42) and would move IRQ 37, 38"), "{e}");
+        let e = apply(OnIrqbalance::Ban).unwrap_err();
         assert!(e.what.contains("its environment file is not in /etc; nothing changed"), "{e}");
         assert_eq!((affinity(&tree, 37), Saved::load(&roots).unwrap()), ("0-3".into(), None));
-        let placed = apply(&roots, &plan, OnIrqbalance::Ignore).unwrap();
-        assert!(placed.notes[0].contains("may move these IRQs at any time"), "{placed:?}");
+        let placed = apply(OnIrqbalance::Ignore).unwrap();
+        assert!(placed.notes[0].contains("at any time"), "{placed:?}");
         tree.write("etc/default/irqbalance", "#IRQBALANCE_ARGS=\n");
-        let placed = apply(&roots, &plan, OnIrqbalance::Ban).unwrap();
+        let placed = apply(OnIrqbalance::Ban).unwrap();
         assert!(placed.notes[0].contains("systemctl restart irqbalance"), "{placed:?}");
         let text = fs::read_to_string(tree.path("etc/default/irqbalance")).unwrap();
         let bans = "--banirq=37 --banirq=38 --banirq=39 --banirq=40 --banirq=41";
@@ -377,6 +415,6 @@ mod tests {
         // Once it runs with that, it is not in the way.
         let line = format!("irqbalance\0{}\0", bans.replace(' ', "\0"));
         tree.write("proc/42/cmdline", &line);
-        apply(&roots, &plan, OnIrqbalance::Refuse).unwrap();
+        apply(OnIrqbalance::Refuse).unwrap();
     }
 }

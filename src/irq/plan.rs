@@ -6,7 +6,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::affinity::Fixed;
+use super::affinity::{Affinity, Fixed};
 use super::device::Device;
 use super::interrupts::Interrupts;
 use super::nic::{Nic, NicIrq};
@@ -14,26 +14,50 @@ use super::queues::Steering;
 use super::roots::Roots;
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
-use crate::error::{Error, ExitCode, Result};
+use crate::error::{Error, ExitCode, Location, Result};
 use crate::topology::Topology;
 
-/// Where a NIC's interrupts are wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where a NIC's interrupts are wanted. Serialized, it is an entry of a policy's `irq`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
     /// A network device; for a virtual one, the NICs under it are meant.
     pub nic: String,
     pub cpus: CpuList,
     /// A CPU for each queue, rather than all for each.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
     /// Only these queues and `irqs`; all IRQs of the NIC when both are empty.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub queues: BTreeSet<u32>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub irqs: BTreeSet<u32>,
+    #[serde(skip_serializing_if = "is_default")]
     pub rps: Masks,
+    #[serde(skip_serializing_if = "is_default")]
     pub xps: Masks,
+    #[serde(skip_serializing_if = "is_default")]
+    pub irqbalance: OnIrqbalance,
+    /// In the policy file, if it is from one.
+    #[serde(skip)]
+    pub location: Option<Location>,
+}
+
+/// What to do about a running irqbalance, which would move the IRQs elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnIrqbalance {
+    /// Change nothing, unless it leaves them alone already.
+    #[default]
+    Refuse,
+    /// Change them nevertheless.
+    Ignore,
+    /// Tell it to leave them alone.
+    Ban,
 }
 
 /// What becomes of the queues' masks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Masks {
     /// They stay as they are.
     #[default]
@@ -51,6 +75,9 @@ pub struct Plan {
     pub devices: Vec<Device>,
     pub changes: Vec<Change>,
     pub notes: Vec<String>,
+    /// What to do when irqbalance may move an IRQ that is among the changes.
+    #[serde(skip)]
+    pub irqbalance: BTreeMap<u32, OnIrqbalance>,
 }
 
 /// One thing and its CPUs.
@@ -78,17 +105,17 @@ impl Plan {
         let interrupts = Interrupts::read(&roots.proc)?;
         let mut plan = Self::default();
         for placement in placements {
-            check_cpus(&placement.cpus, &topology)?;
-            let device = Device::with_nics(roots, &placement.nic)?;
-            let mut nics = Vec::new();
-            for name in &device.nics {
-                nics.push(Nic::read(&roots.sys, &interrupts, name)?);
-            }
+            let at = |e: Error| match &placement.location {
+                Some(location) => e.at(location.clone()),
+                None => e,
+            };
+            check_cpus(&placement.cpus, &topology).map_err(at)?;
+            let (device, nics) = there(roots, &interrupts, placement).map_err(at)?;
             if device.is_virtual() {
                 plan.notes.push(format!("{}: it is placed there", device.on()));
             }
             plan.devices.push(device);
-            plan.add(roots, placement, &nics)?;
+            plan.add(roots, placement, &nics).map_err(at)?;
         }
         Ok(plan)
     }
@@ -98,12 +125,18 @@ impl Plan {
         self.changes.iter().filter_map(|change| change.target.irq()).collect()
     }
 
+    /// What to do when irqbalance may move this IRQ.
+    pub fn on_irqbalance(&self, irq: u32) -> OnIrqbalance {
+        self.irqbalance.get(&irq).copied().unwrap_or_default()
+    }
+
     fn add(&mut self, roots: &Roots, placement: &Placement, nics: &[Nic]) -> Result<()> {
         let fixed = Fixed::new(roots);
         let whole = placement.queues.is_empty() && placement.irqs.is_empty();
         check_selection(placement, nics)?;
         // How many CPUs earlier NICs have taken.
         let mut taken = 0;
+        let mut any = false;
         for nic in nics {
             let mut chosen = Vec::new();
             for irq in nic.irqs.iter().filter(|irq| whole || placement.means(irq)) {
@@ -120,6 +153,7 @@ impl Plan {
                 }
                 chosen.push((irq, now.allowed));
             }
+            any |= !chosen.is_empty();
             let order = nearest_first(roots, nic, &placement.cpus);
             let share = Share::new(placement, &order, taken, chosen.iter().map(|(irq, _)| *irq));
             taken += share.places.len();
@@ -127,6 +161,7 @@ impl Plan {
             for (irq, now) in &chosen {
                 let target = Target::Irq { irq: irq.irq };
                 self.push(nic, irq.name.clone(), target, now.clone(), share.of(irq))?;
+                self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             }
             for (masks, steering) in
                 [(placement.rps, Steering::Rps), (placement.xps, Steering::Xps)]
@@ -136,11 +171,7 @@ impl Plan {
                 }
             }
         }
-        if self.changes.iter().all(|change| change.target.irq().is_none()) {
-            let what = format!("{}: none of its IRQs is in use", placement.nic);
-            return Err(Error::failure(what).help(format!("ip link set {} up", nics[0].name)));
-        }
-        Ok(())
+        if any { Ok(()) } else { Err(not_in_use(placement, nics)) }
     }
 
     fn add_masks(
@@ -234,6 +265,36 @@ impl Placement {
         self.irqs.contains(&irq.irq)
             || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
     }
+}
+
+/// The device of a placement and its NICs.
+///
+/// Fails when there is no such device, no NIC is under it, or all of them are down: what
+/// may pass by itself.
+pub fn there(
+    roots: &Roots,
+    interrupts: &Interrupts,
+    placement: &Placement,
+) -> Result<(Device, Vec<Nic>)> {
+    let device = Device::with_nics(roots, &placement.nic)?;
+    let read = |name: &String| Nic::read(&roots.sys, interrupts, name);
+    let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
+    let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
+    for irq in numbers {
+        if Affinity::read(&roots.proc, irq)?.is_some() {
+            return Ok((device, nics));
+        }
+    }
+    Err(not_in_use(placement, &nics))
+}
+
+fn not_in_use(placement: &Placement, nics: &[Nic]) -> Error {
+    let what = format!("{}: none of its IRQs is in use", placement.nic);
+    Error::failure(what).help(format!("ip link set {} up", nics[0].name))
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// Fails when one of `cpus` is not online: names it and those that are.
@@ -330,15 +391,7 @@ mod tests {
     use crate::irq::tree::{Machine, Tree};
 
     fn placement(nic: &str, cpus: &str) -> Placement {
-        Placement {
-            nic: nic.into(),
-            cpus: cpus.parse().unwrap(),
-            spread: false,
-            queues: BTreeSet::new(),
-            irqs: BTreeSet::new(),
-            rps: Masks::Keep,
-            xps: Masks::Keep,
-        }
+        Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
     }
 
     /// Each change as `TARGET CPUS`.

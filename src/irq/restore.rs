@@ -8,8 +8,9 @@ use serde::Serialize;
 use super::interrupts::Interrupts;
 use super::irqbalance::{self, Irqbalance};
 use super::lower::Lower;
+use super::plan::{Change, Plan};
 use super::roots::Roots;
-use super::saved::{Entry, Saved, lock};
+use super::saved::{By, Entry, Saved, lock};
 use super::target::Target;
 use crate::cpulist::CpuList;
 use crate::error::{Error, Result};
@@ -56,6 +57,8 @@ pub enum State {
     Replaced,
     /// The kernel refused; it stays saved.
     Failed,
+    /// The policy in force places it; only what was placed by hand is forgotten.
+    KeptByPolicy,
 }
 
 impl Restored {
@@ -63,10 +66,15 @@ impl Restored {
     pub fn failed(&self) -> usize {
         self.restored.iter().filter(|back| back.state == State::Failed).count()
     }
+
+    fn any(&self, state: State) -> bool {
+        self.restored.iter().any(|back| back.state == state)
+    }
 }
 
-/// Puts back everything that was placed for `nic`, or for all; a virtual device means the
-/// NICs under it. Waits for another call that is at it. Nothing saved is no error.
+/// Puts back everything that was placed for `nic`, or for all, but what the policy in force
+/// places; a virtual device means the NICs under it. Waits for another call that is at it.
+/// Nothing saved is no error.
 ///
 /// Fails when what is saved cannot be read or written, or `nic` is neither a device nor
 /// one that something is saved for. What the kernel refuses is in the answer.
@@ -74,21 +82,95 @@ pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
     let _lock = lock(roots)?;
     let saved = Saved::load(roots)?;
     let nics = nic.map(|nic| nics(roots, saved.as_ref(), nic)).transpose()?;
-    let Some(mut saved) = saved else { return Ok(Restored::default()) };
+    let Some(saved) = saved else { return Ok(Restored::default()) };
+    let runs = saved.runs(roots);
+    let mut done = put_all_back(roots, saved, |entry| {
+        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.nic)) {
+            return Goal::Leave;
+        }
+        entry.by_hand = None;
+        if runs.is_none() {
+            entry.by_policy = None;
+        }
+        Goal::Wanted
+    })?;
+    if let (Some(pid), true) = (runs, done.any(State::KeptByPolicy)) {
+        done.notes.push(format!(
+            "the policy of the running gthctl (PID {pid}) places some of them: they are put back \
+             when it does no longer"
+        ));
+    }
+    Ok(done)
+}
+
+/// Puts back what a policy placed that is not in `kept`: to where `gthctl irq pin` put it,
+/// or where it was before that.
+///
+/// Fails when what is saved cannot be read or written. What the kernel refuses is in the
+/// answer.
+pub fn release(roots: &Roots, kept: &Plan) -> Result<Restored> {
+    // Most policies place nothing.
+    let of_policy = |saved: &Saved| saved.entries.iter().any(|entry| entry.by_policy.is_some());
+    if !Saved::load(roots)?.is_some_and(|saved| of_policy(&saved)) {
+        return Ok(Restored::default());
+    }
+    let _lock = lock(roots)?;
+    let Some(saved) = Saved::load(roots)? else { return Ok(Restored::default()) };
+    put_all_back(roots, saved, |entry| match is_released(entry, kept) {
+        true => {
+            entry.by_policy = None;
+            Goal::Wanted
+        }
+        false => Goal::Leave,
+    })
+}
+
+/// What [`release`] would change.
+pub fn released(roots: &Roots, kept: &Plan) -> Result<Vec<Change>> {
+    let saved = Saved::load(roots)?.map_or(Vec::new(), |saved| saved.entries);
+    let mut changes = Vec::new();
+    for entry in saved.iter().filter(|entry| is_released(entry, kept)) {
+        let Some(now) = entry.target.read(roots, &entry.nic)? else { continue };
+        let Entry { nic, name, target, original, by_hand, .. } = entry.clone();
+        let wanted = by_hand.unwrap_or(original);
+        changes.push(Change { nic, name, target, now: now.allowed, wanted });
+    }
+    Ok(changes)
+}
+
+fn is_released(entry: &Entry, kept: &Plan) -> bool {
+    let kept = || kept.changes.iter().any(|change| entry.is_of(&change.nic, &change.target));
+    entry.by_policy.is_some() && !kept()
+}
+
+/// What is to become of something that was placed.
+enum Goal {
+    Leave,
+    /// It goes where it is wanted now.
+    Wanted,
+}
+
+/// Moves each entry where `goal`, which may change it, wants it; stores what is left.
+fn put_all_back(
+    roots: &Roots,
+    mut saved: Saved,
+    goal: impl Fn(&mut Entry) -> Goal,
+) -> Result<Restored> {
     let interrupts = Interrupts::read(&roots.proc)?;
-    let ours = |entry: &Entry| nics.as_ref().is_none_or(|nics| nics.contains(&entry.nic));
     let mut done = Restored::default();
     let mut left = Vec::new();
     let mut unbanned = BTreeSet::new();
-    for entry in std::mem::take(&mut saved.entries) {
-        if !ours(&entry) {
+    for mut entry in std::mem::take(&mut saved.entries) {
+        let placed = entry.wanted().clone();
+        if matches!(goal(&mut entry), Goal::Leave) {
             left.push(entry);
             continue;
         }
-        let back = put_back(roots, &entry, &interrupts, saved.unfinished);
+        let back = put_back(roots, &entry, placed, &interrupts, saved.unfinished);
         match back.state {
-            State::Failed => left.push(entry),
-            _ => unbanned.extend(entry.target.irq()),
+            State::Gone | State::Replaced => unbanned.extend(entry.target.irq()),
+            State::Restored if entry.by().is_none() => unbanned.extend(entry.target.irq()),
+            _ => left.push(entry),
         }
         done.restored.push(back);
     }
@@ -112,32 +194,40 @@ fn nics(roots: &Roots, saved: Option<&Saved>, name: &str) -> Result<Vec<String>>
     }
 }
 
-fn put_back(roots: &Roots, entry: &Entry, interrupts: &Interrupts, unfinished: bool) -> Back {
-    let Entry { nic, name, target, original, wanted, .. } = entry.clone();
+/// Moves what `entry` is about where it is wanted; gthctl had `placed` it.
+fn put_back(
+    roots: &Roots,
+    entry: &Entry,
+    placed: CpuList,
+    interrupts: &Interrupts,
+    unfinished: bool,
+) -> Back {
+    let (Entry { nic, name, target, .. }, goal) = (entry.clone(), entry.wanted().clone());
     let found = target.read(roots, &nic).map(|found| found.map(|found| found.allowed));
     let found = found.unwrap_or_default();
     let moved = found.as_ref().is_some_and(|cpus| {
         // A change that was cut short need not have got this far.
-        *cpus != wanted && !(unfinished && *cpus == original)
+        *cpus != placed && !(unfinished && *cpus == goal)
     });
     let (state, why) = match &found {
         None => (State::Gone, None),
         Some(_) if !entry.is_same(interrupts) => (State::Replaced, None),
-        Some(now) if *now == original => (State::Restored, None),
+        Some(_) if entry.by() == Some(By::Policy) => (State::KeptByPolicy, None),
+        Some(now) if *now == goal => (State::Restored, None),
         Some(_) => match write_back(roots, entry) {
             Ok(()) => (State::Restored, None),
             Err(e) => (State::Failed, Some(e.to_string())),
         },
     };
-    let moved_by_others = moved && state != State::Replaced;
-    Back { nic, name, target, placed: wanted, found, original, moved_by_others, state, why }
+    let moved_by_others = moved && !matches!(state, State::Replaced | State::KeptByPolicy);
+    Back { nic, name, target, placed, found, original: goal, moved_by_others, state, why }
 }
 
 fn write_back(roots: &Roots, entry: &Entry) -> Result<()> {
-    let Entry { nic, target, original, .. } = entry;
-    target.write(roots, nic, original)?;
+    let (Entry { nic, target, .. }, goal) = (entry, entry.wanted());
+    target.write(roots, nic, goal)?;
     let now = target.read(roots, nic)?.map(|now| now.allowed);
-    match now.as_ref() == Some(original) {
+    match now.as_ref() == Some(goal) {
         true => Ok(()),
         false => Err(Error::failure(format!("{nic}: {target}: the kernel did not take it back"))),
     }

@@ -19,6 +19,7 @@ use super::target::Target;
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
 use crate::lock::Lock;
+use crate::proc;
 use crate::replace::Replacement;
 
 /// Of the file's form; another one is refused.
@@ -35,6 +36,9 @@ pub struct Saved {
     boot: String,
     /// A change was begun and has not ended: some of it may not have been made.
     pub unfinished: bool,
+    /// The last `gthctl run` whose policy placed something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runner: Option<Runner>,
     pub entries: Vec<Entry>,
     /// What irqbalance was told, to be taken back.
     pub bans: Bans,
@@ -53,8 +57,29 @@ pub struct Entry {
     pub source: Option<Source>,
     /// Before gthctl's first change.
     pub original: CpuList,
-    /// By its last.
-    pub wanted: CpuList,
+    /// Where the running policy wants it, which goes before the following.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_policy: Option<CpuList>,
+    /// Where `gthctl irq pin` put it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_hand: Option<CpuList>,
+}
+
+/// Who places something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    Policy,
+    Hand,
+}
+
+/// A process that no later one can be mistaken for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Runner {
+    pub pid: u32,
+    /// In clock ticks since boot (proc_pid_stat(5), field 22).
+    start_ticks: u64,
 }
 
 /// Where an IRQ comes from.
@@ -85,6 +110,7 @@ impl Saved {
             version: VERSION,
             boot,
             unfinished: false,
+            runner: None,
             entries: vec![],
             bans: Bans::default(),
         })
@@ -135,15 +161,48 @@ impl Saved {
     }
 
     /// The entry of `target` of `nic`. An IRQ has one, whichever NICs share it.
-    pub fn entry(&mut self, nic: &str, target: &Target) -> Option<&mut Entry> {
-        let same = |entry: &&mut Entry| {
-            entry.target == *target && (target.irq().is_some() || entry.nic == nic)
-        };
-        self.entries.iter_mut().find(same)
+    pub fn entry(&self, nic: &str, target: &Target) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.is_of(nic, target))
+    }
+
+    /// As [`Saved::entry`].
+    pub fn entry_mut(&mut self, nic: &str, target: &Target) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.is_of(nic, target))
+    }
+
+    /// The PID of the `gthctl run` whose policy keeps what is placed by it; `None` when it
+    /// has ended in whatever way.
+    pub fn runs(&self, roots: &Roots) -> Option<u32> {
+        let runner = self.runner.as_ref()?;
+        (Runner::of(roots, runner.pid).as_ref() == Some(runner)).then_some(runner.pid)
+    }
+}
+
+impl Runner {
+    /// The process `pid`, if there is one.
+    pub fn of(roots: &Roots, pid: u32) -> Option<Self> {
+        let start_ticks = proc::start_ticks(&roots.proc, pid)?;
+        Some(Self { pid, start_ticks })
     }
 }
 
 impl Entry {
+    /// True when it is about `target` of `nic`.
+    pub fn is_of(&self, nic: &str, target: &Target) -> bool {
+        self.target == *target && (target.irq().is_some() || self.nic == nic)
+    }
+
+    /// Where it is to be.
+    pub fn wanted(&self) -> &CpuList {
+        self.by_policy.as_ref().or(self.by_hand.as_ref()).unwrap_or(&self.original)
+    }
+
+    /// Who wants it there; `None` when it is only still to be put back.
+    pub fn by(&self) -> Option<By> {
+        let by = |cpus: &Option<CpuList>, by| cpus.as_ref().map(|_| by);
+        by(&self.by_policy, By::Policy).or(by(&self.by_hand, By::Hand))
+    }
+
     /// False when the IRQ's number has gone to another device.
     pub fn is_same(&self, interrupts: &Interrupts) -> bool {
         let now = self.target.irq().and_then(|irq| Source::of(interrupts, irq));
@@ -202,7 +261,8 @@ mod tests {
             target: Target::Irq { irq: 38 },
             source: Some(Source { chip: "PCI-MSIX-0000:00:03.0".into(), hwirq: Some(1) }),
             original: "0-3".parse().unwrap(),
-            wanted: "2".parse().unwrap(),
+            by_policy: None,
+            by_hand: Some("2".parse().unwrap()),
         };
         Saved { entries: vec![entry], ..Saved::new(&tree.roots()).unwrap() }
     }

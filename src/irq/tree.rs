@@ -172,12 +172,9 @@ pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
     let placement = super::plan::Placement {
         nic: nic.into(),
         cpus: cpus.parse().unwrap(),
-        spread: false,
-        queues: Default::default(),
-        irqs: Default::default(),
-        rps: Default::default(),
-        xps: Default::default(),
+        irqbalance: super::plan::OnIrqbalance::Ignore,
+        ..Default::default()
     };
     let plan = super::plan::Plan::of(&tree.roots(), &[placement]).unwrap();
-    super::pin::apply(&tree.roots(), &plan, super::pin::OnIrqbalance::Ignore).unwrap();
+    super::pin::apply(&tree.roots(), &plan, super::saved::By::Hand).unwrap();
 }

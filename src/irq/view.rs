@@ -125,6 +125,7 @@ pub fn restored(restored: &Restored) -> String {
             restore::State::Gone => "no longer there",
             restore::State::Replaced => "another device's now: left alone",
             restore::State::Failed => "NOT restored",
+            restore::State::KeptByPolicy => "stays: the policy places it",
         }
         .to_owned();
         if back.moved_by_others {

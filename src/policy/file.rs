@@ -1,10 +1,13 @@
-//! The policy file: a list of rules under `strategies`.
+//! The policy file: a list of rules under `strategies`, and one of placements under `irq`.
 
 use std::path::Path;
 
-use super::{MAX_RULES, Policy, Rule, rule};
+use super::{MAX_RULES, Policy, Rule, irq, rule};
 use crate::error::Result;
 use crate::yaml::{Field, Place, Source, Value};
+
+/// The keys of a policy; one of them has to be there.
+const OURS: [&str; 2] = ["strategies", "irq"];
 
 /// Keys beside `strategies` in the file of a Gthulhu API server.
 const API_SERVER: [&str; 7] = ["server", "logging", "jwt", "mongodb", "key", "account", "k8s"];
@@ -16,13 +19,19 @@ pub(super) fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
 pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
     let source = Source::new(path);
     let root = source.document(text)?;
-    let fields = root.fields(source, "", &["strategies"], &API_SERVER, &[])?;
-    let (strategies, others): (Vec<_>, Vec<_>) =
-        fields.into_iter().partition(|field| field.name == "strategies");
-    let Some(strategies) = strategies.first() else {
+    let fields = root.fields(source, "", &OURS, &API_SERVER, &[])?;
+    let (ours, others): (Vec<_>, Vec<_>) =
+        fields.into_iter().partition(|field| OURS.contains(&field.name));
+    if ours.is_empty() {
         return Err(source.error(Place::START, "strategies: missing; expected a list of rules"));
-    };
-    let policy = Policy { rules: rules(source, text, strategies)? };
+    }
+    let mut policy = Policy::default();
+    for field in &ours {
+        match field.name {
+            "strategies" => policy.rules = rules(source, text, field)?,
+            _irq => policy.irq = irq::read(source, field)?,
+        }
+    }
     let notes = others.first().map(|first| {
         let names: Vec<&str> = others.iter().map(|field| field.name).collect();
         let at = source.location(first.place);
@@ -111,6 +120,7 @@ mod tests {
     #[test]
     fn a_policy_has_strategies() {
         assert_eq!(read("strategies: []").unwrap().0.rules, []);
+        assert_eq!(read("irq: []").unwrap().0, Policy::default());
         for (text, message) in [
             ("", "1:1: strategies: missing; expected a list of rules"),
             ("logging: {}", "1:1: strategies: missing; expected a list of rules"),
@@ -130,7 +140,7 @@ mod tests {
                 "strategies: {defualt: []}",
                 "1:14: strategies.defualt: unknown key; did you mean default? allowed here: default",
             ),
-            ("rules: []", "1:1: rules: unknown key; allowed here: strategies"),
+            ("rules: []", "1:1: rules: unknown key; allowed here: strategies, irq"),
         ] {
             assert_eq!(read(text).unwrap_err().to_string(), format!("p.yaml:{message}"));
         }

@@ -1,4 +1,4 @@
-//! Policies: which tasks are treated specially, and how.
+//! Policies: which tasks are treated specially, and how; and where interrupts go.
 //!
 //! `file` reads a policy file into the types here. They say what the user
 //! wrote; how the scheduler carries it out is decided elsewhere.
@@ -7,10 +7,12 @@ pub mod compile;
 pub mod dfa;
 pub mod diff;
 mod file;
+mod irq;
 mod paths;
 pub mod resolve;
 mod rule;
 
+pub use irq::KEYS as IRQ_KEYS;
 pub use rule::{GTP_KEYS, KEYS};
 
 use std::path::Path;
@@ -21,14 +23,18 @@ use serde::Serialize;
 
 use crate::cpulist::CpuList;
 use crate::error::{Location, Result};
+use crate::irq::plan::Placement;
 
 /// The most rules one policy may have.
 pub const MAX_RULES: usize = 128;
 
 /// An ordered list of rules, at most [`MAX_RULES`]; a task gets the first that it matches.
+/// And what the policy wants of interrupts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub rules: Vec<Rule>,
+    /// Where NICs' interrupts go.
+    pub irq: Vec<Placement>,
 }
 
 /// A task that meets all of the conditions gets the effects.

@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
 
+use crate::proc;
+
 /// The machine's file tree, `/` but in tests.
 #[derive(Clone, Copy, Debug)]
 pub struct Root<'a>(pub &'a Path);
@@ -19,10 +21,7 @@ impl Root<'_> {
     /// The start time in clock ticks since boot of a process or thread
     /// (proc_pid_stat(5), field 22); `None`: there is none.
     pub fn start_ticks(self, pid: u32) -> Option<u64> {
-        let stat = fs::read_to_string(self.path(&format!("/proc/{pid}/stat"))).ok()?;
-        // The comm, in parentheses, may hold blanks and parentheses itself.
-        let after_comm = &stat[stat.rfind(')')? + 1..];
-        after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
+        proc::start_ticks(&self.path("/proc"), pid)
     }
 
     /// A user's id, by its name in /etc/passwd (passwd(5)) or as a number.

@@ -345,7 +345,7 @@ fn priority(field: &Field) -> Result<Option<Priority>> {
 }
 
 /// A CPU list as text, one number, or a list of both.
-fn cpus(field: &Field) -> Result<CpuList> {
+pub(super) fn cpus(field: &Field) -> Result<CpuList> {
     let items = match &field.value.value {
         Value::List(items) if !items.is_empty() => items.as_slice(),
         _ => std::slice::from_ref(field.value),

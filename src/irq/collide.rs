@@ -1,0 +1,101 @@
+//! CPUs that exclusive rules share with a NIC's interrupts.
+//!
+//! Both are legitimate: the softirq work that an interrupt brings runs before every task of
+//! its CPU, which is short for tasks that go on with those packets, and a delay for others.
+
+use super::affinity::Affinity;
+use super::device::Device;
+use super::interrupts::Interrupts;
+use super::keep::{Absent, plan};
+use super::nic::Nic;
+use super::plan::Placement;
+use super::roots::Roots;
+use crate::cpulist::CpuList;
+use crate::error::Result;
+
+/// A note for each NIC with interrupts that come in on `exclusive` CPUs, or will once
+/// `placements` are made. `online` are the machine's CPUs.
+///
+/// Fails when /proc or /sys cannot be read.
+pub fn notes(
+    roots: &Roots,
+    exclusive: &CpuList,
+    online: &CpuList,
+    placements: &[Placement],
+) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    if exclusive.is_empty() {
+        return Ok(notes);
+    }
+    // What is wrong with them is said elsewhere.
+    let (plan, _) = plan(roots, placements, Absent::Await).unwrap_or_default();
+    let interrupts = Interrupts::read(&roots.proc)?;
+    let mut names: Vec<String> =
+        Device::all(roots)?.into_iter().flat_map(|device| device.nics).collect();
+    names.sort();
+    names.dedup();
+    for name in names {
+        let mut shared = Vec::new();
+        let mut cpus: Vec<u32> = Vec::new();
+        for irq in Nic::read(&roots.sys, &interrupts, &name)?.irqs {
+            let planned = plan.changes.iter().find(|change| change.target.irq() == Some(irq.irq));
+            let goes_to = match planned {
+                Some(change) => change.wanted.clone(),
+                None => match Affinity::read(&roots.proc, irq.irq)? {
+                    Some(affinity) => affinity.effective.unwrap_or(affinity.allowed),
+                    None => continue,
+                },
+            };
+            let before = cpus.len();
+            cpus.extend(goes_to.iter().filter(|&cpu| exclusive.contains(cpu)));
+            if cpus.len() > before {
+                shared.push(irq);
+            }
+        }
+        let Some(first) = shared.first() else { continue };
+        let named = format!("IRQ {} {}", first.irq, first.name.as_deref().unwrap_or_default());
+        let more = match shared.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let cpus: CpuList = cpus.into_iter().collect();
+        let others: CpuList = online.iter().filter(|&cpu| !exclusive.contains(cpu)).collect();
+        notes.push(format!(
+            "CPUs {cpus} are exclusive, and interrupts of {name} come in there ({}{more}): the \
+             softirq work that they bring runs before the rule's tasks; that is right for tasks \
+             which handle these packets, others are spared it by irq: [{{nic: {name}, cpus: \
+             \"{others}\"}}]",
+            named.trim_end(),
+        ));
+    }
+    Ok(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::{Machine, Tree};
+
+    #[test]
+    fn where_they_come_in_now_or_are_to() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("proc/irq/40/effective_affinity_list", "3\n");
+        tree.write("proc/irq/41/effective_affinity_list", "3\n");
+        let notes = |exclusive: &str, placements: &[Placement]| {
+            let exclusive = exclusive.parse().unwrap_or_default();
+            notes(&tree.roots(), &exclusive, &"0-3".parse().unwrap(), placements).unwrap()
+        };
+        assert_eq!(notes("", &[]), [""; 0]);
+        assert_eq!(notes("2", &[]), [""; 0]);
+        let note = &notes("2-3", &[])[0];
+        let wanted = "CPUs 3 are exclusive, and interrupts of eth0 come in there (IRQ 40 virtio0-input.1 and 1 more): ";
+        assert!(note.starts_with(wanted), "{note}");
+        assert!(note.ends_with("by irq: [{nic: eth0, cpus: \"0-1\"}]"), "{note}");
+        let on = |cpus: &str| {
+            let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
+            [Placement { nic, cpus, ..Placement::default() }]
+        };
+        assert_eq!(notes("2-3", &on("0-1")), [""; 0]);
+        assert!(notes("2", &on("2"))[0].contains("(IRQ 37 virtio0-config and 4 more)"));
+    }
+}
