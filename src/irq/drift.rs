@@ -67,16 +67,16 @@ pub fn look(roots: &Roots) -> Result<Drift> {
     let interrupts = Interrupts::read(&roots.proc)?;
     let mut drift = Drift::default();
     for entry in &saved.entries {
-        let found = entry.target.read(roots, &entry.nic)?;
+        let found = entry.read(roots)?;
         let state = match &found {
             None => State::Gone,
-            Some(_) if !entry.is_same(&interrupts) => State::Replaced,
+            Some(_) if !entry.is_same(roots, &interrupts) => State::Replaced,
             Some(found) if found.allowed == *entry.wanted() => State::InPlace,
-            Some(_) if saved.unfinished => State::Unfinished,
+            Some(found) if entry.before.as_ref() == Some(&found.allowed) => State::Unfinished,
             Some(_) => State::Moved,
         };
         drift.placed.push(Look {
-            nic: entry.nic.clone(),
+            nic: entry.nic_now(roots).unwrap_or(entry.nic.clone()),
             name: entry.name.clone(),
             target: entry.target.clone(),
             by: entry.by(),
@@ -86,7 +86,7 @@ pub fn look(roots: &Roots) -> Result<Drift> {
             state,
         });
     }
-    if saved.unfinished {
+    if saved.unfinished() {
         drift.notes.push("the last change has not ended: it runs still, or was killed".into());
     }
     let irqs = saved.entries.iter().filter_map(|entry| entry.target.irq()).collect();
@@ -131,7 +131,8 @@ mod tests {
         pin(&tree, "eth0", "2");
         let _lock = lock(&tree.roots()).unwrap();
         let mut saved = Saved::load(&tree.roots()).unwrap().unwrap();
-        saved.unfinished = true;
+        let last = saved.entries.last_mut().unwrap();
+        last.before = Some("0-3".parse().unwrap());
         saved.store(&tree.roots()).unwrap();
         tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
         let drift = look(&tree.roots()).unwrap();

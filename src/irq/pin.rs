@@ -10,7 +10,7 @@ use super::interrupts::Interrupts;
 use super::irqbalance::{self, Irqbalance};
 use super::plan::{Change, OnIrqbalance, Plan};
 use super::roots::Roots;
-use super::saved::{By, Entry, Runner, Saved, Source, lock};
+use super::saved::{By, Entry, Runner, Saved, Source, ifindex, lock};
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
 use crate::error::{Error, Result};
@@ -77,57 +77,90 @@ pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
         check_policy(roots, &old, plan)?;
     }
     let mut befores = Vec::new();
-    for Change { nic, target, .. } in &plan.changes {
+    for change in &plan.changes {
+        let Change { nic, target, source, .. } = change;
+        let now = target.irq().and_then(|irq| Source::of(roots, &interrupts, irq));
+        let before = match source.is_none() || now == *source {
+            true => target.read(roots, nic)?,
+            false => None,
+        };
         let gone = || Error::failure(format!("{nic}: {target} has gone; nothing changed"));
-        befores.push(target.read(roots, nic)?.ok_or_else(gone)?.allowed);
+        befores.push(before.ok_or_else(gone)?.allowed);
     }
-    let mut new = with_changes(&old, &interrupts, plan, &befores, by);
+    let mut new = with_changes(roots, &old, &interrupts, plan, &befores, by);
     if by == By::Policy {
         new.runner = Runner::of(roots, std::process::id());
     }
     let mut notes = plan.notes.clone();
     let mut ban = ask_irqbalance(roots, plan, by, &mut new, &mut notes)?;
-    new.unfinished = true;
     new.store(roots)?;
-    let undone = |e: Error, restored: Vec<Error>| {
-        let what = match restored.first() {
-            None => format!("{}; all is as before", e.what),
-            Some(other) => format!("{}; not all could be put back: {other}", e.what),
-        };
-        Error { what, ..e }
-    };
-    let mut failure = ban.make(roots).err();
-    let mut written = 0;
-    for (change, before) in plan.changes.iter().zip(&befores) {
-        if failure.is_some() {
-            break;
+    match make(roots, plan, &befores, &mut ban, new) {
+        Ok(changes) => Ok(Placed { devices: plan.devices.clone(), changes, notes }),
+        Err(e) => {
+            let mut failed = put_back(roots, plan, &befores);
+            failed.extend(ban.undo(roots).err());
+            if failed.is_empty() {
+                failed.extend(old.store(roots).err());
+            }
+            let what = match failed.first() {
+                None => format!("{}; all is as before", e.what),
+                Some(other) => format!("{}; not all could be put back: {other}", e.what),
+            };
+            Err(Error { what, ..e })
         }
-        failure = put(roots, change).err();
-        written += usize::from(failure.is_none() || reads(roots, change) != Some(before.clone()));
     }
-    if let Some(e) = failure {
-        let done = plan.changes[..written].iter().zip(&befores).rev();
-        let mut failed: Vec<Error> = done
-            .filter_map(|(change, before)| change.target.write(roots, &change.nic, before).err())
-            .collect();
-        failed.extend(ban.undo(roots).err());
-        if failed.is_empty() {
-            failed.extend(old.store(roots).err());
-        }
-        return Err(undone(e, failed));
+}
+
+/// Makes the changes, looks what the kernel made of them, and saves that they are made.
+fn make(
+    roots: &Roots,
+    plan: &Plan,
+    befores: &[CpuList],
+    ban: &mut Ban,
+    mut new: Saved,
+) -> Result<Vec<Done>> {
+    ban.make(roots)?;
+    for Change { nic, target, wanted, .. } in &plan.changes {
+        target.write(roots, nic, wanted)?;
+        check(roots, nic, target, wanted)?;
     }
     let mut changes = Vec::new();
     for (change, before) in plan.changes.iter().zip(befores) {
         let Change { nic, name, target, wanted, .. } = change.clone();
-        let now = target.read(roots, &nic)?;
-        let effective = now.as_ref().and_then(|now| now.effective.clone());
+        let effective = check(roots, &nic, &target, &wanted)?;
         let state = State::of(&wanted, effective.as_ref());
-        let now = now.map_or(wanted, |now| now.allowed);
-        changes.push(Done { nic, name, target, before, now, effective, state });
+        let before = before.clone();
+        changes.push(Done { nic, name, target, before, now: wanted, effective, state });
     }
-    new.unfinished = false;
+    new.entries.iter_mut().for_each(|entry| entry.before = None);
     new.store(roots)?;
-    Ok(Placed { devices: plan.devices.clone(), changes, notes })
+    Ok(changes)
+}
+
+/// Puts back what a plan has changed; returns what could not be.
+fn put_back(roots: &Roots, plan: &Plan, befores: &[CpuList]) -> Vec<Error> {
+    let back = |(Change { nic, target, .. }, before): (&Change, &CpuList)| match check(
+        roots, nic, target, before,
+    ) {
+        Ok(_) => Ok(()),
+        Err(_) => target
+            .write(roots, nic, before)
+            .and_then(|()| check(roots, nic, target, before).map(drop)),
+    };
+    plan.changes.iter().zip(befores).rev().filter_map(|one| back(one).err()).collect()
+}
+
+/// Fails when something is on other CPUs than these; else, the effective ones.
+fn check(roots: &Roots, nic: &str, target: &Target, cpus: &CpuList) -> Result<Option<CpuList>> {
+    match target.read(roots, nic)? {
+        Some(now) if now.allowed == *cpus => Ok(now.effective),
+        now => {
+            let now = now.map_or("nothing".into(), |now| shown(&now.allowed));
+            let cpus = shown(cpus);
+            let what = format!("{nic}: {target} to CPUs {cpus}: the kernel made {now} of it");
+            Err(Error::failure(what))
+        }
+    }
 }
 
 /// Fails when a policy that is in force has placed something of `plan`.
@@ -146,27 +179,9 @@ fn check_policy(roots: &Roots, saved: &Saved, plan: &Plan) -> Result<()> {
     }
 }
 
-/// Writes a change and looks whether that is what is there then.
-fn put(roots: &Roots, change: &Change) -> Result<()> {
-    let Change { nic, target, wanted, .. } = change;
-    target.write(roots, nic, wanted)?;
-    match reads(roots, change) {
-        Some(now) if now == *wanted => Ok(()),
-        now => {
-            let now = now.map_or("nothing".into(), |now| shown(&now));
-            let wanted = shown(wanted);
-            let what = format!("{nic}: {target} to CPUs {wanted}: the kernel made {now} of it");
-            Err(Error::failure(what))
-        }
-    }
-}
-
-fn reads(roots: &Roots, change: &Change) -> Option<CpuList> {
-    Some(change.target.read(roots, &change.nic).ok()??.allowed)
-}
-
-/// What is saved once these changes are made.
+/// What is saved while these changes are made.
 fn with_changes(
+    roots: &Roots,
     old: &Saved,
     interrupts: &Interrupts,
     plan: &Plan,
@@ -175,16 +190,33 @@ fn with_changes(
 ) -> Saved {
     let mut new = old.clone();
     // Of an IRQ whose number has gone to another device there is nothing to put back.
-    new.entries.retain(|entry| entry.is_same(interrupts));
+    new.entries.retain(|entry| entry.is_same(roots, interrupts));
+    for entry in &mut new.entries {
+        entry.nic = entry.nic_now(roots).unwrap_or(entry.nic.clone());
+    }
     for (change, before) in plan.changes.iter().zip(befores) {
         let Change { nic, name, target, wanted, .. } = change.clone();
+        let ifindex = ifindex(roots, &nic);
+        // Nor of the masks of another NIC that had this name.
+        new.entries.retain(|entry| {
+            target.irq().is_some() || !entry.is_of(&nic, &target) || entry.ifindex == ifindex
+        });
         if new.entry(&nic, &target).is_none() {
-            let source = target.irq().and_then(|irq| Source::of(interrupts, irq));
-            let (original, nic, target) = (before.clone(), nic.clone(), target.clone());
-            let (by_policy, by_hand) = (None, None);
-            new.entries.push(Entry { nic, name, target, source, original, by_policy, by_hand });
+            let source = target.irq().and_then(|irq| Source::of(roots, interrupts, irq));
+            new.entries.push(Entry {
+                nic: nic.clone(),
+                ifindex,
+                name,
+                target: target.clone(),
+                source,
+                original: before.clone(),
+                by_policy: None,
+                by_hand: None,
+                before: None,
+            });
         }
         let Some(entry) = new.entry_mut(&nic, &target) else { continue };
+        entry.before = Some(before.clone());
         match by {
             By::Policy => entry.by_policy = Some(wanted),
             // A policy that had placed it is in force no longer.
@@ -349,7 +381,7 @@ mod tests {
         assert_eq!(states[5], State::InPlace);
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "2"));
         let saved = Saved::load(&tree.roots()).unwrap().unwrap();
-        assert!(!saved.unfinished);
+        assert!(!saved.unfinished());
         assert_eq!(saved.entries.len(), 7);
         assert_eq!(saved.entries[0].original.to_string(), "0-3");
         assert_eq!(saved.entries[6].original, CpuList::default());
@@ -381,12 +413,23 @@ mod tests {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", file).unwrap();
         let mut last = second.changes[4].clone();
-        last.target = Target::Mask { mask: Steering::Rps, queue: 9 };
+        (last.target, last.source) = (Target::Mask { mask: Steering::Rps, queue: 9 }, None);
         second.changes.push(last);
         let e = apply(&tree.roots(), &second, By::Hand).unwrap_err();
         assert!(e.what.ends_with("no right to write; all is as before"), "{e}");
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "1"));
         assert_eq!(Saved::load(&tree.roots()).unwrap(), saved);
+    }
+
+    #[test]
+    fn an_irq_that_became_anothers_since_it_was_planned() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let plan = plan(&tree, "1", Masks::Keep);
+        let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        let e = apply(&tree.roots(), &plan, By::Hand).unwrap_err();
+        assert_eq!(e.what, "eth0: IRQ 40 has gone; nothing changed");
+        assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::interrupts::Interrupts;
 use super::nic::{Nic, NicIrq};
 use super::queues::Steering;
 use super::roots::Roots;
+use super::saved::Source;
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Location, Result};
@@ -89,6 +90,9 @@ pub struct Change {
     pub name: Option<String>,
     #[serde(flatten)]
     pub target: Target,
+    /// Whose IRQ it was when the plan was made.
+    #[serde(skip)]
+    pub source: Option<Source>,
     /// When the plan was made.
     pub now: CpuList,
     pub wanted: CpuList,
@@ -115,7 +119,7 @@ impl Plan {
                 plan.notes.push(format!("{}: it is placed there", device.on()));
             }
             plan.devices.push(device);
-            plan.add(roots, placement, &nics).map_err(at)?;
+            plan.add(roots, &interrupts, placement, &nics).map_err(at)?;
         }
         Ok(plan)
     }
@@ -130,7 +134,13 @@ impl Plan {
         self.irqbalance.get(&irq).copied().unwrap_or_default()
     }
 
-    fn add(&mut self, roots: &Roots, placement: &Placement, nics: &[Nic]) -> Result<()> {
+    fn add(
+        &mut self,
+        roots: &Roots,
+        interrupts: &Interrupts,
+        placement: &Placement,
+        nics: &[Nic],
+    ) -> Result<()> {
         let fixed = Fixed::new(roots);
         let whole = placement.queues.is_empty() && placement.irqs.is_empty();
         check_selection(placement, nics)?;
@@ -159,8 +169,14 @@ impl Plan {
             taken += share.places.len();
             self.note_distance(roots, nic, &placement.cpus);
             for (irq, now) in &chosen {
-                let target = Target::Irq { irq: irq.irq };
-                self.push(nic, irq.name.clone(), target, now.clone(), share.of(irq))?;
+                self.push(Change {
+                    nic: nic.name.clone(),
+                    name: irq.name.clone(),
+                    target: Target::Irq { irq: irq.irq },
+                    source: Source::of(roots, interrupts, irq.irq),
+                    now: now.clone(),
+                    wanted: share.of(irq),
+                })?;
                 self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             }
             for (masks, steering) in
@@ -209,7 +225,8 @@ impl Plan {
                 (Masks::Match, Some(irq)) => share.of(irq),
                 (Masks::Match, None) => placement.cpus.clone(),
             };
-            self.push(nic, None, target, now.allowed, wanted)?;
+            let (nic, now) = (nic.name.clone(), now.allowed);
+            self.push(Change { nic, name: None, target, source: None, now, wanted })?;
         }
         if !any {
             let what = match steering {
@@ -221,27 +238,20 @@ impl Plan {
         Ok(())
     }
 
-    fn push(
-        &mut self,
-        nic: &Nic,
-        name: Option<String>,
-        target: Target,
-        now: CpuList,
-        wanted: CpuList,
-    ) -> Result<()> {
-        let same = |change: &&Change| {
-            change.target == target && (target.irq().is_some() || change.nic == nic.name)
+    fn push(&mut self, change: Change) -> Result<()> {
+        let Change { nic, target, wanted, .. } = &change;
+        let same = |other: &&Change| {
+            other.target == *target && (target.irq().is_some() || other.nic == *nic)
         };
         match self.changes.iter().find(same) {
             None => {
-                let nic = nic.name.clone();
-                self.changes.push(Change { nic, name, target, now, wanted });
+                self.changes.push(change);
                 Ok(())
             }
-            Some(other) if other.wanted == wanted => Ok(()),
+            Some(other) if other.wanted == *wanted => Ok(()),
             Some(other) => {
-                let (one, two) = (shown(&other.wanted), shown(&wanted));
-                let what = format!("{}: {target} is wanted on CPUs {one} and {two}", nic.name);
+                let (one, two) = (shown(&other.wanted), shown(wanted));
+                let what = format!("{nic}: {target} is wanted on CPUs {one} and {two}");
                 Err(Error::new(ExitCode::Usage, what).help("place it once"))
             }
         }

@@ -85,7 +85,8 @@ pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
     let Some(saved) = saved else { return Ok(Restored::default()) };
     let runs = saved.runs(roots);
     let mut done = put_all_back(roots, saved, |entry| {
-        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.nic)) {
+        let called = entry.nic_now(roots).unwrap_or(entry.nic.clone());
+        if nics.as_ref().is_some_and(|nics| !nics.contains(&called)) {
             return Goal::Leave;
         }
         entry.by_hand = None;
@@ -130,10 +131,11 @@ pub fn released(roots: &Roots, kept: &Plan) -> Result<Vec<Change>> {
     let saved = Saved::load(roots)?.map_or(Vec::new(), |saved| saved.entries);
     let mut changes = Vec::new();
     for entry in saved.iter().filter(|entry| is_released(entry, kept)) {
-        let Some(now) = entry.target.read(roots, &entry.nic)? else { continue };
+        let Some(now) = entry.read(roots)? else { continue };
         let Entry { nic, name, target, original, by_hand, .. } = entry.clone();
         let wanted = by_hand.unwrap_or(original);
-        changes.push(Change { nic, name, target, now: now.allowed, wanted });
+        let now = now.allowed;
+        changes.push(Change { nic, name, target, source: None, now, wanted });
     }
     Ok(changes)
 }
@@ -166,7 +168,8 @@ fn put_all_back(
             left.push(entry);
             continue;
         }
-        let back = put_back(roots, &entry, placed, &interrupts, saved.unfinished);
+        let back = put_back(roots, &entry, placed, &interrupts);
+        entry.before = None;
         match back.state {
             State::Gone | State::Replaced => unbanned.extend(entry.target.irq()),
             State::Restored if entry.by().is_none() => unbanned.extend(entry.target.irq()),
@@ -178,14 +181,15 @@ fn put_all_back(
     if let Err(e) = unban(roots, &mut saved, &unbanned) {
         done.notes.push(e.to_string());
     }
-    saved.unfinished &= !saved.entries.is_empty();
     saved.store(roots)?;
     Ok(done)
 }
 
 /// The names of the NICs that `name` means.
 fn nics(roots: &Roots, saved: Option<&Saved>, name: &str) -> Result<Vec<String>> {
-    let is_saved = saved.is_some_and(|saved| saved.entries.iter().any(|entry| entry.nic == name));
+    let called = |entry: &Entry| entry.nic_now(roots).is_none_or(|nic| nic == name);
+    let of = |entry: &Entry| entry.nic == name && called(entry);
+    let is_saved = saved.is_some_and(|saved| saved.entries.iter().any(of));
     match Lower::read(&roots.sys, name) {
         Ok(lower) if !is_saved => Ok(lower.nics),
         // It may have been removed.
@@ -195,23 +199,18 @@ fn nics(roots: &Roots, saved: Option<&Saved>, name: &str) -> Result<Vec<String>>
 }
 
 /// Moves what `entry` is about where it is wanted; gthctl had `placed` it.
-fn put_back(
-    roots: &Roots,
-    entry: &Entry,
-    placed: CpuList,
-    interrupts: &Interrupts,
-    unfinished: bool,
-) -> Back {
-    let (Entry { nic, name, target, .. }, goal) = (entry.clone(), entry.wanted().clone());
-    let found = target.read(roots, &nic).map(|found| found.map(|found| found.allowed));
+fn put_back(roots: &Roots, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
+    let (Entry { name, target, .. }, goal) = (entry.clone(), entry.wanted().clone());
+    let nic = entry.nic_now(roots).unwrap_or(entry.nic.clone());
+    let found = entry.read(roots).map(|found| found.map(|found| found.allowed));
     let found = found.unwrap_or_default();
     let moved = found.as_ref().is_some_and(|cpus| {
         // A change that was cut short need not have got this far.
-        *cpus != placed && !(unfinished && *cpus == goal)
+        *cpus != placed && entry.before.as_ref() != Some(cpus)
     });
     let (state, why) = match &found {
         None => (State::Gone, None),
-        Some(_) if !entry.is_same(interrupts) => (State::Replaced, None),
+        Some(_) if !entry.is_same(roots, interrupts) => (State::Replaced, None),
         Some(_) if entry.by() == Some(By::Policy) => (State::KeptByPolicy, None),
         Some(now) if *now == goal => (State::Restored, None),
         Some(_) => match write_back(roots, entry) {
@@ -224,12 +223,14 @@ fn put_back(
 }
 
 fn write_back(roots: &Roots, entry: &Entry) -> Result<()> {
-    let (Entry { nic, target, .. }, goal) = (entry, entry.wanted());
-    target.write(roots, nic, goal)?;
-    let now = target.read(roots, nic)?.map(|now| now.allowed);
-    match now.as_ref() == Some(goal) {
+    let goal = entry.wanted();
+    entry.write(roots, goal)?;
+    match entry.read(roots)?.is_some_and(|now| now.allowed == *goal) {
         true => Ok(()),
-        false => Err(Error::failure(format!("{nic}: {target}: the kernel did not take it back"))),
+        false => {
+            let Entry { nic, target, .. } = entry;
+            Err(Error::failure(format!("{nic}: {target}: the kernel did not take it back")))
+        }
     }
 }
 
@@ -266,6 +267,7 @@ fn unban(roots: &Roots, saved: &mut Saved, irqs: &BTreeSet<u32>) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::irq::plan::{Masks, Placement};
     use crate::irq::tree::{Machine, Tree, pin};
 
     fn affinity(tree: &Tree, irq: u32) -> String {
@@ -296,13 +298,19 @@ mod tests {
     fn after_a_crash_nothing_is_blamed_on_others() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let roots = tree.roots();
+        pin(&tree, "eth0", "1");
         pin(&tree, "eth0", "2");
+        // As if the second had not got that far.
         let mut saved = Saved::load(&roots).unwrap().unwrap();
-        saved.unfinished = true;
+        for entry in &mut saved.entries {
+            entry.before = Some("1".parse().unwrap());
+        }
         saved.store(&roots).unwrap();
-        tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
+        tree.write("proc/irq/41/smp_affinity_list", "1\n");
+        tree.write("proc/irq/40/smp_affinity_list", "3\n");
         let done = restore(&roots, None).unwrap();
-        assert!(done.restored.iter().all(|back| !back.moved_by_others), "{done:?}");
+        let moved = done.restored.iter().filter(|back| back.moved_by_others);
+        assert_eq!(moved.map(|back| back.target.irq()).collect::<Vec<_>>(), [Some(40)]);
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
     }
 
@@ -319,6 +327,29 @@ mod tests {
         assert_eq!(states, [State::Restored, State::Restored, Gone, Replaced, State::Restored]);
         assert_eq!(affinity(&tree, 40), "2");
         assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_nic_that_was_renamed_and_one_that_took_its_name() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        tree.write("sys/class/net/eth0/ifindex", "2\n");
+        let placement = Placement {
+            nic: "eth0".into(),
+            cpus: "2".parse().unwrap(),
+            rps: Masks::Match,
+            ..Placement::default()
+        };
+        let plan = Plan::of(&roots, &[placement]).unwrap();
+        crate::irq::pin::apply(&roots, &plan, By::Hand).unwrap();
+        let net = tree.path("sys/class/net");
+        fs::rename(net.join("eth0"), net.join("n3")).unwrap();
+        tree.write("sys/class/net/eth0/ifindex", "3\n");
+        tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "8\n");
+        assert_eq!(restore(&roots, Some("n3")).unwrap().restored.len(), 7);
+        let mask = |nic: &str| fs::read_to_string(net.join(nic).join("queues/rx-0/rps_cpus"));
+        assert_eq!((mask("n3").unwrap(), mask("eth0").unwrap()), ("0\n".into(), "8\n".into()));
+        assert_eq!(Saved::load(&roots).unwrap(), None);
     }
 
     #[test]

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::affinity::Affinity;
 use super::interrupts::Interrupts;
+use super::nic::entries;
 use super::roots::Roots;
 use super::target::Target;
 use crate::cpulist::CpuList;
@@ -34,8 +36,6 @@ pub struct Saved {
     version: u32,
     /// random(4), boot_id.
     boot: String,
-    /// A change was begun and has not ended: some of it may not have been made.
-    pub unfinished: bool,
     /// The last `gthctl run` whose policy placed something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<Runner>,
@@ -48,7 +48,11 @@ pub struct Saved {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
+    /// Its name when it was placed.
     pub nic: String,
+    /// Which the NIC keeps when it is renamed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ifindex: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     pub target: Target,
@@ -63,6 +67,9 @@ pub struct Entry {
     /// Where `gthctl irq pin` put it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<CpuList>,
+    /// Where it was before a change that was begun and has not ended: it may be there still.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<CpuList>,
 }
 
 /// Who places something.
@@ -106,14 +113,7 @@ impl Saved {
     /// Nothing, in this boot.
     pub fn new(roots: &Roots) -> Result<Self> {
         let boot = boot(roots)?;
-        Ok(Self {
-            version: VERSION,
-            boot,
-            unfinished: false,
-            runner: None,
-            entries: vec![],
-            bans: Bans::default(),
-        })
+        Ok(Self { version: VERSION, boot, runner: None, entries: vec![], bans: Bans::default() })
     }
 
     /// What is saved; `None` when nothing is, or it is of an earlier boot.
@@ -160,6 +160,11 @@ impl Saved {
         Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit()
     }
 
+    /// True when a change was begun and has not ended: some of it may not have been made.
+    pub fn unfinished(&self) -> bool {
+        self.entries.iter().any(|entry| entry.before.is_some())
+    }
+
     /// The entry of `target` of `nic`. An IRQ has one, whichever NICs share it.
     pub fn entry(&self, nic: &str, target: &Target) -> Option<&Entry> {
         self.entries.iter().find(|entry| entry.is_of(nic, target))
@@ -204,18 +209,56 @@ impl Entry {
     }
 
     /// False when the IRQ's number has gone to another device.
-    pub fn is_same(&self, interrupts: &Interrupts) -> bool {
-        let now = self.target.irq().and_then(|irq| Source::of(interrupts, irq));
+    pub fn is_same(&self, roots: &Roots, interrupts: &Interrupts) -> bool {
+        let now = self.target.irq().and_then(|irq| Source::of(roots, interrupts, irq));
         now.is_none() || self.source.is_none() || now == self.source
+    }
+
+    /// What the NIC is called now; `None` when it is not here any more.
+    pub fn nic_now(&self, roots: &Roots) -> Option<String> {
+        let of = |name: &str| ifindex(roots, name);
+        match self.ifindex {
+            None => Some(self.nic.clone()),
+            index if of(&self.nic) == index => Some(self.nic.clone()),
+            index => {
+                let names = entries(&roots.sys.join("class/net")).ok()?;
+                names.into_iter().find(|name| of(name) == index)
+            }
+        }
+    }
+
+    /// Where it may and does go now; `None` when it is gone.
+    pub fn read(&self, roots: &Roots) -> Result<Option<Affinity>> {
+        match (self.target.irq(), self.nic_now(roots)) {
+            (None, None) => Ok(None),
+            (_, nic) => self.target.read(roots, nic.as_deref().unwrap_or(&self.nic)),
+        }
+    }
+
+    /// Sends it to `cpus`.
+    pub fn write(&self, roots: &Roots, cpus: &CpuList) -> Result<()> {
+        self.target.write(roots, &self.nic_now(roots).unwrap_or(self.nic.clone()), cpus)
     }
 }
 
 impl Source {
-    /// That of an IRQ that has a handler.
-    pub fn of(interrupts: &Interrupts, irq: u32) -> Option<Self> {
+    /// That of an IRQ: by sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`), or where
+    /// that is missing by /proc/interrupts, as long as it has a handler.
+    pub fn of(roots: &Roots, interrupts: &Interrupts, irq: u32) -> Option<Self> {
+        let dir = roots.sys.join(format!("kernel/irq/{irq}"));
+        let read = |name: &str| fs::read_to_string(dir.join(name)).map(|s| s.trim_end().to_owned());
+        if let (Ok(chip), Ok(hwirq)) = (read("chip_name"), read("hwirq")) {
+            return Some(Self { chip, hwirq: hwirq.parse().ok() });
+        }
         let interrupt = interrupts.get(irq)?;
         Some(Self { chip: interrupt.chip.clone(), hwirq: interrupt.hwirq })
     }
+}
+
+/// The number of a network device, which no other has as long as it is there.
+pub fn ifindex(roots: &Roots, nic: &str) -> Option<u32> {
+    let path = roots.sys.join("class/net").join(nic).join("ifindex");
+    fs::read_to_string(path).ok()?.trim_end().parse().ok()
 }
 
 /// Keeps others from changing anything meanwhile; makes the directory.
@@ -257,12 +300,14 @@ mod tests {
     fn saved(tree: &Tree) -> Saved {
         let entry = Entry {
             nic: "eth0".into(),
+            ifindex: None,
             name: None,
             target: Target::Irq { irq: 38 },
             source: Some(Source { chip: "PCI-MSIX-0000:00:03.0".into(), hwirq: Some(1) }),
             original: "0-3".parse().unwrap(),
             by_policy: None,
             by_hand: Some("2".parse().unwrap()),
+            before: None,
         };
         Saved { entries: vec![entry], ..Saved::new(&tree.roots()).unwrap() }
     }
@@ -312,12 +357,38 @@ mod tests {
     #[test]
     fn an_irq_number_may_go_to_another_device() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let entry = &saved(&tree).entries[0];
-        assert!(entry.is_same(&Interrupts::read(&tree.proc()).unwrap()));
+        let (roots, entry) = (tree.roots(), &saved(&tree).entries[0]);
+        let is_same = || entry.is_same(&roots, &Interrupts::read(&tree.proc()).unwrap());
+        assert!(is_same());
         let other = "  CPU0\n 38: 1 PCI-MSIX-0000:00:09.0 0-edge  nvme0q0\n";
         tree.write("proc/interrupts", other);
-        assert!(!entry.is_same(&Interrupts::read(&tree.proc()).unwrap()));
+        assert!(!is_same());
         tree.write("proc/interrupts", "  CPU0\n");
-        assert!(entry.is_same(&Interrupts::read(&tree.proc()).unwrap()));
+        assert!(is_same());
+        // Also without a handler.
+        tree.write("sys/kernel/irq/38/chip_name", "PCI-MSIX-0000:00:09.0\n");
+        tree.write("sys/kernel/irq/38/hwirq", "0\n");
+        assert!(!is_same());
+    }
+
+    #[test]
+    fn a_nic_may_be_renamed() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        let mut entry = saved(&tree).entries.remove(0);
+        entry.target = Target::Mask { mask: crate::irq::queues::Steering::Rps, queue: 0 };
+        entry.ifindex = Some(2);
+        assert_eq!((entry.nic_now(&roots), entry.read(&roots).unwrap()), (None, None));
+        tree.write("sys/class/net/eth0/ifindex", "2\n");
+        assert_eq!(entry.nic_now(&roots).as_deref(), Some("eth0"));
+        let net = tree.path("sys/class/net");
+        fs::rename(net.join("eth0"), net.join("n3")).unwrap();
+        assert_eq!(entry.nic_now(&roots).as_deref(), Some("n3"));
+        entry.write(&roots, &"1".parse().unwrap()).unwrap();
+        let mask = fs::read_to_string(net.join("n3/queues/rx-0/rps_cpus")).unwrap();
+        assert_eq!(
+            (mask.as_str(), entry.read(&roots).unwrap().unwrap().allowed.to_string()),
+            ("2\n", "1".into())
+        );
     }
 }
