@@ -19,22 +19,22 @@ use crate::kernel;
 use crate::plane::{Plane, succeeds};
 use crate::task;
 
-const SAVED: &str = "/run/gthctl/irq/saved.json";
+pub const SAVED: &str = "/run/gthctl/irq/saved.json";
 
-fn irq(args: &[&str]) -> Output {
+pub fn irq(args: &[&str]) -> Output {
     gthctl::output(Command::new(gthctl::binary()).arg("irq").args(args).stdin(Stdio::null()))
 }
 
 /// What it reports in JSON; it must succeed.
 #[track_caller]
-fn report(args: &[&str]) -> Value {
+pub fn report(args: &[&str]) -> Value {
     let output = irq(&[args, &["-o", "json"]].concat());
     assert_eq!(output.code(), 0, "{args:?}: {}", output.stderr);
     serde_json::from_str(&output.stdout).unwrap()
 }
 
 /// Each IRQ of a virtio device with its name without the device, from /proc/interrupts.
-fn irqs_of(nic: &str) -> Vec<(u32, String)> {
+pub fn irqs_of(nic: &str) -> Vec<(u32, String)> {
     let device = fs::read_link(format!("/sys/class/net/{nic}/device")).unwrap();
     let device = format!("{}-", device.file_name().unwrap().to_str().unwrap());
     let text = kernel::read("/proc/interrupts");
@@ -45,16 +45,16 @@ fn irqs_of(nic: &str) -> Vec<(u32, String)> {
     lines.collect()
 }
 
-fn irq_of(nic: &str, name: &str) -> u32 {
+pub fn irq_of(nic: &str, name: &str) -> u32 {
     irqs_of(nic).into_iter().find(|(_, one)| one == name).unwrap().0
 }
 
-fn affinity(irq: u32) -> String {
+pub fn affinity(irq: u32) -> String {
     kernel::read(&format!("/proc/irq/{irq}/smp_affinity_list"))
 }
 
 /// Where all IRQs of a NIC may go.
-fn affinities(nic: &str) -> BTreeMap<u32, String> {
+pub fn affinities(nic: &str) -> BTreeMap<u32, String> {
     irqs_of(nic).into_iter().map(|(irq, _)| (irq, affinity(irq))).collect()
 }
 
@@ -68,7 +68,7 @@ fn counts(irq: u32) -> Vec<u64> {
 }
 
 /// The interrupts that each CPU takes of an IRQ during `work`.
-fn taken(irq: u32, work: impl FnOnce()) -> Vec<u64> {
+pub fn taken(irq: u32, work: impl FnOnce()) -> Vec<u64> {
     let before = counts(irq);
     work();
     counts(irq).iter().zip(before).map(|(now, before)| now - before).collect()
@@ -76,13 +76,13 @@ fn taken(irq: u32, work: impl FnOnce()) -> Vec<u64> {
 
 /// True when almost all of those were taken by `cpu`: the first one after a move still
 /// comes in where the IRQ was.
-fn on(taken: &[u64], cpu: usize) -> bool {
+pub fn on(taken: &[u64], cpu: usize) -> bool {
     let all: u64 = taken.iter().sum();
     all >= 50 && all - taken[cpu] <= 2
 }
 
 /// Puts everything back, whatever becomes of the test.
-struct Restore;
+pub struct Restore;
 
 impl Drop for Restore {
     fn drop(&mut self) {
@@ -91,11 +91,11 @@ impl Drop for Restore {
 }
 
 /// eth1 here and eth2 in a network namespace, with addresses; until dropped.
-struct Pair;
+pub struct Pair;
 
 impl Pair {
     /// `None` where the VM was started without them.
-    fn up() -> Option<Self> {
+    pub fn up() -> Option<Self> {
         if !Path::new("/sys/class/net/eth2").exists() {
             println!("skipped: no eth1 and eth2 (tests/vm/run -n)");
             return None;
@@ -116,7 +116,7 @@ impl Pair {
     }
 
     /// Each answer is an interrupt of eth1's receive queue, unless several come at once.
-    fn ping(&self, count: usize) {
+    pub fn ping(&self, count: usize) {
         let ping = "-q -i 0.005 -W 5 10.44.0.2 -c";
         succeeds(Command::new("ping").args(ping.split(' ')).arg(count.to_string()));
     }
@@ -393,10 +393,10 @@ fn a_macvlan_means_the_nic_under_it() {
 }
 
 /// Debian's irqbalance, balancing every second, until dropped.
-struct Irqbalance(Child);
+pub struct Irqbalance(pub Child);
 
 impl Irqbalance {
-    fn start(args: &[&str]) -> Self {
+    pub fn start(args: &[&str]) -> Self {
         let mut command = Command::new("irqbalance");
         command.args(["--foreground", "--interval=1"]).args(args);
         command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -407,7 +407,7 @@ impl Irqbalance {
     }
 
     /// The IRQs that it says it leaves alone, once it answers.
-    fn banned(&self) -> Vec<u64> {
+    pub fn banned(&self) -> Vec<u64> {
         let mut list = Value::Null;
         let answers = kernel::wait(Duration::from_secs(30), || {
             list = report(&["list", "eth0"])["irqbalance"][0].clone();

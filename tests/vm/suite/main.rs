@@ -16,6 +16,7 @@ mod kernel;
 mod kubernetes;
 mod lifecycle;
 mod matching;
+mod placement;
 mod plane;
 mod policy;
 mod priority;
