@@ -29,6 +29,13 @@ pub fn policy(text: &str) {
         check_rule(rule, text);
         assert!(policy.rules[..i].iter().all(|earlier| earlier.name != rule.name));
     }
+    for placement in &policy.irq {
+        lines.check_place(placement.location.as_ref().expect("it is from a file"));
+        // It becomes a part of paths.
+        let nic = &placement.nic;
+        assert!((1..=15).contains(&nic.len()) && !nic.contains(['/', '\0']) && nic != "..");
+        assert!(!placement.cpus.is_empty());
+    }
 
     let topology = topology();
     let pods = pods();
