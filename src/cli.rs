@@ -325,7 +325,8 @@ pub struct LookArgs {
 /// and on x86 the kernel picks one of them.
 ///
 /// While irqbalance runs, nothing is changed, as it would move the IRQs again; --ban or
-/// --force change that.
+/// --force change that. Nor is what the policy of a running gthctl places: see `irq` in
+/// gthctl-policy(5).
 #[derive(Debug, Args)]
 #[command(after_help = PIN_EXAMPLES)]
 pub struct PinArgs {
@@ -396,6 +397,8 @@ Examples:
 /// Everything that was placed since the machine was started, or that of one NIC, is as it
 /// was before the first change; also after a crash. What others had changed in between is
 /// told. irqbalance may move the IRQs again, if it was told not to.
+///
+/// What the policy of a running gthctl places stays until it does no longer.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Only this device's

@@ -180,7 +180,7 @@ fn the_man_pages_explain_every_key() {
         assert!(has_entry(&page, key), "gthctl-config(5) misses {key}");
     }
     let page = read(&tree("man/gthctl-policy.5"));
-    for key in policy::KEYS.iter().chain(&policy::GTP_KEYS) {
+    for key in policy::KEYS.iter().chain(&policy::GTP_KEYS).chain(&policy::IRQ_KEYS) {
         assert!(has_entry(&page, key), "gthctl-policy(5) misses {key}");
     }
 }

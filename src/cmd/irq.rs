@@ -134,7 +134,8 @@ fn look_for_drift(roots: &Roots, args: &DriftArgs) -> Result<()> {
         0 => Ok(()),
         away => {
             let what = format!("{away} of {} not where they were placed", drift.placed.len());
-            Err(Error::failure(what).help("`gthctl irq pin` places them again"))
+            Err(Error::failure(what)
+                .help("`gthctl irq pin` places them again, a running policy does so by itself"))
         }
     }
 }

@@ -8,6 +8,7 @@ use super::list::{IrqLook, List, NicLook};
 use super::pin::{self, Placed};
 use super::plan::Plan;
 use super::restore::{self, Restored};
+use super::saved::By;
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
 use crate::view::{row, table};
@@ -146,7 +147,7 @@ pub fn drift(drift: &Drift) -> String {
     if drift.placed.is_empty() {
         return "nothing is placed".into();
     }
-    let mut rows = vec![row(["NIC", "what", "name", "placed", "now", "effective", ""])];
+    let mut rows = vec![row(["NIC", "what", "name", "placed", "by", "now", "effective", ""])];
     for look in &drift.placed {
         let state = match look.state {
             drift::State::InPlace => "in place",
@@ -156,7 +157,13 @@ pub fn drift(drift: &Drift) -> String {
             drift::State::Unfinished => "never got there",
         };
         let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
-        let more = [shown(&look.wanted), cpus(&look.now), cpus(&look.effective), state.into()];
+        let by = match look.by {
+            Some(By::Policy) => "policy",
+            Some(By::Hand) => "pin",
+            None => "restore",
+        };
+        let (now, effective) = (cpus(&look.now), cpus(&look.effective));
+        let more = [shown(&look.wanted), by.into(), now, effective, state.into()];
         rows.push(cells(&look.nic, &look.target, &look.name, more));
     }
     table(rows)
@@ -238,7 +245,7 @@ mod tests {
         pin(&tree, "eth0", "2");
         tree.write("proc/irq/38/smp_affinity_list", "1\n");
         let text = drift(&crate::irq::drift::look(&roots).unwrap());
-        let wanted = ["eth0", "IRQ 38", "virtio0-input.0", "2", "1", "0", "MOVED"];
+        let wanted = ["eth0", "IRQ 38", "virtio0-input.0", "2", "pin", "1", "0", "MOVED"];
         assert_eq!(cells_of(&text, "IRQ 38"), wanted);
         let done = crate::irq::restore::restore(&roots, None).unwrap();
         let text = restored(&done);
