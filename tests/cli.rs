@@ -161,7 +161,7 @@ fn the_policy_is_found_beside_the_config() {
     fs::write(directory.path().join("etc/c.yaml"), "policy: p.yaml\n").unwrap();
     fs::write(directory.path().join("etc/p.yaml"), "rules: []\n").unwrap();
     let outcome = outcome(command(directory.path()).args(["run", "--config=etc/c.yaml"]));
-    assert_refused(&outcome, "etc/p.yaml:1:1: rules: unknown key; allowed here: strategies");
+    assert_refused(&outcome, "etc/p.yaml:1:1: rules: unknown key; allowed here: strategies, irq");
 }
 
 #[test]
