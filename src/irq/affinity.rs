@@ -60,12 +60,16 @@ impl<'a> Fixed<'a> {
 
     /// `None` where this kernel doesn't tell before the IRQ is moved.
     pub fn is(&self, irq: u32) -> Option<bool> {
+        let read_only = self.read_only(irq);
+        if read_only == Some(true) {
+            return read_only;
+        }
         // With CONFIG_GENERIC_IRQ_DEBUGFS (kernel/irq/debugfs.c).
         let debug = self.roots.sys.join(format!("kernel/debug/irq/irqs/{irq}"));
         if let Ok(text) = fs::read_to_string(debug) {
             return Some(text.contains("IRQD_AFFINITY_MANAGED"));
         }
-        self.read_only(irq).filter(|&read_only| read_only || self.by_mode)
+        read_only.filter(|_| self.by_mode)
     }
 
     fn read_only(&self, irq: u32) -> Option<bool> {
@@ -125,7 +129,10 @@ mod tests {
         assert_eq!([38, 39, 40].map(|irq| Fixed::new(&roots).is(irq)), [None, Some(true), None]);
         let timer = tree.path("proc/irq/0/smp_affinity_list");
         fs::set_permissions(timer, fs::Permissions::from_mode(0o444)).unwrap();
-        assert_eq!([0, 38].map(|irq| Fixed::new(&roots).is(irq)), [Some(true), Some(false)]);
+        // Debugfs names one reason, the mode stands for all.
+        tree.write("sys/kernel/debug/irq/irqs/0", "affinity: 0-3\n IRQD_NO_BALANCING\n");
+        let fixed = [0, 38, 39].map(|irq| Fixed::new(&roots).is(irq));
+        assert_eq!(fixed, [Some(true), Some(false), Some(true)]);
     }
 
     #[test]
