@@ -150,6 +150,15 @@ fn has_address(name: &str, address: &str) -> bool {
     })
 }
 
+/// True when the network device `name` is not set up (`ip link set ... up`), by sysfs.
+pub(super) fn is_down(sys_root: &Path, name: &str) -> bool {
+    const IFF_UP: u32 = 1;
+    let path = sys_root.join("class/net").join(name).join("flags");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let flags = text.trim().strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    flags.is_some_and(|flags| flags & IFF_UP == 0)
+}
+
 /// Where sysfs describes the network device `name`.
 pub(super) fn class_dir(sys_root: &Path, name: &str) -> Result<PathBuf> {
     let all = sys_root.join("class/net");

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::affinity::{Affinity, Fixed};
 use super::device::Device;
 use super::interrupts::Interrupts;
-use super::nic::{Nic, NicIrq};
+use super::nic::{Nic, NicIrq, is_down};
 use super::queues::Steering;
 use super::roots::Roots;
 use super::saved::Source;
@@ -144,15 +144,21 @@ impl Plan {
         let fixed = Fixed::new(roots);
         let whole = placement.queues.is_empty() && placement.irqs.is_empty();
         check_selection(placement, nics)?;
-        // How many CPUs earlier NICs have taken.
-        let mut taken = 0;
+        // How many queues each CPU has got.
+        let mut uses = BTreeMap::new();
         let mut any = false;
         for nic in nics {
             let mut chosen = Vec::new();
             for irq in nic.irqs.iter().filter(|irq| whole || placement.means(irq)) {
                 let target = Target::Irq { irq: irq.irq };
-                // One without a handler may have no directory in /proc/irq.
-                let Some(now) = target.read(roots, &nic.name)? else { continue };
+                let Some(now) = target.read(roots, &nic.name)? else {
+                    // One without a handler may have no directory in /proc/irq.
+                    if placement.irqs.contains(&irq.irq) {
+                        let what = format!("{}: IRQ {} is not in use", nic.name, irq.irq);
+                        return Err(Error::failure(what).help(up(&nic.name)));
+                    }
+                    continue;
+                };
                 if fixed.is(irq.irq) == Some(true) {
                     let name = irq.name.as_deref().unwrap_or("no name");
                     let what = format!(
@@ -164,9 +170,9 @@ impl Plan {
                 chosen.push((irq, now.allowed));
             }
             any |= !chosen.is_empty();
-            let order = nearest_first(roots, nic, &placement.cpus);
-            let share = Share::new(placement, &order, taken, chosen.iter().map(|(irq, _)| *irq));
-            taken += share.places.len();
+            let irqs = chosen.iter().map(|(irq, _)| *irq);
+            let near = node_of(roots, nic.numa_node).map(|(_, cpus)| cpus).unwrap_or_default();
+            let share = Share::new(placement, &near, &mut uses, irqs);
             self.note_distance(roots, nic, &placement.cpus);
             for (irq, now) in &chosen {
                 self.push(Change {
@@ -187,7 +193,7 @@ impl Plan {
                 }
             }
         }
-        if any { Ok(()) } else { Err(not_in_use(placement, nics)) }
+        if any { Ok(()) } else { Err(not_in_use(roots, placement, nics)) }
     }
 
     fn add_masks(
@@ -279,8 +285,8 @@ impl Placement {
 
 /// The device of a placement and its NICs.
 ///
-/// Fails when there is no such device, no NIC is under it, or all of them are down: what
-/// may pass by itself.
+/// Fails when there is no such device, no NIC is under it, or none of them has an IRQ in
+/// use, as while they are down: what may pass by itself.
 pub fn there(
     roots: &Roots,
     interrupts: &Interrupts,
@@ -295,12 +301,26 @@ pub fn there(
             return Ok((device, nics));
         }
     }
-    Err(not_in_use(placement, &nics))
+    Err(not_in_use(roots, placement, &nics))
 }
 
-fn not_in_use(placement: &Placement, nics: &[Nic]) -> Error {
-    let what = format!("{}: none of its IRQs is in use", placement.nic);
-    Error::failure(what).help(format!("ip link set {} up", nics[0].name))
+fn not_in_use(roots: &Roots, placement: &Placement, nics: &[Nic]) -> Error {
+    if let Some(nic) = nics.iter().find(|nic| !nic.irqs.is_empty()) {
+        let what = format!("{}: none of its IRQs is in use", placement.nic);
+        return Error::failure(what).help(up(&nic.name));
+    }
+    // Such as Hyper-V's, whose interrupts are the bus's. On a legacy line a NIC has one
+    // only while it is up.
+    let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
+    let e = Error::failure(format!("{}: no IRQs of its own", names.join(", ")));
+    match names.iter().find(|name| is_down(&roots.sys, name)) {
+        Some(name) => e.help(up(name)),
+        None => e,
+    }
+}
+
+fn up(nic: &str) -> String {
+    format!("ip link set {nic} up")
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -350,29 +370,22 @@ pub fn node_of(roots: &Roots, node: Option<u32>) -> Option<(u32, CpuList)> {
     Some((node, cpus))
 }
 
-/// The CPUs of the NIC's NUMA node, then the others.
-fn nearest_first(roots: &Roots, nic: &Nic, cpus: &CpuList) -> Vec<u32> {
-    let near = node_of(roots, nic.numa_node).map_or_else(CpuList::default, |(_, cpus)| cpus);
-    let mut order: Vec<u32> = cpus.iter().collect();
-    order.sort_by_key(|&cpu| !near.contains(cpu));
-    order
-}
-
 /// Which CPUs each IRQ of a NIC gets.
 struct Share<'a> {
     cpus: &'a CpuList,
-    order: &'a [u32],
-    /// The place in `order`, of each queue's number, or of each IRQ's where no name tells
-    /// a queue; empty when all get all.
-    places: BTreeMap<u32, usize>,
+    /// The CPU of each queue's number, or of each IRQ's where no name tells a queue; empty
+    /// when all get all.
+    places: BTreeMap<u32, u32>,
     by_queue: bool,
 }
 
 impl<'a> Share<'a> {
+    /// With [`Placement::spread`] each queue gets the CPU that has the fewest by `uses`,
+    /// one of `near` among equals.
     fn new<'i>(
         placement: &'a Placement,
-        order: &'a [u32],
-        taken: usize,
+        near: &CpuList,
+        uses: &mut BTreeMap<u32, usize>,
         irqs: impl Iterator<Item = &'i NicIrq> + Clone,
     ) -> Self {
         let by_queue = irqs.clone().any(|irq| irq.queue.is_some());
@@ -382,14 +395,21 @@ impl<'a> Share<'a> {
             (true, true) => irqs.filter_map(|irq| Some(irq.queue?.number)).collect(),
             (true, false) => irqs.map(|irq| irq.irq).collect(),
         };
-        let places = keys.into_iter().enumerate().map(|(i, key)| (key, taken + i)).collect();
-        Self { cpus: &placement.cpus, order, places, by_queue }
+        let mut place = |key| {
+            let used = |cpu| uses.get(&cpu).copied().unwrap_or(0);
+            let cpus = placement.cpus.iter();
+            let cpu = cpus.min_by_key(|&cpu| (used(cpu), !near.contains(cpu)))?;
+            *uses.entry(cpu).or_default() += 1;
+            Some((key, cpu))
+        };
+        let places = keys.into_iter().filter_map(&mut place).collect();
+        Self { cpus: &placement.cpus, places, by_queue }
     }
 
     fn of(&self, irq: &NicIrq) -> CpuList {
         let key = if self.by_queue { irq.queue.map(|queue| queue.number) } else { Some(irq.irq) };
         match key.and_then(|key| self.places.get(&key)) {
-            Some(place) => [self.order[place % self.order.len()]].into_iter().collect(),
+            Some(&cpu) => [cpu].into_iter().collect(),
             None => self.cpus.clone(),
         }
     }
@@ -468,6 +488,36 @@ mod tests {
     }
 
     #[test]
+    fn nics_of_two_nodes_share_the_cpus() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let lines = [(129, "0-TxRx-0"), (130, "0-TxRx-1"), (131, "1-TxRx-0"), (132, "1-TxRx-1")];
+        let mut text = "      CPU0 CPU1 CPU2 CPU3\n".to_owned();
+        for (irq, name) in lines {
+            text += &format!("{irq}: 0 0 0 0  PCI-MSIX  {irq}-edge  eth{name}\n");
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        }
+        tree.write("proc/interrupts", &text);
+        for (nic, device, node, irqs) in [
+            ("eth0", "0000:01:00.0", "0\n", [129, 130]),
+            ("eth1", "0000:81:00.0", "1\n", [131, 132]),
+        ] {
+            let device = format!("pci0000:00/{device}");
+            tree.pci(&device, "ixgbe", &irqs);
+            tree.write(&format!("sys/devices/{device}/numa_node"), node);
+            tree.nic(nic, &device);
+        }
+        tree.on_top("bond0", &["eth0", "eth1"]);
+        let spread = |cpus| {
+            let wanted = Placement { spread: true, ..placement("bond0", cpus) };
+            plan(&tree, wanted).unwrap()
+        };
+        assert_eq!(spread("0-3"), ["IRQ 129 0", "IRQ 130 1", "IRQ 131 2", "IRQ 132 3"]);
+        // eth0 takes one of eth1's node, too, which leaves it the other one and the rest.
+        assert_eq!(spread("0,2-3"), ["IRQ 129 0", "IRQ 130 2", "IRQ 131 3", "IRQ 132 2"]);
+        assert_eq!(spread("1"), ["IRQ 129 1", "IRQ 130 1", "IRQ 131 1", "IRQ 132 1"]);
+    }
+
+    #[test]
     fn a_virtual_device_is_placed_by_its_nics() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.on_top("n6", &["eth0"]);
@@ -516,5 +566,30 @@ mod tests {
         std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
         let why = plan(&tree, placement("eth0", "1")).unwrap_err();
         assert_eq!(why, "eth0: none of its IRQs is in use; ip link set eth0 up");
+    }
+
+    #[test]
+    fn an_irq_that_was_named_must_be_in_use() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
+        let two = Placement { irqs: [38, 39].into(), ..placement("eth0", "1") };
+        let why = "eth0: IRQ 39 is not in use; ip link set eth0 up";
+        assert_eq!(plan(&tree, two).unwrap_err(), why);
+        let all = plan(&tree, placement("eth0", "1")).unwrap();
+        assert_eq!(all, ["IRQ 37 1", "IRQ 38 1", "IRQ 40 1", "IRQ 41 1"]);
+    }
+
+    #[test]
+    fn a_nic_without_irqs_of_its_own() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.link("sys/devices/vmbus/1/driver", "sys/bus/vmbus/drivers/hv_netvsc");
+        tree.nic("eth1", "vmbus/1");
+        tree.on_top("n6", &["eth1"]);
+        let why = |flags| {
+            tree.write("sys/class/net/eth1/flags", flags);
+            plan(&tree, placement("n6", "1")).unwrap_err()
+        };
+        assert_eq!(why("0x1003\n"), "eth1: no IRQs of its own");
+        assert_eq!(why("0x1002\n"), "eth1: no IRQs of its own; ip link set eth1 up");
     }
 }
