@@ -37,7 +37,9 @@ pub fn notes(
     for name in names {
         let mut shared = Vec::new();
         let mut cpus: Vec<u32> = Vec::new();
-        for irq in Nic::read(&roots.sys, &interrupts, &name)?.irqs {
+        // One may have gone since.
+        let Some(nic) = Nic::find(&roots.sys, &interrupts, &name)? else { continue };
+        for irq in nic.irqs {
             let planned = plan.changes.iter().find(|change| change.target.irq() == Some(irq.irq));
             let goes_to = match planned {
                 Some(change) => change.wanted.clone(),

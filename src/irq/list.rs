@@ -19,7 +19,7 @@ use crate::error::Result;
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct List {
     pub nics: Vec<NicLook>,
-    /// Devices on top of them.
+    /// Devices on top of them, and those that lead to another network namespace.
     pub on_top: Vec<Device>,
     pub irqbalance: Vec<Irqbalance>,
 }
@@ -92,7 +92,8 @@ impl<'a> Lister<'a> {
         let fixed = Fixed::new(self.roots);
         let mut nics = Vec::new();
         for name in names {
-            let nic = Nic::read(&self.roots.sys, &now, name)?;
+            // One may have gone since.
+            let Some(nic) = Nic::find(&self.roots.sys, &now, name)? else { continue };
             let mut irqs = Vec::new();
             for irq in &nic.irqs {
                 irqs.push(look(self.roots, &nic, irq, &fixed, (&now, since.as_ref()))?);

@@ -85,6 +85,14 @@ impl Nic {
         let numa_node = devices.iter().find_map(|dir| number(&dir.join("numa_node")));
         Ok(Self { name: name.into(), driver: names.driver, pci: names.pci, numa_node, irqs })
     }
+
+    /// As [`Nic::read`]; `None` when there is no such device (any more).
+    pub fn find(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Option<Self>> {
+        match Self::read(sys_root, interrupts, name) {
+            Err(_) if class_dir(sys_root, name).is_err() => Ok(None),
+            nic => nic.map(Some),
+        }
+    }
 }
 
 /// What an IRQ of a NIC may be named after.
@@ -207,7 +215,8 @@ pub(super) fn number(path: &Path) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-fn link_name(path: &Path) -> Option<String> {
+/// What the link at `path` leads to, without its directory.
+pub(super) fn link_name(path: &Path) -> Option<String> {
     fs::read_link(path).ok().map(|target| file_name(&target))
 }
 
@@ -410,6 +419,18 @@ mod tests {
             let what = Nic::read(&tree.sys(), &all, name).unwrap_err().what;
             assert!(what.starts_with(&format!("{name:?}: no such network device in ")), "{what}");
         }
+    }
+
+    #[test]
+    fn one_that_has_gone_is_no_error_but_what_cannot_be_read_is() {
+        let tree = Tree::new();
+        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[]);
+        tree.nic("eth0", "pci0000:00/0000:07:00.0");
+        let find = |name| Nic::find(&tree.sys(), &interrupts(&[]), name);
+        assert_eq!(find("eth0").unwrap().unwrap().name, "eth0");
+        assert_eq!(find("eth9").unwrap(), None);
+        tree.write("sys/devices/pci0000:00/0000:07:00.0/msi_irqs", "no directory\n");
+        assert!(find("eth0").unwrap_err().what.contains("msi_irqs: "));
     }
 
     #[test]

@@ -49,11 +49,7 @@ impl Steering {
         let path = self.path(sys_root, nic, queue);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            // xps_cpus_show() (net/core/net-sysfs.c) of devices that have no such mask.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
-                return Ok(None);
-            }
+            Err(e) if says_none(&e) => return Ok(None),
             Err(e) => return Err(Error::failure(format!("{}: {e}", path.display()))),
         };
         let no_mask = || Error::failure(format!("{}: not a mask of CPUs", path.display()));
@@ -65,6 +61,17 @@ impl Steering {
             Self::Rps => ("rx-", "rps_cpus"),
             Self::Xps => ("tx-", "xps_cpus"),
         }
+    }
+}
+
+/// True for what reading says of a queue that has no mask, or is gone.
+fn says_none(e: &std::io::Error) -> bool {
+    match e.raw_os_error() {
+        // A file that was open when it was removed (fs/kernfs/file.c).
+        Some(libc::ENODEV) => true,
+        // xps_cpus_show() (net/core/net-sysfs.c) of devices that have no such mask.
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => true,
+        _ => e.kind() == ErrorKind::NotFound,
     }
 }
 
@@ -99,5 +106,17 @@ mod tests {
         let xps = Steering::Xps.read(&sys, "eth0", 0).unwrap().unwrap();
         assert_eq!(xps.to_string(), "0-3");
         assert!(Steering::Rps.queues(&sys, "eth1").is_err());
+    }
+
+    #[test]
+    fn a_queue_that_goes_has_no_mask() {
+        let none = |code| says_none(&std::io::Error::from_raw_os_error(code));
+        assert!(
+            [libc::ENOENT, libc::ENODEV, libc::EINVAL, libc::EOPNOTSUPP]
+                .map(none)
+                .iter()
+                .all(|&none| none)
+        );
+        assert!(!none(libc::EACCES) && !none(libc::EIO));
     }
 }
