@@ -18,7 +18,7 @@ pub struct Device {
     pub kind: Option<String>,
     /// By name; the device itself, if it is physical.
     pub nics: Vec<String>,
-    /// Devices under it that lead to another network namespace.
+    /// Those of it and the devices under it that lead to another network namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
 }
@@ -54,13 +54,14 @@ impl Device {
         })
     }
 
-    /// All devices that have NICs, the virtual ones among them.
+    /// All devices that have NICs or lead elsewhere, the virtual ones among them.
     pub fn all(roots: &Roots) -> Result<Vec<Self>> {
         let mut names = entries(&roots.sys.join("class/net"))?;
         names.sort();
         // One may have gone since, and bonding_masters is none.
         let devices = names.iter().filter_map(|name| Self::read(roots, name).ok());
-        Ok(devices.filter(|device| !device.nics.is_empty()).collect())
+        let leads = |device: &Self| !device.nics.is_empty() || !device.elsewhere.is_empty();
+        Ok(devices.filter(leads).collect())
     }
 
     /// True for a device that is not itself a NIC.
@@ -115,5 +116,21 @@ mod tests {
         }
         let e = Device::with_nics(&tree.roots(), "veth7").unwrap_err();
         assert!(e.what.ends_with("; veth7 leads to another one"), "{e}");
+        let all = Device::all(&tree.roots()).unwrap();
+        assert_eq!(
+            (all.len(), &all[0].nics, &all[0].elsewhere[..]),
+            (1, &vec![], &["veth7".into()][..])
+        );
+        // A bridge that a NIC is a port of, too.
+        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[40]);
+        tree.nic("enp7s0", "pci0000:00/0000:07:00.0");
+        tree.on_top("br0", &["veth7", "enp7s0"]);
+        tree.link("sys/class/net/veth7/master", "sys/class/net/br0");
+        let device = Device::with_nics(&tree.roots(), "veth7").unwrap();
+        assert_eq!(
+            (&device.nics[..], &device.elsewhere[..]),
+            (&["enp7s0".into()][..], &["veth7".into()][..])
+        );
+        assert!(device.is_virtual());
     }
 }

@@ -1,12 +1,14 @@
-//! The NICs under a virtual network device: of a VLAN, bond, bridge, macvlan.
+//! The NICs under a virtual network device: of a VLAN, bond, bridge, macvlan, of a veth that
+//! is a bridge's port.
 //!
 //! Sysfs links each device to those directly under it in the same network namespace
-//! (`lower_NAME`; net/core/dev.c, `netdev_adjacent_sysfs_add()`).
+//! (`lower_NAME`), and a port to what it is a port of (`master`; net/core/dev.c,
+//! `netdev_adjacent_sysfs_add()`).
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::nic::{class_dir, entries, number};
+use super::nic::{class_dir, entries, link_name, number};
 use crate::error::Result;
 
 /// What carries the packets of a network device.
@@ -14,15 +16,16 @@ use crate::error::Result;
 pub struct Lower {
     /// The physical devices, by name; the device itself, if it is one.
     pub nics: Vec<String>,
-    /// Devices whose other end sysfs doesn't show, as it is in another network
-    /// namespace: a veth with its peer there, a macvlan or VLAN with its parent there.
+    /// Of the device and those under it the ones whose other end sysfs doesn't show, as it
+    /// is in another network namespace: a veth with its peer there, a macvlan or VLAN with
+    /// its parent there. Such a device has NICs where it is a bridge's port.
     pub elsewhere: Vec<String>,
 }
 
 impl Lower {
     /// Finds what is under the network device `name` by `sys_root` (/sys but in tests).
     /// Both lists are empty for a device that ends in this machine, such as `lo`, a tap
-    /// or a veth with both ends in this network namespace.
+    /// or a veth with both ends in this network namespace and no bridge.
     ///
     /// Fails when there is no such device in gthctl's network namespace, or sysfs cannot
     /// be read.
@@ -31,18 +34,27 @@ impl Lower {
         let mut nics = BTreeSet::new();
         let mut elsewhere = BTreeSet::new();
         let mut seen = BTreeSet::from([name.to_owned()]);
-        let mut left = vec![name.to_owned()];
-        while let Some(name) = left.pop() {
+        // Whether it is the device or under it, not another port of the same bridge.
+        let mut left = vec![(name.to_owned(), true)];
+        while let Some((name, mut under)) = left.pop() {
             // It may have gone since the link to it was read.
             let Ok(dir) = class_dir(sys_root, &name) else { continue };
             let physical = dir.join("device").exists();
             let entries = entries(&dir)?;
-            let mut below =
-                entries.iter().filter_map(|entry| entry.strip_prefix("lower_")).peekable();
-            if !physical && below.peek().is_none() && linked_elsewhere(sys_root, &dir)? {
-                elsewhere.insert(name.clone());
+            let mut next: Vec<String> = entries
+                .iter()
+                .filter_map(|entry| Some(entry.strip_prefix("lower_")?.into()))
+                .collect();
+            if !physical && next.is_empty() && is_end(&dir) {
+                if under && !other_end_is_here(sys_root, &dir)? {
+                    elsewhere.insert(name.clone());
+                }
+                // Of a bridge's port the packets come and go through the others.
+                next.extend(link_name(&dir.join("master")));
+                under = false;
             }
-            left.extend(below.map(Into::into).filter(|name: &String| seen.insert(name.clone())));
+            next.retain(|name| seen.insert(name.clone()));
+            left.extend(next.into_iter().map(|name| (name, under)));
             if physical {
                 nics.insert(name);
             }
@@ -52,21 +64,26 @@ impl Lower {
     }
 }
 
-/// True when the device at `dir`, with nothing under it, is one end of something whose
-/// other end is not in this network namespace.
-///
-/// `iflink` is the other end's index, in the other end's namespace. The index alone may
-/// be that of some device here too, but that one does not link back.
-fn linked_elsewhere(sys_root: &Path, dir: &Path) -> Result<bool> {
-    let link = |dir: &Path| Some((number(&dir.join("ifindex"))?, number(&dir.join("iflink"))?));
-    let Some((index, linked)) = link(dir) else { return Ok(false) };
+/// True when the device at `dir`, with nothing under it, is one end of something.
+fn is_end(dir: &Path) -> bool {
     // 0 is no link. An IP tunnel may name the device that it is bound to, and is no end.
-    if linked == 0 || linked == index || !has_peers(dir) {
-        return Ok(false);
-    }
+    ends(dir).is_some_and(|(index, linked)| linked != 0 && linked != index) && has_peers(dir)
+}
+
+/// True when the other end of the device at `dir` is in this network namespace.
+///
+/// The other end's index may be that of some device here too, but that one does not link
+/// back.
+fn other_end_is_here(sys_root: &Path, dir: &Path) -> Result<bool> {
+    let Some((index, linked)) = ends(dir) else { return Ok(false) };
     let all = sys_root.join("class/net");
-    let here = entries(&all)?.iter().any(|name| link(&all.join(name)) == Some((linked, index)));
-    Ok(!here)
+    Ok(entries(&all)?.iter().any(|name| ends(&all.join(name)) == Some((linked, index))))
+}
+
+/// The index of the device at `dir` and that of its other end, in the other end's network
+/// namespace.
+fn ends(dir: &Path) -> Option<(u32, u32)> {
+    Some((number(&dir.join("ifindex"))?, number(&dir.join("iflink"))?))
 }
 
 /// True for types that devices with another end have: Ethernet, or no link layer
@@ -103,6 +120,14 @@ mod tests {
         tree.write(&format!("sys/class/net/{name}/ifindex"), &format!("{ifindex}\n"));
         tree.write(&format!("sys/class/net/{name}/iflink"), &format!("{iflink}\n"));
         tree.write(&format!("sys/class/net/{name}/type"), "1\n");
+    }
+
+    fn bridge(tree: &Tree, name: &str, ifindex: u32, ports: &[&str]) {
+        tree.on_top(name, ports);
+        index(tree, name, ifindex, ifindex);
+        for port in ports {
+            tree.link(&format!("sys/class/net/{port}/master"), &format!("sys/class/net/{name}"));
+        }
     }
 
     #[test]
@@ -162,11 +187,42 @@ mod tests {
         index(&tree, "veth2", 6, 7);
         tree.on_top("veth3", &[]);
         index(&tree, "veth3", 7, 6);
-        tree.on_top("br0", &["eth0", "veth1", "veth2"]);
-        index(&tree, "br0", 8, 8);
+        // In no bridge: where they lead is a matter of routes.
         assert_eq!(lower(&tree, "veth1"), (vec![], strings(&["veth1"])));
         assert_eq!(lower(&tree, "veth2"), (vec![], vec![]));
+        bridge(&tree, "br0", 8, &["eth0", "veth1", "veth2"]);
         assert_eq!(lower(&tree, "br0"), (strings(&["eth0"]), strings(&["veth1"])));
+    }
+
+    #[test]
+    fn a_port_of_a_bridge_goes_on_through_the_others() {
+        let tree = Tree::new();
+        nics(&tree, &["eth0", "eth1"]);
+        index(&tree, "eth0", 2, 2);
+        index(&tree, "eth1", 3, 3);
+        tree.on_top("bond0", &["eth0", "eth1"]);
+        index(&tree, "bond0", 4, 4);
+        for (name, ifindex, iflink) in [("veth1", 5, 2), ("veth2", 6, 7), ("veth3", 7, 6)] {
+            tree.on_top(name, &[]);
+            index(&tree, name, ifindex, iflink);
+        }
+        tree.on_top("tap0", &[]);
+        index(&tree, "tap0", 9, 9);
+        bridge(&tree, "br0", 8, &["bond0", "veth1", "veth2", "tap0"]);
+        let all = strings(&["eth0", "eth1"]);
+        assert_eq!(lower(&tree, "veth1"), (all.clone(), strings(&["veth1"])));
+        assert_eq!(lower(&tree, "veth2"), (all, vec![]));
+        // The end without the bridge, and a port that is no end.
+        assert_eq!(lower(&tree, "veth3"), (vec![], vec![]));
+        assert_eq!(lower(&tree, "tap0"), (vec![], vec![]));
+        // What a NIC is a port of is above it.
+        tree.link("sys/class/net/eth0/master", "sys/class/net/bond0");
+        assert_eq!(lower(&tree, "eth0"), (strings(&["eth0"]), vec![]));
+        // A bridge of pods alone.
+        tree.on_top("veth4", &[]);
+        index(&tree, "veth4", 10, 2);
+        bridge(&tree, "br1", 11, &["veth4"]);
+        assert_eq!(lower(&tree, "veth4"), (vec![], strings(&["veth4"])));
     }
 
     #[test]

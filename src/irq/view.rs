@@ -1,5 +1,7 @@
 //! Interrupts as tables.
 
+use std::collections::BTreeSet;
+
 use super::advise::Advice;
 use super::device::Device;
 use super::drift::{self, Drift};
@@ -37,8 +39,14 @@ pub fn list(list: &List) -> String {
         true => "no NICs in this network namespace".into(),
         false => table(rows),
     };
-    for device in &list.on_top {
+    for device in list.on_top.iter().filter(|device| !device.nics.is_empty()) {
         text += &format!("\n{}", device.on());
+    }
+    let elsewhere: BTreeSet<&str> =
+        list.on_top.iter().flat_map(|device| &device.elsewhere).map(String::as_str).collect();
+    if !elsewhere.is_empty() {
+        let elsewhere: Vec<&str> = elsewhere.into_iter().collect();
+        text += &format!("\nto other network namespaces: {}", elsewhere.join(", "));
     }
     text + &irqbalance(&list.irqbalance)
 }
@@ -235,6 +243,27 @@ mod tests {
         let text = list(&lister.look().unwrap());
         assert_eq!(cells_of(&text, "38")[7..10], ["380", "0", "-"], "{text}");
         assert!(text.contains("(PID 42) and moves IRQs except IRQ 38 (not asked: "), "{text}");
+    }
+
+    #[test]
+    fn a_list_says_what_leads_elsewhere() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.on_top("br0", &["eth0", "veth1"]);
+        for (name, files) in [("veth1", ["5", "2", "1"]), ("cali2", ["6", "2", "1"])] {
+            tree.on_top(name, &[]);
+            for (file, text) in ["ifindex", "iflink", "type"].iter().zip(files) {
+                tree.write(&format!("sys/class/net/{name}/{file}"), text);
+            }
+        }
+        tree.link("sys/class/net/veth1/master", "sys/class/net/br0");
+        let text = list(&Lister::new(&tree.roots(), None).look().unwrap());
+        let below = "\nbr0 is a virtual device on eth0\nveth1 is a virtual device on eth0\n\
+                     to other network namespaces: cali2, veth1\nirqbalance does not run";
+        assert!(text.ends_with(below), "{text}");
+        let text = list(&Lister::new(&tree.roots(), Some("veth1")).look().unwrap());
+        let below = "\nveth1 is a virtual device on eth0\nto other network namespaces: veth1\n\
+                     irqbalance does not run";
+        assert!(text.ends_with(below), "{text}");
     }
 
     #[test]
