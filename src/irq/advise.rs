@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::device::Device;
-use super::list::{List, NicLook};
+use super::list::{IrqLook, List, NicLook};
+use super::target::shown;
 use crate::cpulist::CpuList;
 use crate::trace::counts::Context;
 use crate::trace::report::Row;
@@ -66,21 +67,41 @@ pub fn advise(known: &Known<'_>) -> Advice {
     let mut commands = Vec::new();
     for nic in &known.list.nics {
         facts.push(arrivals(nic));
+        if nic.irqs.is_empty() {
+            facts.push(format!("{}: no IRQs of its own", nic.name));
+            continue;
+        }
         let free = |cpu: &u32| !busy.contains(*cpu) && !known.exclusive.contains(*cpu);
         let all: CpuList = known.online.iter().filter(free).collect();
         let near = known.near.get(&nic.name);
         let here: CpuList =
             all.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
         let places = if here.is_empty() { &all } else { &here };
+        // Others are not in use.
+        let used = nic.irqs.iter().filter(|irq| irq.smp_affinity.is_some());
+        let (fixed, movable): (Vec<&IrqLook>, Vec<&IrqLook>) =
+            used.partition(|irq| irq.managed == Some(true));
+        let away = |irq: &&IrqLook| !well_placed(irq, places, known.online);
         if places.is_empty() {
             facts.push(format!("{}: no CPU is free for its interrupts", nic.name));
-        } else if well_placed(nic, places) {
-            facts.push(format!("{}: its interrupts are well where they are", nic.name));
-        } else {
+            continue;
+        }
+        for irq in fixed.iter().copied().filter(away) {
+            let cpus = irq.smp_affinity.as_ref().map(shown).unwrap_or_default();
+            facts.push(format!(
+                "{}: the kernel keeps IRQ {} on CPUs {cpus}: it cannot be moved",
+                nic.name, irq.irq
+            ));
+        }
+        if movable.iter().any(away) {
             if here.is_empty() {
                 facts.push(format!("{}: no CPU of its NUMA node is free for them", nic.name));
             }
-            commands.push(command(nic, places, known.list));
+            commands.push(command(&nic.name, &movable, !fixed.is_empty(), places, known.list));
+        } else if movable.is_empty() && fixed.is_empty() {
+            facts.push(format!("{}: none of its IRQs is in use", nic.name));
+        } else if !fixed.iter().any(away) {
+            facts.push(format!("{}: its interrupts are well where they are", nic.name));
         }
     }
     Advice { facts, busy_cpus: busy, exclusive_cpus: known.exclusive.clone(), commands }
@@ -113,33 +134,36 @@ fn arrivals(nic: &NicLook) -> String {
     format!("{}: {rate:.0} interrupts/s{at}", nic.name)
 }
 
-/// True when no IRQ may go anywhere else, and RPS brings the work nowhere else.
-fn well_placed(nic: &NicLook, places: &CpuList) -> bool {
-    nic.irqs.iter().all(|irq| {
-        let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
-        cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu))
-    })
+/// True when the IRQ can go nowhere else, and RPS brings the work nowhere else. CPUs that
+/// are offline stay in the kernel's lists, and mean nothing there.
+fn well_placed(irq: &IrqLook, places: &CpuList, online: &CpuList) -> bool {
+    let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
+    cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu) || !online.contains(cpu))
 }
 
-fn command(nic: &NicLook, places: &CpuList, list: &List) -> String {
+/// Places `irqs`: those of `nic` that are in use, or only some of them.
+fn command(nic: &str, irqs: &[&IrqLook], some: bool, places: &CpuList, list: &List) -> String {
     let mut queues: Vec<u32> =
-        nic.irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
+        irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
     queues.sort_unstable();
     queues.dedup();
     // Those that interrupts come in on already are first, so that few are moved.
     let mut order: Vec<u32> = places.iter().collect();
-    let taken = |cpu: u32| nic.irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
+    let taken = |cpu: u32| irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
     order.sort_by_key(|&cpu| !taken(cpu));
     let cpus: CpuList = order.into_iter().take(queues.len().max(1)).collect();
-    let mut command = format!("gthctl irq pin {} --cpus {cpus}", nic.name);
+    let mut command = format!("gthctl irq pin {nic} --cpus {cpus}");
     if cpus.len() > 1 {
         command += " --spread";
     }
-    if nic.irqs.iter().any(|irq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty())) {
+    if some {
+        command.extend(irqs.iter().map(|irq| format!(" --irq {}", irq.irq)));
+    }
+    if irqs.iter().any(|irq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty())) {
         command += " --rps";
     }
-    let irqs = nic.irqs.iter().map(|irq| irq.irq).collect();
-    if list.irqbalance.iter().any(|daemon| !daemon.spares(&irqs)) {
+    let numbers = irqs.iter().map(|irq| irq.irq).collect();
+    if list.irqbalance.iter().any(|daemon| !daemon.spares(&numbers)) {
         command += " --ban";
     }
     command
@@ -149,6 +173,7 @@ fn command(nic: &NicLook, places: &CpuList, list: &List) -> String {
 mod tests {
     use super::*;
     use crate::irq::list::Lister;
+    use crate::irq::plan::{Placement, Plan};
     use crate::irq::tree::{Machine, Tree};
     use crate::trace::home::Home;
     use crate::trace::target::Direction;
@@ -190,7 +215,7 @@ mod tests {
             device: &Device::with_nics(&roots, nic).unwrap(),
             list: &Lister::new(&roots, Some(nic)).look().unwrap(),
             near: &near,
-            online: &list("0-3"),
+            online: &roots.topology().unwrap().online,
             exclusive: &list(exclusive),
             rows,
             how: vec!["how".into()],
@@ -230,6 +255,55 @@ mod tests {
         let none = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "0-1,3", "2-3");
         assert!(none.commands.is_empty());
         assert!(none.facts.last().unwrap().ends_with("no CPU is free for its interrupts"));
+    }
+
+    #[test]
+    fn what_the_kernel_manages_is_left_to_it() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        for irq in ["38", "39"] {
+            tree.write(&format!("sys/kernel/debug/irq/irqs/{irq}"), "IRQD_AFFINITY_MANAGED\n");
+        }
+        tree.write("proc/irq/39/smp_affinity_list", "1\n");
+        let rows = [row(2, Context::Task, 9)];
+        let seen = advice(&tree, "eth0", &rows, "", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0 --irq 37 --irq 40 --irq 41"]);
+        let fact = "eth0: the kernel keeps IRQ 38 on CPUs 0-3: it cannot be moved";
+        assert_eq!(seen.facts.last().unwrap(), fact);
+        // What it says can be done.
+        let irqs = [37, 40, 41].into();
+        let (nic, cpus) = ("eth0".into(), "0".parse().unwrap());
+        let placement = Placement { nic, cpus, irqs, ..Placement::default() };
+        assert_eq!(Plan::of(&tree.roots(), &[placement]).unwrap().changes.len(), 3);
+        for irq in [37, 40, 41] {
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0\n");
+        }
+        let seen = advice(&tree, "eth0", &rows, "", "");
+        assert_eq!((seen.commands, seen.facts.last().unwrap().as_str()), (vec![], fact));
+    }
+
+    #[test]
+    fn cpus_that_are_offline_are_no_place() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let well = "eth0: its interrupts are well where they are";
+        let seen = advice(&tree, "eth0", &[], "", "");
+        assert_eq!((seen.commands, seen.facts.last().unwrap().as_str()), (vec![], well));
+        let seen = advice(&tree, "eth0", &[], "2", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread"]);
+    }
+
+    #[test]
+    fn nics_without_irqs_and_without_any_in_use() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.link("sys/devices/vmbus/1/driver", "sys/bus/vmbus/drivers/hv_netvsc");
+        tree.nic("eth1", "vmbus/1");
+        let seen = advice(&tree, "eth1", &[], "2", "");
+        assert_eq!(seen.commands, [""; 0]);
+        assert_eq!(seen.facts.last().unwrap(), "eth1: no IRQs of its own");
+        std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
+        let seen = advice(&tree, "eth0", &[], "2", "");
+        assert_eq!(seen.commands, [""; 0]);
+        assert_eq!(seen.facts.last().unwrap(), "eth0: none of its IRQs is in use");
     }
 
     #[test]
