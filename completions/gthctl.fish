@@ -122,7 +122,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait un
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l once -d 'End after one interval'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Single packets with their times in ns, not counts'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Kprobes also where there is BTF; slower, but the module can be unloaded'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what was seen'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what was seen: rules for tasks, and irq for NICs whose packets are processed in softirq'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l interval -d 'How often, with --watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l duration -d 'End after this time, with --watch' -r

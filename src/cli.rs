@@ -210,7 +210,8 @@ pub struct TraceArgs {
     #[arg(long)]
     pub kprobe: bool,
 
-    /// Watch silently, for 10 s or --duration, then print a policy for what was seen
+    /// Watch silently, for 10 s or --duration, then print a policy for what was seen: rules
+    /// for tasks, and irq for NICs whose packets are processed in softirq
     #[arg(long, conflicts_with_all = ["events", "once", "format"])]
     pub suggest: bool,
 
@@ -287,7 +288,8 @@ pub enum IrqCommand {
 /// that before.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge), the NICs under it
+    /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge or its veth), the
+    /// NICs under it
     #[arg(value_name = "NIC")]
     pub nic: Option<String>,
 
@@ -319,9 +321,9 @@ pub struct LookArgs {
 /// Saves what is there, writes, reads back, and reports what the kernel made of it for
 /// each IRQ. When the kernel refuses one, all that this call had changed is put back.
 ///
-/// A virtual device (macvlan, VLAN, bond, bridge) means the NICs under it. With --spread
-/// the queues get one CPU each, those of the NIC's NUMA node first, a receive and a
-/// transmit queue with one number the same; without, each IRQ may go to all of the CPUs,
+/// A virtual device (macvlan, VLAN, bond, bridge or its veth) means the NICs under it. With
+/// --spread the queues get one CPU each, those of the NIC's NUMA node first, a receive and
+/// a transmit queue with one number the same; without, each IRQ may go to all of the CPUs,
 /// and on x86 the kernel picks one of them.
 ///
 /// While irqbalance runs, nothing is changed, as it would move the IRQs again; --ban or

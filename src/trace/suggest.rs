@@ -12,6 +12,8 @@ use crate::cpulist::CpuList;
 const LEAST_SHARE: f64 = 0.01;
 /// A CPU with this part of the packets in softirq is one that downlink arrives on.
 const SOFTIRQ_SHARE: f64 = 0.05;
+/// A NIC with this part of those CPUs' interrupts on one of them brings packets there.
+const FEED_SHARE: f64 = 0.05;
 
 /// What is known besides the rows.
 pub struct Around<'a> {
@@ -63,22 +65,26 @@ pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
     if !softirq.is_empty() {
         text += &format!(
             "#\n# Packets arrive for no task, in softirq, on CPUs {softirq}: no rule reaches that work.\n\
-             # It runs where the NIC's interrupts come in; to keep them there:\n"
+             # It runs where the NIC's interrupts come in"
         );
-        text += &pinning(around.feeds, &softirq);
+        text += &match irq(around.feeds, &softirq) {
+            Some(irq) => format!("; irq keeps them there.\n\n{irq}"),
+            None => ": none of this network namespace's NICs has any there.\n".into(),
+        };
     }
     let others: CpuList = around.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
     let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
     match tasks.is_empty() {
-        true => text += "#\n# No task handles them, so there is no rule.\nstrategies: []\n",
+        true => text += "\n# No task handles them, so there is no rule.\nstrategies: []\n",
         false => {
+            text += "\n";
             if let Some(module) = around.module {
                 text += &format!(
-                    "#\n# One rule for whoever it is, without names:\n\
+                    "# One rule for whoever it is, without names:\n\
                      #   - {{name: traffic, gtp: {module}, priority: true}}\n"
                 );
             }
-            text += "\nstrategies:\n";
+            text += "strategies:\n";
         }
     }
     for (who, seen) in &tasks {
@@ -101,24 +107,37 @@ pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
     Some(text)
 }
 
-/// The interrupts that come in on these CPUs, and how to keep each where most of it is.
-fn pinning(feeds: &[Feed], cpus: &CpuList) -> String {
-    let mut seen = Vec::new();
+/// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that they
+/// come in on. `None` when there are none.
+fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
+    let mut nics: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
+    for Feed { cpu, nic, per_second, .. } in feeds {
+        let cpu = *cpu as u32;
+        if cpus.contains(cpu) {
+            *nics.entry(nic).or_default().entry(cpu).or_default() += per_second;
+        }
+    }
+    let all: f64 = nics.values().flat_map(BTreeMap::values).sum();
     let mut text = String::new();
-    // The most frequent are first.
-    for Feed { cpu, nic, irq, name, per_second } in feeds {
-        if !cpus.contains(*cpu as u32) || seen.contains(irq) {
+    for (nic, mut rates) in nics {
+        rates.retain(|_, rate| *rate >= all * FEED_SHARE);
+        if rates.is_empty() {
             continue;
         }
-        seen.push(*irq);
+        let each: Vec<String> =
+            rates.iter().map(|(cpu, rate)| format!("{rate:.0} on CPU {cpu}")).collect();
+        let cpus: CpuList = rates.keys().copied().collect();
         text += &format!(
-            "#   echo {cpu} > /proc/irq/{irq}/smp_affinity_list   # {nic} {name}, {per_second:.0}/s\n"
+            "  # interrupts/s: {}\n  - nic: {}\n    cpus: {}\n",
+            each.join(", "),
+            quoted(nic),
+            quoted(&cpus.to_string()),
         );
+        if cpus.len() > 1 {
+            text += "    spread: true\n";
+        }
     }
-    match text.is_empty() {
-        true => "#   (none came in from a NIC of this network namespace)\n".into(),
-        false => text,
-    }
+    (!text.is_empty()).then(|| format!("irq:\n{text}"))
 }
 
 /// Whom one rule is about: by names that outlive the process.
@@ -189,17 +208,31 @@ mod tests {
     }
 
     fn suggest(rows: &[Row]) -> Option<String> {
-        let online = "0-3".parse().unwrap();
-        let feed =
-            |cpu, irq| Feed { cpu, nic: "eth0".into(), irq, name: "rx".into(), per_second: 9.0 };
-        let feeds = [feed(1, 34), feed(2, 35)];
-        let around = Around {
-            traced: "gtp",
-            module: Some("gtp"),
-            seconds: 10.0,
-            online: &online,
-            feeds: &feeds,
+        let feed = |nic: &str, cpu, irq, per_second| Feed {
+            cpu,
+            nic: nic.into(),
+            irq,
+            name: "rx".into(),
+            per_second,
         };
+        suggest_with(
+            rows,
+            &[
+                feed("eth0", 1, 34, 90.4),
+                feed("eth0", 1, 36, 9.0),
+                feed("eth0", 2, 35, 70.0),
+                feed("eth0", 3, 35, 4.0),
+                // A few of whatever else is in the machine.
+                feed("mgmt", 1, 37, 2.0),
+                feed("null", 3, 38, 80.0),
+            ],
+        )
+    }
+
+    fn suggest_with(rows: &[Row], feeds: &[Feed]) -> Option<String> {
+        let online = "0-3".parse().unwrap();
+        let around =
+            Around { traced: "gtp", module: Some("gtp"), seconds: 10.0, online: &online, feeds };
         policy(rows, &around)
     }
 
@@ -219,7 +252,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  # 100 packets/s on CPUs 0-1\n  - name: \"nr-gnb\"\n"), "{text}");
-        assert!(text.contains("#   - {name: traffic, gtp: gtp, priority: true}\n"), "{text}");
+        let rule = "\n\n# One rule for whoever it is, without names:\n\
+                    #   - {name: traffic, gtp: gtp, priority: true}\nstrategies:\n";
+        assert!(text.contains(rule), "{text}");
         let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
         assert_eq!(notes, [""; 0]);
         let rules: Vec<_> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
@@ -242,19 +277,39 @@ mod tests {
         let text = text.unwrap();
         assert!(text.contains("on CPUs 1: no rule reaches"), "{text}");
         assert!(
-            text.contains("\n#   echo 1 > /proc/irq/34/smp_affinity_list   # eth0 rx, 9/s\n"),
+            text.contains("\nirq:\n  # interrupts/s: 99 on CPU 1\n  - nic: \"eth0\"\n"),
             "{text}"
         );
-        assert!(!text.contains("35"), "{text}");
-        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(placements(&policy), [("eth0".into(), "1".into(), false)]);
         assert_eq!(policy.rules.len(), 1);
         assert_eq!(policy.rules[0].effects.cpus, Some("0,2-3".parse().unwrap()));
     }
 
+    /// The NIC and CPUs of each entry of `irq`, and whether they are spread.
+    fn placements(policy: &Policy) -> Vec<(String, String, bool)> {
+        let irq = policy.irq.iter();
+        irq.map(|entry| (entry.nic.clone(), entry.cpus.to_string(), entry.spread)).collect()
+    }
+
+    #[test]
+    fn interrupts_of_several_nics_stay_on_several_cpus() {
+        let rows = [1, 2, 3].map(|cpu| row("swapper", cpu, Context::Idle, 300));
+        let text = suggest(&rows).unwrap();
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        // By YAML, null would be no name.
+        let wanted = [("eth0".into(), "1-2".into(), true), ("null".into(), "3".into(), false)];
+        assert_eq!(placements(&policy), wanted);
+        assert!(text.contains("# interrupts/s: 99 on CPU 1, 70 on CPU 2\n"), "{text}");
+    }
+
     #[test]
     fn nothing_but_softirq_and_nothing_at_all() {
-        let text = suggest(&[row("swapper/1", 1, Context::Idle, 300)]).unwrap();
+        let rows = [row("swapper/1", 1, Context::Idle, 300)];
+        let text = suggest_with(&rows, &[]).unwrap();
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert!(policy.irq.is_empty() && text.contains("has any there.\n"), "{text}");
         assert!(policy.rules.is_empty() && text.contains("there is no rule"), "{text}");
         assert_eq!(suggest(&[]), None);
     }
