@@ -81,6 +81,22 @@ pub fn on(taken: &[u64], cpu: usize) -> bool {
     all >= 50 && all - taken[cpu] <= 2
 }
 
+/// Whether this kernel has the module: all in the image are inserted.
+fn has_module(name: &str) -> bool {
+    Path::new("/sys/module").join(name).exists()
+}
+
+/// Runs `ip` with each of these, whatever becomes of the test.
+struct Cleanup(&'static [&'static str]);
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        for command in self.0 {
+            let _ = Command::new("ip").args(command.split(' ')).status();
+        }
+    }
+}
+
 /// Puts everything back, whatever becomes of the test.
 pub struct Restore;
 
@@ -94,12 +110,10 @@ impl Drop for Restore {
 pub struct Pair;
 
 impl Pair {
-    /// `None` where the VM was started without them.
-    pub fn up() -> Option<Self> {
-        if !Path::new("/sys/class/net/eth2").exists() {
-            println!("skipped: no eth1 and eth2 (tests/vm/run -n)");
-            return None;
-        }
+    /// eth1 has the address 10.44.0.1.
+    pub fn up() -> Self {
+        assert!(Path::new("/sys/class/net/eth2").exists(), "no eth2: tests/vm/run takes -n");
+        let pair = Self;
         for command in [
             "netns add peer",
             "link set eth2 netns peer",
@@ -110,9 +124,8 @@ impl Pair {
         ] {
             succeeds(Command::new("ip").args(command.split(' ')));
         }
-        let pair = Self;
         pair.ping(1);
-        Some(pair)
+        pair
     }
 
     /// Each answer is an interrupt of eth1's receive queue, unless several come at once.
@@ -204,7 +217,7 @@ fn pinned_read_back_and_restored() {
 
 #[test]
 fn traffic_moves_with_the_interrupt_and_back() {
-    let Some(pair) = Pair::up() else { return };
+    let pair = Pair::up();
     let _restore = Restore;
     let input = irq_of("eth1", "input.0");
     // With one queue it may go everywhere at first.
@@ -325,6 +338,23 @@ fn one_refusal_takes_all_of_the_call_back() {
     assert!(!Path::new(SAVED).exists());
 }
 
+/// A CPU that is offline until this is dropped.
+struct Offline(String);
+
+impl Offline {
+    fn take(cpu: usize) -> Self {
+        let offline = Self(format!("/sys/devices/system/cpu/cpu{cpu}/online"));
+        fs::write(&offline.0, "0").unwrap();
+        offline
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        let _ = fs::write(&self.0, "1");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_one_line_and_changes_nothing() {
     let before = affinities("eth0");
@@ -342,12 +372,12 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     refused(&["lo", "--cpus", "2"], 1, "lo: no physical NIC is under it");
     refused(&["eth0", "--cpus", "2", "--irq", "1"], 2, "IRQ 1 is not one of eth0");
     refused(&["eth0", "--cpus", "2", "--queue", "99"], 2, "eth0 has no IRQ of a queue 99");
-    let online = format!("/sys/devices/system/cpu/cpu{last}/online");
+    let _restore = Restore;
     // Pinned elsewhere meanwhile, or the kernel would move those of that CPU for good.
     report(&["pin", "eth0", "--cpus", "0"]);
-    fs::write(&online, "0").unwrap();
+    let offline = Offline::take(last);
     let output = irq(&["pin", "eth0", "--cpus", &last.to_string()]);
-    fs::write(&online, "1").unwrap();
+    drop(offline);
     assert_eq!(output.code(), 2);
     let wanted =
         format!("gthctl: error: CPUs {last}: not online; those that are: 0-{}\n", last - 1);
@@ -362,24 +392,26 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
 
 #[test]
 fn a_macvlan_means_the_nic_under_it() {
-    let _restore = Restore;
-    let add = "link add link eth0 name n6 type macvlan";
-    if !Command::new("ip").args(add.split(' ')).status().unwrap().success() {
+    if !has_module("macvlan") {
         println!("skipped: this kernel has no macvlan");
         return;
     }
-    succeeds(Command::new("ip").args("link add veth-host type veth peer name n3".split(' ')));
-    succeeds(Command::new("ip").args(["netns", "add", "pod"]));
-    succeeds(Command::new("ip").args("link set n3 netns pod".split(' ')));
+    let _restore = Restore;
+    let _cleanup = Cleanup(&["link del n6", "link del veth-host", "netns del pod"]);
+    for command in [
+        "link add link eth0 name n6 type macvlan",
+        "link add veth-host type veth peer name n3",
+        "netns add pod",
+        "link set n3 netns pod",
+    ] {
+        succeeds(Command::new("ip").args(command.split(' ')));
+    }
     let list = report(&["list", "n6"]);
     let placed = report(&["pin", "n6", "--cpus", "2"]);
     let affinities = affinities("eth0");
     let veth = irq(&["list", "veth-host"]);
     let all = irq(&[]);
     let restored = report(&["restore", "n6"]);
-    for command in ["netns del pod", "link del n6"] {
-        let _ = Command::new("ip").args(command.split(' ')).status();
-    }
     assert_eq!(
         (&list["nics"][0]["name"], &list["on_top"][0]["kind"]),
         (&"eth0".into(), &"macvlan".into())
@@ -390,6 +422,45 @@ fn a_macvlan_means_the_nic_under_it() {
     assert!(all.stdout.contains("\nn6 is a macvlan on eth0\n"), "{}", all.stdout);
     assert_eq!(veth.code(), 1);
     assert!(veth.stderr.contains("veth-host leads to another one"), "{}", veth.stderr);
+    assert!(all.stdout.contains("\nto other network namespaces: veth-host\n"), "{}", all.stdout);
+}
+
+#[test]
+fn a_pods_veth_means_the_nic_of_its_bridge() {
+    if !has_module("bridge") {
+        println!("skipped: this kernel has no bridge");
+        return;
+    }
+    let _restore = Restore;
+    let _cleanup = Cleanup(&["link del veth-host", "link del br0", "netns del pod"]);
+    for command in [
+        "netns add pod",
+        "link add br0 type bridge",
+        "link add veth-host type veth peer name eth0 netns pod",
+        "link set veth-host master br0",
+        "link set eth2 master br0",
+    ] {
+        succeeds(Command::new("ip").args(command.split(' ')));
+    }
+    let list = report(&["list", "veth-host"]);
+    assert_eq!(list["nics"].as_array().unwrap().len(), 1);
+    assert_eq!(list["nics"][0]["name"], "eth2");
+    let veth = serde_json::json!(
+        {"name": "veth-host", "kind": "veth", "nics": ["eth2"], "elsewhere": ["veth-host"]}
+    );
+    assert_eq!(list["on_top"], serde_json::json!([veth]));
+    let table = irq(&["list", "br0"]).stdout;
+    let below = "\nbr0 is a bridge on eth2\nto other network namespaces: veth-host\n";
+    assert!(table.contains(below), "{table}");
+    let placed = report(&["pin", "veth-host", "--cpus", "2"]);
+    assert_eq!(placed["notes"][0], "veth-host is a veth on eth2: it is placed there");
+    assert!(affinities("eth2").values().all(|cpus| cpus == "2"));
+    // In the pod it is another eth0, without a NIC.
+    let mut inside = Command::new("ip");
+    inside.args(["netns", "exec", "pod"]).arg(gthctl::binary()).args(["irq", "list", "eth0"]);
+    let inside = gthctl::output(&mut inside);
+    assert_eq!(inside.code(), 1);
+    assert!(inside.stderr.contains("; eth0 leads to another one"), "{}", inside.stderr);
 }
 
 /// Debian's irqbalance, balancing every second, until dropped.

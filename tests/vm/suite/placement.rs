@@ -107,7 +107,7 @@ fn placed_followed_and_put_back() {
 
 #[test]
 fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
-    let Some(pair) = Pair::up() else { return };
+    let pair = Pair::up();
     let _restore = Restore;
     let input = irq_of("eth1", "input.0");
     let gthctl = Gthctl::start(&with("{nic: eth1, cpus: 3}"));
