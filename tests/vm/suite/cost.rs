@@ -19,7 +19,7 @@ const ROUNDS: usize = 7;
 
 /// A G-PDU (3GPP TS 29.281, 5) with an echo reply that nobody has asked for: the data
 /// network drops it.
-fn packet() -> Vec<u8> {
+pub fn packet() -> Vec<u8> {
     let (ue, dn) = (Ipv4Addr::new(10, 60, 0, 1), Ipv4Addr::new(10, 200, 0, 2));
     let mut ip = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
     ip.extend(ue.octets().into_iter().chain(dn.octets()));

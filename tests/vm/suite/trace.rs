@@ -2,18 +2,23 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::cost;
 use crate::gthctl::{self, Gthctl};
 use crate::gtp5g::FUNCTIONS;
+use crate::irq::{self, Pair};
 use crate::kernel;
 use crate::plane::{self, Plane, succeeds};
 use crate::sender;
@@ -248,6 +253,74 @@ fn softirq_is_nobodys() {
             assert_eq!(all, PROBES as u64, "{args:?}, {load}: {rows:#?}");
         }
     }
+}
+
+/// Sends G-PDUs from the peer to eth1, at most so many, while it is told to; from CPU 0, as
+/// an interrupt that comes in while its CPU sends is served by the sender.
+fn send_through_eth1(most: usize, go_on: impl Fn() -> bool + Send) {
+    let send = move || {
+        task::set_affinity(0, &[0]);
+        setns(fs::File::open("/run/netns/peer").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+        for _ in (0..most).take_while(|_| go_on()) {
+            socket.send_to(&cost::packet(), "10.44.0.1:2152").unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+}
+
+#[test]
+fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
+    /// A gtp device: its socket takes what comes to port 2152, whoever the tunnel is of.
+    struct Gtp;
+    impl Drop for Gtp {
+        fn drop(&mut self) {
+            let _ = Command::new("ip").args(["link", "del", "gtp0"]).status();
+        }
+    }
+    let pair = Pair::up();
+    let _restore = irq::Restore;
+    succeeds(Command::new("ip").args("link add gtp0 type gtp role ggsn".split(' ')));
+    let _gtp = Gtp;
+    for cpu in [2, 1] {
+        irq::report(&["pin", "eth1", "--cpus", &cpu.to_string()]);
+        // The first interrupt after a move still comes in where the IRQ was.
+        pair.ping(5);
+        let trace = Trace::start(&["gtp"]);
+        send_through_eth1(PROBES, || true);
+        let lines = trace.stop();
+        let rows = totals(&lines);
+        let uplink: Vec<&Value> =
+            rows.iter().filter(|row| row["function"] == "gtp_encap_recv").collect();
+        assert_eq!(sum(&rows, "gtp_encap_recv", "packets"), PROBES as u64, "{rows:#?}");
+        for row in uplink {
+            assert_eq!(row["cpu"], cpu, "{rows:#?}");
+            assert_ne!(row["context"], "task", "{rows:#?}");
+        }
+        let fed = lines.iter().filter(|line| line["kind"] == "cpu" && line["cpu"] == cpu);
+        let mut feeds = fed.filter_map(|line| line["irqs"].as_array()).flatten();
+        assert!(feeds.any(|feed| feed["nic"] == "eth1"), "CPU {cpu}: {lines:#?}");
+    }
+    let mut suggest = Command::new(gthctl::binary());
+    suggest.args(["trace", "gtp", "--suggest", "--duration", "5s"]);
+    let done = AtomicBool::new(false);
+    let output = std::thread::scope(|scope| {
+        scope.spawn(|| send_through_eth1(usize::MAX, || !done.load(Ordering::Relaxed)));
+        let output = gthctl::output(&mut suggest);
+        done.store(true, Ordering::Relaxed);
+        output
+    });
+    assert_eq!(output.code(), 0, "{}", output.stderr);
+    let text = output.stdout;
+    assert!(text.contains("\n  - nic: \"eth1\"\n    cpus: \"1\"\n"), "{text}");
+    assert!(text.contains("\nstrategies: []\n"), "{text}");
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("suggested.yaml");
+    fs::write(&file, &text).unwrap();
+    let mut check = Command::new(gthctl::binary());
+    let check = gthctl::output(check.args(["policy", "check"]).arg(file));
+    assert_eq!(check.code(), 0, "{text}\n{}", check.stderr);
 }
 
 #[test]
