@@ -10,6 +10,8 @@
 pub mod advise;
 /// The CPUs that an IRQ may go to.
 pub mod affinity;
+/// What irqbalance is told about them.
+mod ban;
 /// CPUs that exclusive rules share with interrupts.
 pub mod collide;
 /// The NICs under a network device.

@@ -1,20 +1,16 @@
 //! Putting interrupts where a plan says: save, write, read back; all of it or nothing.
 
-use std::collections::BTreeSet;
-use std::fs;
-
 use serde::Serialize;
 
+use super::ban::Ban;
 use super::device::Device;
 use super::interrupts::Interrupts;
-use super::irqbalance::{self, Irqbalance};
-use super::plan::{Change, OnIrqbalance, Plan};
+use super::plan::{Change, Plan};
 use super::roots::Roots;
 use super::saved::{By, Entry, Runner, Saved, Source, ifindex, lock};
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
 use crate::error::{Error, Result};
-use crate::replace::Replacement;
 
 /// What the kernel made of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -92,7 +88,7 @@ pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
         new.runner = Runner::of(roots, std::process::id());
     }
     let mut notes = plan.notes.clone();
-    let mut ban = ask_irqbalance(roots, plan, by, &mut new, &mut notes)?;
+    let mut ban = Ban::of(roots, plan, by, &mut new.bans, &mut notes)?;
     new.store(roots)?;
     match make(roots, plan, &befores, &mut ban, new) {
         Ok(changes) => Ok(Placed { devices: plan.devices.clone(), changes, notes }),
@@ -226,141 +222,18 @@ fn with_changes(
     new
 }
 
-/// What irqbalance is to be told.
-#[derive(Default)]
-struct Ban {
-    daemon: Option<Irqbalance>,
-    before: BTreeSet<u32>,
-    irqs: BTreeSet<u32>,
-    /// Its environment file with the text before and after.
-    file: Option<(std::path::PathBuf, String, String)>,
-}
-
-impl Ban {
-    fn make(&mut self, roots: &Roots) -> Result<()> {
-        if let Some((path, _, text)) = &self.file {
-            Replacement::prepare(path, text)?.commit()?;
-        }
-        match &mut self.daemon {
-            Some(daemon) => daemon.ban(roots, &self.irqs),
-            None => Ok(()),
-        }
-    }
-
-    fn undo(&mut self, roots: &Roots) -> Result<()> {
-        if let Some((path, text, _)) = &self.file {
-            Replacement::prepare(path, text)?.commit()?;
-        }
-        match &mut self.daemon {
-            // It may be what has failed.
-            Some(daemon) if daemon.banned != self.before => daemon.ban(roots, &self.before),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Whether irqbalance is in the way, and what to tell it; that is noted in `new`.
-fn ask_irqbalance(
-    roots: &Roots,
-    plan: &Plan,
-    by: By,
-    new: &mut Saved,
-    notes: &mut Vec<String>,
-) -> Result<Ban> {
-    let mut ban = Ban::default();
-    let of = |how: OnIrqbalance, daemon: &Irqbalance| -> BTreeSet<u32> {
-        let irqs = plan.irqs().into_iter().filter(|irq| plan.on_irqbalance(*irq) == how);
-        irqs.filter(|&irq| !daemon.spares(&[irq].into())).collect()
-    };
-    for daemon in Irqbalance::running(roots)? {
-        let pid = daemon.pid;
-        let refused = of(OnIrqbalance::Refuse, &daemon);
-        if !refused.is_empty() {
-            let what = format!(
-                "irqbalance runs (PID {pid}) and would move {} again within seconds; nothing \
-                 changed",
-                list(&refused)
-            );
-            let help = match by {
-                By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
-                By::Hand => "--ban tells it to leave them alone, --force places them nevertheless",
-            };
-            return Err(Error::failure(what).help(help));
-        }
-        let ignored = of(OnIrqbalance::Ignore, &daemon);
-        if !ignored.is_empty() {
-            notes.push(format!(
-                "irqbalance runs (PID {pid}) and may move {} at any time; `gthctl irq drift` tells",
-                list(&ignored)
-            ));
-        }
-        let irqs = of(OnIrqbalance::Ban, &daemon);
-        if irqs.is_empty() {
-            continue;
-        }
-        let added: BTreeSet<u32> = irqs.difference(&daemon.banned).copied().collect();
-        match &daemon.silent {
-            None => {
-                if new.bans.pid != Some(pid) {
-                    new.bans.pid = Some(pid);
-                    new.bans.irqs.clear();
-                }
-                new.bans.irqs.extend(&added);
-                ban.before = daemon.banned.clone();
-                ban.irqs = daemon.banned.union(&irqs).copied().collect();
-                notes.push(format!(
-                    "irqbalance (PID {pid}) leaves {} alone, until it is restarted",
-                    list(&added)
-                ));
-                ban.daemon = Some(daemon);
-            }
-            Some(why) => {
-                let Some(path) = irqbalance::environment(roots) else {
-                    let what = format!(
-                        "irqbalance (PID {pid}) cannot be told to leave the IRQs alone ({why}), \
-                         and its environment file is not in /etc; nothing changed"
-                    );
-                    return Err(Error::failure(what)
-                        .help("start it with --banirq=N for each, or use --force"));
-                };
-                let text = fs::read_to_string(&path)
-                    .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
-                let added: BTreeSet<u32> = added.difference(&new.bans.file_irqs).copied().collect();
-                new.bans.file = Some(path.clone());
-                new.bans.file_irqs.extend(&added);
-                notes.push(format!(
-                    "irqbalance (PID {pid}) does not answer ({why}); {} bans {} when it is \
-                     started again: systemctl restart irqbalance",
-                    path.display(),
-                    list(&added)
-                ));
-                let banned = irqbalance::with_bans(&text, &added);
-                ban.file = (!added.is_empty()).then_some((path, text, banned));
-            }
-        }
-    }
-    Ok(ban)
-}
-
-fn list(irqs: &BTreeSet<u32>) -> String {
-    let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
-    format!("IRQ {}", numbers.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::irq::plan::{Masks, Placement};
     use crate::irq::queues::Steering;
     use crate::irq::tree::{Machine, Tree};
 
     fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
-        plan_with(tree, cpus, rps, OnIrqbalance::Refuse)
-    }
-
-    fn plan_with(tree: &Tree, cpus: &str, rps: Masks, irqbalance: OnIrqbalance) -> Plan {
         let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
-        let placement = Placement { nic, cpus, rps, irqbalance, ..Placement::default() };
+        let placement = Placement { nic, cpus, rps, ..Placement::default() };
         Plan::of(&tree.roots(), &[placement]).unwrap()
     }
 
@@ -430,34 +303,5 @@ mod tests {
         let e = apply(&tree.roots(), &plan, By::Hand).unwrap_err();
         assert_eq!(e.what, "eth0: IRQ 40 has gone; nothing changed");
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
-    }
-
-    #[test]
-    fn irqbalance_is_in_the_way() {
-        let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
-        tree.write("proc/42/comm", "irqbalance\n");
-        tree.write("proc/42/cmdline", "irqbalance\0--foreground\0");
-        let apply = |how| {
-            let plan = plan_with(&tree, "2", Masks::Keep, how);
-            super::apply(&roots, &plan, By::Hand)
-        };
-        let e = apply(OnIrqbalance::Refuse).unwrap_err();
-        assert!(e.what.starts_with("irqbalance runs (PID 42) and would move IRQ 37, 38"), "{e}");
-        let e = apply(OnIrqbalance::Ban).unwrap_err();
-        assert!(e.what.contains("its environment file is not in /etc; nothing changed"), "{e}");
-        assert_eq!((affinity(&tree, 37), Saved::load(&roots).unwrap()), ("0-3".into(), None));
-        let placed = apply(OnIrqbalance::Ignore).unwrap();
-        assert!(placed.notes[0].contains("at any time"), "{placed:?}");
-        tree.write("etc/default/irqbalance", "#IRQBALANCE_ARGS=\n");
-        let placed = apply(OnIrqbalance::Ban).unwrap();
-        assert!(placed.notes[0].contains("systemctl restart irqbalance"), "{placed:?}");
-        let text = fs::read_to_string(tree.path("etc/default/irqbalance")).unwrap();
-        let bans = "--banirq=37 --banirq=38 --banirq=39 --banirq=40 --banirq=41";
-        assert_eq!(text, format!("#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS=\"{bans}\"\n"));
-        // Once it runs with that, it is not in the way.
-        let line = format!("irqbalance\0{}\0", bans.replace(' ', "\0"));
-        tree.write("proc/42/cmdline", &line);
-        apply(OnIrqbalance::Refuse).unwrap();
     }
 }

@@ -1,12 +1,11 @@
 //! Putting back what was there before.
 
 use std::collections::BTreeSet;
-use std::fs;
 
 use serde::Serialize;
 
+use super::ban;
 use super::interrupts::Interrupts;
-use super::irqbalance::{self, Irqbalance};
 use super::lower::Lower;
 use super::plan::{Change, Plan};
 use super::roots::Roots;
@@ -14,7 +13,6 @@ use super::saved::{By, Entry, Saved, lock};
 use super::target::Target;
 use crate::cpulist::CpuList;
 use crate::error::{Error, Result};
-use crate::replace::Replacement;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -178,7 +176,7 @@ fn put_all_back(
         done.restored.push(back);
     }
     saved.entries = left;
-    if let Err(e) = unban(roots, &mut saved, &unbanned) {
+    if let Err(e) = ban::free(roots, &mut saved.bans, &unbanned) {
         done.notes.push(e.to_string());
     }
     saved.store(roots)?;
@@ -234,38 +232,10 @@ fn write_back(roots: &Roots, entry: &Entry) -> Result<()> {
     }
 }
 
-/// Tells irqbalance that it may move these IRQs again, of those that gthctl banned.
-fn unban(roots: &Roots, saved: &mut Saved, irqs: &BTreeSet<u32>) -> Result<()> {
-    let bans = &mut saved.bans;
-    let freed: BTreeSet<u32> = bans.irqs.intersection(irqs).copied().collect();
-    bans.irqs.retain(|irq| !freed.contains(irq));
-    let pid = bans.pid;
-    if bans.irqs.is_empty() {
-        bans.pid = None;
-    }
-    let in_file: BTreeSet<u32> = bans.file_irqs.intersection(irqs).copied().collect();
-    bans.file_irqs.retain(|irq| !in_file.contains(irq));
-    let file = bans.file.clone().filter(|_| !in_file.is_empty());
-    if bans.file_irqs.is_empty() {
-        bans.file = None;
-    }
-    if let Some(path) = file {
-        let text = fs::read_to_string(&path)
-            .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
-        let text = irqbalance::without_bans(&text, &in_file);
-        Replacement::prepare(&path, &text)?.commit()?;
-    }
-    // Another process was told nothing.
-    let daemon = pid.filter(|_| !freed.is_empty()).and_then(|pid| Irqbalance::with_pid(roots, pid));
-    if let Some(mut daemon) = daemon {
-        let left = daemon.banned.difference(&freed).copied().collect();
-        daemon.ban(roots, &left)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::irq::plan::{Masks, Placement};
     use crate::irq::tree::{Machine, Tree, pin};
