@@ -120,8 +120,8 @@ fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
     match restored.failed() {
         0 => Ok(()),
         failed => {
-            let what = format!("{} could not be put back", count(failed, "IRQ or mask"));
-            Err(Error::failure(what).help("what the kernel said is above; it stays saved"))
+            let what = format!("{} could not be put back", count(failed, "IRQ, mask or ban"));
+            Err(Error::failure(what).help("why is above; it stays saved"))
         }
     }
 }

@@ -91,10 +91,15 @@ pub fn look(roots: &Roots) -> Result<Drift> {
     }
     let irqs = saved.entries.iter().filter_map(|entry| entry.target.irq()).collect();
     for daemon in Irqbalance::running(roots)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
-        drift.notes.push(format!(
-            "irqbalance runs (PID {}) and does not leave all of these IRQs alone",
-            daemon.pid
-        ));
+        let pid = daemon.pid;
+        drift.notes.push(match daemon.silent.as_ref().filter(|_| !daemon.no_socket) {
+            None => {
+                format!("irqbalance runs (PID {pid}) and does not leave all of these IRQs alone")
+            }
+            Some(why) => {
+                format!("irqbalance runs (PID {pid}) and may move these IRQs (not asked: {why})")
+            }
+        });
     }
     Ok(drift)
 }

@@ -5,26 +5,44 @@
 //! socket, with the sender's credentials; the answer ends with the connection.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::fs;
-use std::io::{IoSlice, Read};
+use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::AsRawFd;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use nix::sys::socket::sockopt::PeerCredentials;
-use nix::sys::socket::{ControlMessage, MsgFlags, UnixCredentials, getsockopt, sendmsg};
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{PeerCredentials, SendTimeout};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials,
+    connect, getsockopt, sendmsg, setsockopt, socket,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use serde::Serialize;
 
 use super::nic::entries;
 use super::roots::Roots;
 use crate::error::{Error, Result};
 
-/// How long it may take to answer. It does so between two rounds of balancing.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// A second, which is shorter in the tests.
+const SECOND: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
+/// How long an answer may take of which little depends.
+const BRIEF: Duration = SECOND;
+/// How often it balances, in seconds, unless it says so (irqbalance(1), --interval).
+const INTERVAL: u32 = 10;
+/// Up to version 1.9.3 it looks at all IRQs anew, after a change of the bans for one, by
+/// sleeping for an interval, in which it hears nothing (scan(), irqbalance.c). So much
+/// longer than that it is waited for.
+const MARGIN: u32 = 5;
+/// But no longer than this, in seconds.
+const LONGEST: u32 = 30;
 /// More than an answer ever has.
 const MOST: u64 = 1 << 20;
+/// Versions 1.4 to 1.9.4 read so much of a request, and take the number that is cut there
+/// for an IRQ (sock_handle(), irqbalance.c).
+const REQUEST: usize = 500;
 
 /// A running irqbalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -35,33 +53,71 @@ pub struct Irqbalance {
     /// Why it could not be asked; then `banned` has those of its command line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
+    /// That is because it has no socket, so that `banned` is all; otherwise it may be busy.
+    #[serde(skip)]
+    pub no_socket: bool,
+    /// A list was sent to it, which it may follow also when it has not answered.
+    #[serde(skip)]
+    pub told: bool,
+    /// How long its next answer may take.
+    #[serde(skip)]
+    patience: Duration,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+enum Unasked {
+    NoSocket(String),
+    NoAnswer(String),
+}
+
+/// What an answer to `setup` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Setup {
+    /// In seconds.
+    interval: u32,
+    banned: BTreeSet<u32>,
 }
 
 impl Irqbalance {
-    /// Those of this machine: one, if any, unless the administrator has odd plans.
+    /// Those of this machine: one, if any, unless the administrator has odd plans. One that
+    /// is busy is not waited for.
     pub fn running(roots: &Roots) -> Result<Vec<Self>> {
+        Self::all(roots, BRIEF)
+    }
+
+    /// As [`Irqbalance::running`]; one that is busy is waited for, up to 15 s.
+    pub fn awaited(roots: &Roots) -> Result<Vec<Self>> {
+        Self::all(roots, patience(INTERVAL))
+    }
+
+    fn all(roots: &Roots, patience: Duration) -> Result<Vec<Self>> {
         let mut pids: Vec<u32> = entries(&roots.proc)?
             .iter()
             .filter_map(|name| name.parse().ok())
             .filter(|&pid| is_irqbalance(roots, pid))
             .collect();
         pids.sort_unstable();
-        Ok(pids.into_iter().map(|pid| Self::of(roots, pid)).collect())
+        Ok(pids.into_iter().map(|pid| Self::of(roots, pid, patience)).collect())
     }
 
-    /// The one with that id, if it still is one.
+    /// The one with that id, if it still is one; waited for as [`Irqbalance::awaited`].
     pub fn with_pid(roots: &Roots, pid: u32) -> Option<Self> {
-        is_irqbalance(roots, pid).then(|| Self::of(roots, pid))
+        is_irqbalance(roots, pid).then(|| Self::of(roots, pid, patience(INTERVAL)))
     }
 
-    fn of(roots: &Roots, pid: u32) -> Self {
-        match ask(roots, pid, "setup").and_then(|answer| banned_in(&answer)) {
-            Ok(banned) => Self { pid, banned, silent: None },
-            Err(why) => {
-                let line = fs::read(roots.proc.join(format!("{pid}/cmdline")));
-                Self { pid, banned: banned_by(&line.unwrap_or_default()), silent: Some(why) }
+    fn of(roots: &Roots, pid: u32, most: Duration) -> Self {
+        let (no_socket, why) = match setup(roots, pid, most) {
+            Ok(Setup { interval, banned }) => {
+                let patience = patience(interval);
+                return Self { pid, banned, silent: None, no_socket: false, told: false, patience };
             }
-        }
+            Err(Unasked::NoSocket(why)) => (true, why),
+            Err(Unasked::NoAnswer(why)) => (false, why),
+        };
+        let line = fs::read(roots.proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+        let banned = banned_by(String::from_utf8_lossy(&line).split('\0'));
+        Self { pid, banned, silent: Some(why), no_socket, told: false, patience: BRIEF }
     }
 
     /// True when it says that it leaves all of `irqs` alone.
@@ -70,21 +126,48 @@ impl Irqbalance {
     }
 
     /// Has it leave alone these IRQs and no others, and asks whether it does.
+    ///
+    /// Fails when it did not answer before, does not now or does not take them over, or
+    /// they are more than it [reads](Irqbalance::reads). `told` says whether they were sent.
     pub fn ban(&mut self, roots: &Roots, irqs: &BTreeSet<u32>) -> Result<()> {
-        let failed = |why: String| {
+        self.tell(roots, irqs).map_err(|why| {
             Error::failure(format!("irqbalance (PID {}) cannot be told: {why}", self.pid))
-        };
-        // It takes 0 for the end of the list.
-        let (zero, others): (Vec<u32>, Vec<u32>) = irqs.iter().partition(|&&irq| irq == 0);
-        let numbers: Vec<String> = zero.iter().chain(&others).map(u32::to_string).collect();
-        let list = if numbers.is_empty() { "NONE".into() } else { numbers.join(" ") };
-        ask(roots, self.pid, &format!("settings ban irqs {list}")).map_err(failed)?;
-        let answer = ask(roots, self.pid, "setup").map_err(failed)?;
-        self.banned = banned_in(&answer).map_err(failed)?;
+        })
+    }
+
+    fn tell(&mut self, roots: &Roots, irqs: &BTreeSet<u32>) -> std::result::Result<(), String> {
+        if let Some(why) = &self.silent {
+            return Err(why.clone());
+        }
+        if !Self::reads(irqs) {
+            return Err(format!("{} IRQs are more than it reads", irqs.len()));
+        }
+        let patience = self.patience;
+        // If there is no answer now, the next one is not worth such a wait.
+        self.patience = BRIEF;
+        let mut stream = connect_to(roots, self.pid, patience).map_err(Unasked::why)?;
+        send(&stream, &request(irqs), patience)?;
+        self.told = true;
+        answer(&mut stream, patience)?;
+        let setup = setup(roots, self.pid, patience).map_err(Unasked::why)?;
+        (self.banned, self.patience) = (setup.banned, patience);
         match self.banned == *irqs {
             true => Ok(()),
-            false => Err(failed("it did not take the list over".into())),
+            false => Err("it did not take the list over".into()),
         }
+    }
+
+    /// True when it can be told these by its socket: every version reads a request that
+    /// is shorter than 500 bytes.
+    pub fn reads(irqs: &BTreeSet<u32>) -> bool {
+        request(irqs).len() < REQUEST
+    }
+}
+
+impl Unasked {
+    fn why(self) -> String {
+        let (Self::NoSocket(why) | Self::NoAnswer(why)) = self;
+        why
     }
 }
 
@@ -93,58 +176,147 @@ fn is_irqbalance(roots: &Roots, pid: u32) -> bool {
     comm.is_ok_and(|comm| comm.trim_end() == "irqbalance")
 }
 
-/// Sends a request to the irqbalance with that id.
-fn ask(roots: &Roots, pid: u32, request: &str) -> std::result::Result<String, String> {
-    let mut stream = connect(roots, pid)?;
-    let failed = |e: &dyn std::fmt::Display| format!("its socket: {e}");
-    stream.set_read_timeout(Some(PATIENCE)).map_err(|e| failed(&e))?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(|e| failed(&e))?;
+/// For one that balances every `interval` seconds.
+fn patience(interval: u32) -> Duration {
+    SECOND * interval.saturating_add(MARGIN).min(LONGEST)
+}
+
+/// The request that has it leave alone these IRQs and no others.
+fn request(irqs: &BTreeSet<u32>) -> String {
+    // It takes 0 for the end of the list.
+    let (zero, others): (Vec<u32>, Vec<u32>) = irqs.iter().partition(|&&irq| irq == 0);
+    let numbers: Vec<String> = zero.iter().chain(&others).map(u32::to_string).collect();
+    let list = if numbers.is_empty() { "NONE".into() } else { numbers.join(" ") };
+    // Up to version 1.8.0 it looks for the end of the text without having put one there.
+    format!("settings ban irqs {list}\0")
+}
+
+/// Asks the irqbalance with that id for its settings.
+fn setup(roots: &Roots, pid: u32, patience: Duration) -> std::result::Result<Setup, Unasked> {
+    let mut stream = connect_to(roots, pid, patience)?;
+    let answer = send(&stream, "setup", patience).and_then(|()| answer(&mut stream, patience));
+    answer.and_then(|answer| Setup::parse(&answer)).map_err(Unasked::NoAnswer)
+}
+
+/// Sends a request, with the credentials that it looks at.
+fn send(stream: &UnixStream, text: &str, patience: Duration) -> std::result::Result<(), String> {
     let sender = UnixCredentials::new();
     let message = [ControlMessage::ScmCredentials(&sender)];
-    let text = [IoSlice::new(request.as_bytes())];
-    let fd = stream.as_raw_fd();
-    sendmsg::<()>(fd, &text, &message, MsgFlags::MSG_NOSIGNAL, None).map_err(|e| failed(&e))?;
+    let text = [IoSlice::new(text.as_bytes())];
+    let sent = sendmsg::<()>(stream.as_raw_fd(), &text, &message, MsgFlags::MSG_NOSIGNAL, None);
+    sent.map(drop).map_err(|e| failed(&"its socket", e.into(), patience))
+}
+
+/// All that it sends until it closes the connection.
+fn answer(stream: &mut UnixStream, patience: Duration) -> std::result::Result<String, String> {
+    let failed = |e| failed(&"its socket", e, patience);
+    stream.set_read_timeout(Some(patience)).map_err(failed)?;
     let mut answer = Vec::new();
-    stream.by_ref().take(MOST).read_to_end(&mut answer).map_err(|e| failed(&e))?;
+    stream.take(MOST).read_to_end(&mut answer).map_err(failed)?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Its socket is a file, or has an abstract name (older versions).
-fn connect(roots: &Roots, pid: u32) -> std::result::Result<UnixStream, String> {
+fn failed(what: &dyn Display, e: io::Error, patience: Duration) -> String {
+    match e.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => {
+            format!("{what}: no answer in {} s", patience.as_secs_f64())
+        }
+        _ => format!("{what}: {e}"),
+    }
+}
+
+/// Its socket is a file or, where it could not make that (from version 1.5 on) or never
+/// does (before), has an abstract name (unix(7)): one of zeros, or the file's.
+fn connect_to(
+    roots: &Roots,
+    pid: u32,
+    patience: Duration,
+) -> std::result::Result<UnixStream, Unasked> {
     let name = format!("irqbalance{pid}.sock");
     let path = roots.run.join("irqbalance").join(&name);
-    let by_path = UnixStream::connect(&path);
-    let stream = by_path.or_else(|e| {
-        // The name ends where the address does: it is filled up with zeros
-        // (sun_path of unix(7) has 108 bytes, one of them for what makes it abstract).
-        let mut filled = name.into_bytes();
-        filled.resize(107, 0);
-        let address = SocketAddr::from_abstract_name(filled)?;
-        UnixStream::connect_addr(&address).map_err(|_| e)
-    });
-    let stream = stream.map_err(|e| format!("{}: {e}", path.display()))?;
-    // Another's socket of that name would be told nothing.
-    let peer = getsockopt(&stream, PeerCredentials).map_err(|e| format!("its socket: {e}"))?;
-    match peer.pid() as u32 == pid {
-        true => Ok(stream),
-        false => Err(format!("{} is the socket of PID {}", path.display(), peer.pid())),
+    let addresses = [
+        UnixAddr::new(&path),
+        UnixAddr::new_abstract(&[0; 107]),
+        UnixAddr::new_abstract(name.as_bytes()),
+    ];
+    let mut first = None;
+    for address in addresses {
+        let why = match address.and_then(|address| connected(&address, patience)) {
+            Ok((stream, peer)) if peer == pid => {
+                return match is_taken(roots, &name, patience) {
+                    true => Ok(stream),
+                    false => {
+                        // No request is not taken for none.
+                        let _ = send(&stream, "none", patience);
+                        let e = ErrorKind::TimedOut.into();
+                        Err(Unasked::NoAnswer(failed(&"its socket", e, patience)))
+                    }
+                };
+            }
+            // Another's socket of that name would be told nothing.
+            Ok((_, peer)) => format!("{} is the socket of PID {peer}", path.display()),
+            Err(e @ (Errno::ENOENT | Errno::ENOTDIR | Errno::ECONNREFUSED)) => {
+                failed(&path.display(), e.into(), patience)
+            }
+            Err(e) => return Err(Unasked::NoAnswer(failed(&path.display(), e.into(), patience))),
+        };
+        first.get_or_insert(why);
+    }
+    Err(Unasked::NoSocket(first.unwrap_or_default()))
+}
+
+/// Waits until it has taken the connections to its socket. Before that, it is asked nothing:
+/// it would answer when nobody waits any more, and that ends it (SIGPIPE, unless it was
+/// started by systemd).
+fn is_taken(roots: &Roots, name: &str, patience: Duration) -> bool {
+    // Until then they have the socket's name, zeros being shown as @, and the state
+    // SS_CONNECTING (unix_seq_show(), net/unix/af_unix.c).
+    let waits = |line: &str| {
+        let mut words = line.split_ascii_whitespace().skip(5);
+        let (state, path) = (words.next(), words.nth(1));
+        let is_its = |path: &str| path.ends_with(name) || path.chars().all(|c| c == '@');
+        state == Some("02") && path.is_some_and(is_its)
+    };
+    let end = Instant::now() + patience;
+    loop {
+        let table = fs::read(roots.proc.join("net/unix")).unwrap_or_default();
+        if !String::from_utf8_lossy(&table).lines().any(waits) {
+            return true;
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        sleep(SECOND / 100);
     }
 }
 
-/// The IRQs that an answer to `setup` names: `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 BANNED 0`.
-fn banned_in(answer: &str) -> std::result::Result<BTreeSet<u32>, String> {
-    if !answer.starts_with("SLEEP ") {
-        return Err("its socket answers something else, or only root".into());
-    }
-    let words: Vec<&str> = answer.split_ascii_whitespace().collect();
-    let irqs = words.windows(2).filter(|pair| pair[0] == "IRQ");
-    Ok(irqs.filter_map(|pair| pair[1].parse().ok()).collect())
+/// A connection, and the PID at its other end.
+fn connected(address: &UnixAddr, patience: Duration) -> nix::Result<(UnixStream, u32)> {
+    let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // That counts for connecting too, when too many others wait.
+    setsockopt(&fd, SendTimeout, &TimeVal::milliseconds(patience.as_millis() as i64))?;
+    connect(fd.as_raw_fd(), address)?;
+    let peer = getsockopt(&fd, PeerCredentials)?.pid() as u32;
+    Ok((fd.into(), peer))
 }
 
-/// The IRQs that a command line bans: `--banirq=N`, `-i N`.
-fn banned_by(cmdline: &[u8]) -> BTreeSet<u32> {
-    let text = String::from_utf8_lossy(cmdline);
-    let mut words = text.split('\0');
+impl Setup {
+    /// An answer: `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 BANNED 0`.
+    fn parse(answer: &str) -> std::result::Result<Self, String> {
+        let words: Vec<&str> = answer.split_ascii_whitespace().collect();
+        let after = |name| {
+            let pairs = words.windows(2).filter(move |pair| pair[0] == name);
+            pairs.filter_map(|pair| pair[1].parse().ok())
+        };
+        match after("SLEEP").next().filter(|_| words[0] == "SLEEP") {
+            Some(interval) => Ok(Self { interval, banned: after("IRQ").collect() }),
+            None => Err("its socket answers something else, or only root".into()),
+        }
+    }
+}
+
+/// The IRQs that arguments ban: `--banirq=N`, `-i N`.
+pub fn banned_by<'a>(mut words: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
     let mut banned = BTreeSet::new();
     while let Some(word) = words.next() {
         let number = match word {
@@ -156,60 +328,13 @@ fn banned_by(cmdline: &[u8]) -> BTreeSet<u32> {
     banned
 }
 
-/// The file with irqbalance's environment (Debian's, or Red Hat's and SUSE's), whose
-/// `IRQBALANCE_ARGS` it gets when it starts; `None` when there is none.
-pub fn environment(roots: &Roots) -> Option<PathBuf> {
-    let files = ["default/irqbalance", "sysconfig/irqbalance"].map(|file| roots.etc.join(file));
-    files.into_iter().find(|file| file.is_file())
-}
-
-/// The variable that has its arguments.
-pub const ARGUMENTS: &str = "IRQBALANCE_ARGS";
-
-/// `text`, the content of that file, with these IRQs banned as well.
-pub fn with_bans(text: &str, irqs: &BTreeSet<u32>) -> String {
-    let bans: String = irqs.iter().map(|irq| format!(" --banirq={irq}")).collect();
-    let mut lines: Vec<String> = text.lines().map(Into::into).collect();
-    match lines.iter_mut().rev().find(|line| value(line).is_some()) {
-        Some(line) => {
-            let value = value(line).unwrap_or_default();
-            *line = format!("{ARGUMENTS}=\"{}\"", format!("{value}{bans}").trim());
-        }
-        None => lines.push(format!("{ARGUMENTS}=\"{}\"", bans.trim())),
-    }
-    lines.join("\n") + "\n"
-}
-
-/// `text`, the content of that file, without the bans of these IRQs.
-pub fn without_bans(text: &str, irqs: &BTreeSet<u32>) -> String {
-    let ours = |word: &&str| {
-        let irq = word.strip_prefix("--banirq=").and_then(|irq| irq.parse().ok());
-        irq.is_some_and(|irq| irqs.contains(&irq))
-    };
-    let line = |line: &str| match value(line) {
-        Some(value) if value.split_whitespace().any(|word| ours(&word)) => {
-            let left: Vec<&str> = value.split_whitespace().filter(|word| !ours(word)).collect();
-            format!("{ARGUMENTS}=\"{}\"\n", left.join(" "))
-        }
-        _ => format!("{line}\n"),
-    };
-    text.lines().map(line).collect()
-}
-
-/// The value of the variable, if `line` sets it.
-fn value(line: &str) -> Option<&str> {
-    let value = line.trim().strip_prefix(ARGUMENTS)?.strip_prefix('=')?;
-    let quoted = |quote| value.strip_prefix(quote)?.strip_suffix(quote);
-    Some(quoted('"').or_else(|| quoted('\'')).unwrap_or(value))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
-    use std::os::unix::net::UnixListener;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixListener};
 
     use super::*;
-    use crate::irq::tree::Tree;
+    use crate::irq::tree::{Daemon, Tree};
 
     fn set(irqs: &[u32]) -> BTreeSet<u32> {
         irqs.iter().copied().collect()
@@ -218,79 +343,110 @@ mod tests {
     #[test]
     fn what_it_says() {
         let answer = "SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 IRQ 40 LOAD 9 DIFF 1 CLASS 5 BANNED 00000000,00000003";
-        assert_eq!(banned_in(answer), Ok(set(&[38, 40])));
-        assert_eq!(banned_in("SLEEP 10 BANNED 0"), Ok(set(&[])));
-        assert!(banned_in("").is_err());
-        let line = b"/usr/sbin/irqbalance\0--foreground\0--banirq=4\0-i\x005\0-i6\0--banirq\x007\0-p\x009\0";
-        assert_eq!(banned_by(line), set(&[4, 5, 6, 7]));
-    }
-
-    #[test]
-    fn bans_in_the_environment_file() {
-        let text = "# IRQBALANCE_ARGS\n#IRQBALANCE_ARGS=\nIRQBALANCE_ONESHOT=\n";
-        let banned = with_bans(text, &set(&[38, 40]));
-        assert_eq!(banned, format!("{text}IRQBALANCE_ARGS=\"--banirq=38 --banirq=40\"\n"));
-        assert_eq!(without_bans(&banned, &set(&[38, 40])), format!("{text}IRQBALANCE_ARGS=\"\"\n"));
-        let text = "IRQBALANCE_ARGS='--interval=5 --banirq=4'\nX=1\n";
-        let banned = with_bans(text, &set(&[40]));
-        assert_eq!(banned, "IRQBALANCE_ARGS=\"--interval=5 --banirq=4 --banirq=40\"\nX=1\n");
-        let left = without_bans(&banned, &set(&[40]));
-        assert_eq!(left, "IRQBALANCE_ARGS=\"--interval=5 --banirq=4\"\nX=1\n");
-        assert_eq!(without_bans(&left, &set(&[7])), left);
-    }
-
-    /// The daemon's end of the socket, for so many requests.
-    fn daemon(tree: &Tree, pid: u32, requests: usize) -> std::thread::JoinHandle<Vec<String>> {
-        tree.write(&format!("proc/{pid}/comm"), "irqbalance\n");
-        tree.write("proc/1/comm", "init\n");
-        fs::create_dir_all(tree.path("run/irqbalance")).unwrap();
-        let path = tree.path(&format!("run/irqbalance/irqbalance{pid}.sock"));
-        let listener = UnixListener::bind(path).unwrap();
-        std::thread::spawn(move || {
-            let mut banned = "IRQ 7 LOAD 0 DIFF 0 CLASS 0 ".to_owned();
-            let mut asked = Vec::new();
-            for _ in 0..requests {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut request = [0; 4096];
-                let n = stream.read(&mut request).unwrap();
-                let request = String::from_utf8_lossy(&request[..n]).into_owned();
-                if request == "setup" {
-                    write!(stream, "SLEEP 10 {banned}BANNED 0").unwrap();
-                } else if let Some(list) = request.strip_prefix("settings ban irqs ") {
-                    let irqs = list.split(' ').filter(|irq| *irq != "NONE");
-                    banned = irqs.map(|irq| format!("IRQ {irq} LOAD 0 ")).collect();
-                }
-                asked.push(request);
-            }
-            asked
-        })
+        let setup = |interval, irqs| Ok(Setup { interval, banned: set(irqs) });
+        assert_eq!(Setup::parse(answer), setup(10, &[38, 40]));
+        assert_eq!(Setup::parse("SLEEP 1 BANNED 0"), setup(1, &[]));
+        assert!(Setup::parse("").is_err());
+        assert!(Setup::parse("TYPE 0 SLEEP 1").is_err());
+        let line = "/usr/sbin/irqbalance --foreground --banirq=4 -i 5 -i6 --banirq 7 -p 9";
+        assert_eq!(banned_by(line.split(' ')), set(&[4, 5, 6, 7]));
     }
 
     #[test]
     fn it_is_asked_and_told() {
         let tree = Tree::new();
-        let pid = std::process::id();
-        let daemon = daemon(&tree, pid, 5);
+        let daemon = Daemon::new(&tree, &[0; 5]);
         let roots = tree.roots();
-        let mut running = Irqbalance::running(&roots).unwrap();
-        assert_eq!(running, [Irqbalance { pid, banned: set(&[7]), silent: None }]);
-        assert!(running[0].spares(&set(&[7])) && !running[0].spares(&set(&[7, 38])));
-        running[0].ban(&roots, &set(&[7, 38, 0])).unwrap();
-        assert_eq!(running[0].banned, set(&[0, 7, 38]));
-        running[0].ban(&roots, &set(&[])).unwrap();
-        let asked = daemon.join().unwrap();
-        assert_eq!(asked[1], "settings ban irqs 0 7 38");
-        assert_eq!(asked[3], "settings ban irqs NONE");
+        let mut running = Irqbalance::awaited(&roots).unwrap();
+        let one = &mut running[0];
+        let found = (one.pid, &one.banned, &one.silent, one.told);
+        assert_eq!(found, (std::process::id(), &set(&[7]), &None, false));
+        assert!(one.spares(&set(&[7])) && !one.spares(&set(&[7, 38])));
+        one.ban(&roots, &set(&[7, 38, 0])).unwrap();
+        assert_eq!((&one.banned, one.told), (&set(&[0, 7, 38]), true));
+        one.ban(&roots, &set(&[])).unwrap();
+        assert_eq!(running.len(), 1);
+        let asked = daemon.asked();
+        assert_eq!(asked[1], "settings ban irqs 0 7 38\0");
+        assert_eq!(asked[3], "settings ban irqs NONE\0");
     }
 
     #[test]
-    fn one_that_does_not_answer_is_known_by_its_command_line() {
+    fn one_that_is_busy_is_waited_for_if_much_depends_on_it() {
+        let tree = Tree::new();
+        let roots = tree.roots();
+        // The first request waits there until it is heard.
+        let daemon = Daemon::new(&tree, &[600, 0]);
+        let one = Irqbalance::running(&roots).unwrap().remove(0);
+        assert!(one.silent.unwrap().ends_with("its socket: no answer in 0.1 s"));
+        assert!(!one.no_socket);
+        assert_eq!(Irqbalance::awaited(&roots).unwrap()[0].silent, None);
+        daemon.asked();
+    }
+
+    #[test]
+    fn one_that_does_not_take_the_connection_is_asked_nothing() {
+        let head = "Num       RefCount Protocol Flags    Type St Inode Path\n";
+        let name = format!("/run/irqbalance//irqbalance{}.sock", std::process::id());
+        let row = |state: &str, name: &str| {
+            format!("0000000000000000: 00000002 00000000 00000000 0001 {state} 0 {name}\n")
+        };
+        for (table, asked) in [
+            (row("02", &name), "none"),
+            (row("01", "/x") + &row("02", &"@".repeat(108)), "none"),
+            (row("01", &name) + &row("02", "/run/x.sock"), "setup"),
+        ] {
+            let tree = Tree::new();
+            tree.write("proc/net/unix", &format!("{head}{table}"));
+            let daemon = Daemon::new(&tree, &[0]);
+            let one = Irqbalance::awaited(&tree.roots()).unwrap().remove(0);
+            assert_eq!(one.silent.is_some(), asked == "none");
+            assert!(!one.no_socket);
+            assert_eq!(daemon.asked(), [asked]);
+        }
+    }
+
+    #[test]
+    fn a_list_that_it_would_cut_is_not_sent() {
+        let tree = Tree::new();
+        let daemon = Daemon::new(&tree, &[0]);
+        let mut one = Irqbalance::awaited(&tree.roots()).unwrap().remove(0);
+        // 18 bytes, 120 times 4 and the last one's end, which is a zero.
+        let most: BTreeSet<u32> = (100..220).collect();
+        assert_eq!(request(&most).len(), 498);
+        assert!(Irqbalance::reads(&most));
+        let more = &most | &set(&[7]);
+        assert_eq!(request(&more).len(), 500);
+        let e = one.ban(&tree.roots(), &more).unwrap_err();
+        assert!(e.what.ends_with("cannot be told: 121 IRQs are more than it reads"), "{e}");
+        assert!(!one.told);
+        assert_eq!(daemon.asked(), ["setup"]);
+    }
+
+    #[test]
+    fn abstract_names_of_old_versions() {
+        let old = format!("irqbalance{}.sock", std::process::id());
+        for name in [&[0; 107], old.as_bytes()] {
+            let tree = Tree::new();
+            let address = SocketAddr::from_abstract_name(name).unwrap();
+            let listener = UnixListener::bind_addr(&address).unwrap();
+            let daemon = Daemon::at(&tree, listener, vec![9], &[0]);
+            let running = Irqbalance::awaited(&tree.roots()).unwrap();
+            assert_eq!((&running[0].banned, &running[0].silent), (&set(&[9]), &None));
+            daemon.asked();
+        }
+    }
+
+    #[test]
+    fn one_without_a_socket_is_known_by_its_command_line() {
         let tree = Tree::new();
         tree.write("proc/42/comm", "irqbalance\n");
         tree.write("proc/42/cmdline", "irqbalance\0--banirq=9\0");
-        let running = Irqbalance::running(&tree.roots()).unwrap();
+        let mut running = Irqbalance::running(&tree.roots()).unwrap();
         assert_eq!((running[0].pid, &running[0].banned), (42, &set(&[9])));
-        assert!(running[0].silent.as_ref().unwrap().contains("irqbalance42.sock"));
+        assert!(running[0].silent.as_ref().unwrap().contains("irqbalance42.sock: No such file"));
+        assert!(running[0].no_socket);
+        assert!(running[0].ban(&tree.roots(), &set(&[])).is_err());
         assert!(Irqbalance::with_pid(&tree.roots(), 43).is_none());
     }
 
@@ -304,5 +460,6 @@ mod tests {
         let running = Irqbalance::running(&tree.roots()).unwrap();
         let why = running[0].silent.as_ref().unwrap();
         assert!(why.ends_with(&format!("is the socket of PID {}", std::process::id())), "{why}");
+        assert!(running[0].no_socket);
     }
 }

@@ -18,6 +18,8 @@ pub mod collide;
 pub mod device;
 /// What is no longer where it was put.
 pub mod drift;
+/// The file that irqbalance is started with.
+mod environment;
 /// What /proc/interrupts has counted.
 pub mod interrupts;
 /// The irqbalance daemon.

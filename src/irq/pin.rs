@@ -88,7 +88,7 @@ pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
         new.runner = Runner::of(roots, std::process::id());
     }
     let mut notes = plan.notes.clone();
-    let mut ban = Ban::of(roots, plan, by, &mut new.bans, &mut notes)?;
+    let mut ban = Ban::of(roots, plan, by, &mut new, &mut notes)?;
     new.store(roots)?;
     match make(roots, plan, &befores, &mut ban, new) {
         Ok(changes) => Ok(Placed { devices: plan.devices.clone(), changes, notes }),

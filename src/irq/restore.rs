@@ -1,7 +1,5 @@
 //! Putting back what was there before.
 
-use std::collections::BTreeSet;
-
 use serde::Serialize;
 
 use super::ban;
@@ -19,6 +17,8 @@ use crate::error::{Error, Result};
 pub struct Restored {
     pub restored: Vec<Back>,
     pub notes: Vec<String>,
+    /// How many times irqbalance or its environment file could not be told; `notes` say why.
+    pub failed_bans: usize,
 }
 
 /// One thing that had been placed.
@@ -60,9 +60,10 @@ pub enum State {
 }
 
 impl Restored {
-    /// How many could not be put back.
+    /// How many could not be put back, with the bans.
     pub fn failed(&self) -> usize {
-        self.restored.iter().filter(|back| back.state == State::Failed).count()
+        let failed = self.restored.iter().filter(|back| back.state == State::Failed);
+        failed.count() + self.failed_bans
     }
 
     fn any(&self, state: State) -> bool {
@@ -80,7 +81,8 @@ pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
     let _lock = lock(roots)?;
     let saved = Saved::load(roots)?;
     let nics = nic.map(|nic| nics(roots, saved.as_ref(), nic)).transpose()?;
-    let Some(saved) = saved else { return Ok(Restored::default()) };
+    // After another boot, nothing is saved, but bans may be left in irqbalance's file.
+    let saved = saved.map_or_else(|| Saved::new(roots), Ok)?;
     let runs = saved.runs(roots);
     let mut done = put_all_back(roots, saved, |entry| {
         let called = entry.nic_now(roots).unwrap_or(entry.nic.clone());
@@ -108,9 +110,9 @@ pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
 /// Fails when what is saved cannot be read or written. What the kernel refuses is in the
 /// answer.
 pub fn release(roots: &Roots, kept: &Plan) -> Result<Restored> {
-    // Most policies place nothing.
-    let of_policy = |saved: &Saved| saved.entries.iter().any(|entry| entry.by_policy.is_some());
-    if !Saved::load(roots)?.is_some_and(|saved| of_policy(&saved)) {
+    // Mostly there is nothing.
+    let any = |saved: &Saved| saved.entries.iter().any(|entry| is_released(entry, kept));
+    if !Saved::load(roots)?.is_some_and(|saved| any(&saved)) {
         return Ok(Restored::default());
     }
     let _lock = lock(roots)?;
@@ -159,7 +161,6 @@ fn put_all_back(
     let interrupts = Interrupts::read(&roots.proc)?;
     let mut done = Restored::default();
     let mut left = Vec::new();
-    let mut unbanned = BTreeSet::new();
     for mut entry in std::mem::take(&mut saved.entries) {
         let placed = entry.wanted().clone();
         if matches!(goal(&mut entry), Goal::Leave) {
@@ -169,16 +170,16 @@ fn put_all_back(
         let back = put_back(roots, &entry, placed, &interrupts);
         entry.before = None;
         match back.state {
-            State::Gone | State::Replaced => unbanned.extend(entry.target.irq()),
-            State::Restored if entry.by().is_none() => unbanned.extend(entry.target.irq()),
+            State::Gone | State::Replaced => {}
+            State::Restored if entry.by().is_none() => {}
             _ => left.push(entry),
         }
         done.restored.push(back);
     }
     saved.entries = left;
-    if let Err(e) = ban::free(roots, &mut saved.bans, &unbanned) {
-        done.notes.push(e.to_string());
-    }
+    let failed = ban::free(roots, &mut saved, &mut done.notes);
+    done.failed_bans = failed.len();
+    done.notes.extend(failed.iter().map(Error::to_string));
     saved.store(roots)?;
     Ok(done)
 }

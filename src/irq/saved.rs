@@ -97,16 +97,13 @@ pub struct Source {
     pub hwirq: Option<u64>,
 }
 
-/// IRQs that irqbalance leaves alone because of gthctl.
+/// IRQs that irqbalance leaves alone because it was told so by its socket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bans {
     /// The process that was told; another one doesn't know.
     pub pid: Option<u32>,
     pub irqs: BTreeSet<u32>,
-    /// Its environment file, and the IRQs that were added there.
-    pub file: Option<PathBuf>,
-    pub file_irqs: BTreeSet<u32>,
 }
 
 impl Saved {

@@ -1,8 +1,12 @@
 //! A directory with a /proc and a /sys written by hand, for the tests.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::Duration;
 
 use super::roots::Roots;
 
@@ -177,4 +181,65 @@ pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
     };
     let plan = super::plan::Plan::of(&tree.roots(), &[placement]).unwrap();
     super::pin::apply(&tree.roots(), &plan, super::saved::By::Hand).unwrap();
+}
+
+/// irqbalance's end of its socket, in this process.
+pub struct Daemon {
+    thread: JoinHandle<Vec<String>>,
+    /// It is connected to, but nobody answers, after the thread has ended.
+    listener: UnixListener,
+}
+
+impl Daemon {
+    /// Has the socket of the irqbalance with this process's PID, which bans IRQ 7.
+    /// Hears a request after each of `pauses`, in milliseconds, then no more.
+    pub fn new(tree: &Tree, pauses: &[u64]) -> Self {
+        let pid = std::process::id();
+        fs::create_dir_all(tree.path("run/irqbalance")).unwrap();
+        let path = tree.path(&format!("run/irqbalance/irqbalance{pid}.sock"));
+        Self::at(tree, UnixListener::bind(path).unwrap(), vec![7], pauses)
+    }
+
+    /// As [`Daemon::new`], with another socket, and other IRQs that are banned.
+    pub fn at(tree: &Tree, listener: UnixListener, banned: Vec<u32>, pauses: &[u64]) -> Self {
+        tree.write(&format!("proc/{}/comm", std::process::id()), "irqbalance\n");
+        tree.write("proc/1/comm", "init\n");
+        let (pauses, heard) = (pauses.to_owned(), listener.try_clone().unwrap());
+        let answer = |irqs: Vec<String>| -> String {
+            irqs.iter().map(|irq| format!("IRQ {irq} LOAD 0 DIFF 0 CLASS 0 ")).collect()
+        };
+        let thread = spawn(move || {
+            let mut banned = answer(banned.iter().map(u32::to_string).collect());
+            let mut asked = Vec::new();
+            for pause in pauses {
+                sleep(Duration::from_millis(pause));
+                let (mut stream, request) = loop {
+                    let mut request = [0; 4096];
+                    let (mut stream, _) = heard.accept().unwrap();
+                    // Another test may have come to a wrong socket, and have gone.
+                    match stream.read(&mut request).unwrap_or(0) {
+                        0 => continue,
+                        n => break (stream, String::from_utf8_lossy(&request[..n]).into_owned()),
+                    }
+                };
+                if request == "setup" {
+                    // It may be waited for no longer.
+                    let _ = write!(stream, "SLEEP 10 {banned}BANNED 0");
+                } else if let Some(list) = request.strip_prefix("settings ban irqs ") {
+                    let irqs = list.trim_end_matches('\0').split(' ').filter(|irq| *irq != "NONE");
+                    banned = answer(irqs.map(Into::into).collect());
+                }
+                asked.push(request);
+            }
+            asked
+        });
+        Self { thread, listener }
+    }
+
+    /// What it was asked, once it has heard all.
+    pub fn asked(self) -> Vec<String> {
+        let asked = self.thread.join().unwrap();
+        drop(self.listener);
+        asked
+    }
 }

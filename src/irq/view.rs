@@ -80,7 +80,7 @@ fn irq_cells(irq: &IrqLook, counted: bool) -> Vec<String> {
 
 fn irqbalance(running: &[Irqbalance]) -> String {
     let mut text = String::new();
-    for Irqbalance { pid, banned, silent } in running {
+    for Irqbalance { pid, banned, silent, .. } in running {
         let banned: Vec<String> = banned.iter().map(u32::to_string).collect();
         let banned = match banned.is_empty() {
             true => String::new(),
@@ -124,7 +124,7 @@ pub fn placed(placed: &Placed) -> String {
 
 /// What has been put back.
 pub fn restored(restored: &Restored) -> String {
-    if restored.restored.is_empty() {
+    if restored.restored.is_empty() && restored.failed_bans == 0 {
         return "nothing to restore".into();
     }
     let mut rows = vec![row(["NIC", "what", "name", "placed", "found", "original", ""])];
