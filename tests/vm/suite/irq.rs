@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::ptrace;
+use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
@@ -537,28 +538,94 @@ fn irqbalance_is_told_and_told_again() {
     assert_eq!(daemon.banned(), others);
 }
 
+/// The note of a `pin --ban` of eth0 that succeeds.
+#[track_caller]
+fn ban(args: &[&str]) -> String {
+    let placed = report(&[&["pin", "eth0", "--cpus", "2", "--ban"], args].concat());
+    placed["notes"][0].as_str().unwrap().into()
+}
+
+#[test]
+fn a_busy_irqbalance_is_waited_for() {
+    let _restore = Restore;
+    fs::create_dir_all("/run/irqbalance").unwrap();
+    fs::create_dir_all("/etc/default").unwrap();
+    let file = "/etc/default/irqbalance";
+    fs::write(file, "").unwrap();
+    let first = irq_of("eth0", "config");
+    let second = irq_of("eth0", "input.0");
+    // Version 1.9.2 hears nothing for an interval when it follows a change of the bans.
+    let daemon = Irqbalance::start(&["--interval=6"]);
+    let busy = || {
+        let silent = || report(&["list", "eth0"])["irqbalance"][0].get("silent").is_some();
+        assert!(kernel::wait(Duration::from_secs(30), silent), "it answers all the time");
+    };
+    assert!(daemon.banned().is_empty());
+    ban(&["--irq", &first.to_string()]);
+    busy();
+    let note = ban(&["--irq", &second.to_string()]);
+    assert!(note.contains(&format!("leaves IRQ {second} alone")), "{note}");
+    busy();
+    report(&["restore"]);
+    assert_eq!((daemon.banned(), kernel::read(file)), (vec![], String::new()));
+    assert!(!Path::new(SAVED).exists());
+
+    // One that has stopped is not told, and what it was told stays saved.
+    ban(&["--irq", &first.to_string()]);
+    let pid = Pid::from_raw(daemon.0.id() as i32);
+    signal::kill(pid, Signal::SIGSTOP).unwrap();
+    let args = ["pin", "eth0", "--cpus", "1", "--ban", "--irq", &second.to_string()];
+    let refused = irq(&args);
+    assert_eq!((refused.code(), kernel::read(file)), (1, String::new()));
+    assert!(refused.stderr.contains("no answer in 15 s; nothing changed"), "{}", refused.stderr);
+    let restored = irq(&["restore"]);
+    assert_eq!((restored.code(), Path::new(SAVED).exists()), (1, true), "{}", restored.stderr);
+    signal::kill(pid, Signal::SIGCONT).unwrap();
+    assert_eq!(daemon.banned(), [u64::from(first)]);
+    report(&["restore"]);
+    assert_eq!((daemon.banned(), Path::new(SAVED).exists()), (vec![], false));
+    fs::remove_file(file).unwrap();
+}
+
+#[test]
+fn an_irqbalance_without_its_directory_has_an_abstract_socket() {
+    let _restore = Restore;
+    assert!(!Path::new("/run/irqbalance").exists());
+    let daemon = Irqbalance::start(&["--banirq=1"]);
+    assert_eq!(daemon.banned(), [1]);
+    let irq = irq_of("eth0", "config");
+    ban(&["--irq", &irq.to_string()]);
+    assert_eq!(daemon.banned(), [1, u64::from(irq)]);
+    report(&["restore"]);
+    assert_eq!(daemon.banned(), [1]);
+}
+
 #[test]
 fn an_irqbalance_that_does_not_answer_gets_its_environment_file() {
     let _restore = Restore;
-    // As Debian ships it: without /run/irqbalance it has no socket of that name.
+    fs::create_dir_all("/run/irqbalance").unwrap();
     fs::create_dir_all("/etc/default").unwrap();
     let file = "/etc/default/irqbalance";
-    fs::write(file, "#IRQBALANCE_ARGS=\n").unwrap();
+    let text = "#IRQBALANCE_ARGS=\n";
+    fs::write(file, text).unwrap();
     let irqs: Vec<u32> = irqs_of("eth0").iter().map(|&(irq, _)| irq).collect();
     let daemon = Irqbalance::start(&[]);
-    let placed = report(&["pin", "eth0", "--cpus", "2", "--ban"]);
-    let note = placed["notes"][0].as_str().unwrap();
-    assert!(note.ends_with("when it is started again: systemctl restart irqbalance"), "{note}");
+    daemon.banned();
+    // Its socket is there no longer.
+    fs::remove_dir_all("/run/irqbalance").unwrap();
+    let note = ban(&[]);
+    assert!(note.contains("when it is started again: systemctl restart irqbalance"), "{note}");
     let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
-    let text = fs::read_to_string(file).unwrap();
-    assert_eq!(text, format!("#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS=\"{}\"\n", bans.join(" ")));
+    let last = format!("\nIRQBALANCE_ARGS=\"{}\"\n", bans.join(" "));
+    let banned = fs::read_to_string(file).unwrap();
+    assert!(banned.starts_with(text) && banned.ends_with(&last), "{banned}");
     drop(daemon);
     let bans: Vec<&str> = bans.iter().map(String::as_str).collect();
     let _daemon = Irqbalance::start(&bans);
     // With those arguments it is not in the way.
     report(&["pin", "eth0", "--cpus", "1"]);
     report(&["restore"]);
-    assert_eq!(fs::read_to_string(file).unwrap(), "#IRQBALANCE_ARGS=\nIRQBALANCE_ARGS=\"\"\n");
+    assert_eq!(fs::read_to_string(file).unwrap(), text);
     fs::remove_file(file).unwrap();
 }
 
