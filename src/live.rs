@@ -158,9 +158,8 @@ impl LivePolicy {
         around: &Surroundings<'_>,
     ) -> Result<()> {
         let new = self.looked_at_anew(around)?;
-        if new.notes != self.now.notes {
-            print_notes(&new.notes);
-        }
+        let is_new = |note: &&String| !self.now.notes.contains(note);
+        print_notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
         let differs = new.compiled != self.now.compiled;
         self.now = new;
         if differs {

@@ -94,6 +94,13 @@ pub fn report(args: &[&str]) -> Value {
     serde_json::from_str(&output.stdout).unwrap()
 }
 
+/// The notes of a status, but for those about interrupts on exclusive CPUs: which CPUs they
+/// come in on is up to the machine.
+pub fn notes(status: &Value) -> Vec<String> {
+    let notes = status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
+    notes.filter(|note| !note.contains("are exclusive, and interrupts")).map(Into::into).collect()
+}
+
 /// Runs a gthctl that is expected to end by itself.
 pub fn output(command: &mut Command) -> Output {
     let output = command.output().unwrap();

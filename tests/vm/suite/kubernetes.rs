@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::test_api::TestApi;
-use crate::gthctl::{self, Gthctl, policy, report};
+use crate::gthctl::{self, Gthctl, notes, policy, report};
 use crate::kernel::{self, runs_elsewhere, runs_on};
 use crate::task::Task;
 
@@ -94,11 +94,10 @@ fn pods_come_change_and_go() {
     let status = report(&["status"]);
     let known = status["kubernetes"].as_str().unwrap();
     assert!(known.starts_with(&refused) && known.contains("refused"), "{known}");
-    let notes: Vec<&str> =
-        status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect();
-    assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("policy.yaml:2:3: of-pods: Kubernetes API at "), "{notes:?}");
-    assert_eq!(gthctl.has_said(notes[0]), 1);
+    let told = notes(&status);
+    assert_eq!(told.len(), 1, "{status}");
+    assert!(told[0].contains("policy.yaml:2:3: of-pods: Kubernetes API at "), "{told:?}");
+    assert_eq!(gthctl.has_said(&told[0]), 1);
 
     let fast = r#","labels":{"app":"5g","tier":"fast"}"#;
     let slow = r#","labels":{"app":"5g","tier":"slow"}"#;
@@ -108,7 +107,7 @@ fn pods_come_change_and_go() {
     api.start();
     assert!(kernel::wait(RETRIED, || report(&["status"])["kubernetes"] == "2 pods"));
     assert!(gnb.is_hot() && upf.is_cold() && fixed.is_cold() && other.is_cold());
-    assert_eq!(report(&["status"])["notes"], serde_json::json!([]));
+    assert_eq!(notes(&report(&["status"])), [""; 0]);
     // Another label, a new pod, one with another namespace.
     api.put("upf", fast, "Running");
     assert!(upf.is_hot() && other.is_cold());
