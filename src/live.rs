@@ -57,6 +57,9 @@ pub struct LivePolicy {
     rejected: Option<(String, SystemTime)>,
     /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
     irqs: Keeper,
+    /// Notes on exclusive CPUs that interrupts come in on; `None` when they are due. To look
+    /// takes longer than to bring a policy into force.
+    shared: Option<Vec<String>>,
 }
 
 impl LivePolicy {
@@ -66,7 +69,8 @@ impl LivePolicy {
         let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
         print_notes(&now.notes);
         let irqs = Keeper::new(Roots::of_this_machine());
-        Ok(Self { file, now, since: SystemTime::now(), previous: None, rejected: None, irqs })
+        let since = SystemTime::now();
+        Ok(Self { file, now, since, previous: None, rejected: None, irqs, shared: None })
     }
 
     pub fn file(&self) -> Option<&Path> {
@@ -92,6 +96,15 @@ impl LivePolicy {
     pub fn place(&mut self) -> Result<()> {
         print_notes(&self.irqs.set(&self.now.policy.irq, Absent::Await)?);
         Ok(())
+    }
+
+    /// Notes exclusive CPUs that interrupts come in on, once for each policy in force.
+    pub fn note_shared_cpus(&mut self, topology: &Topology) {
+        if self.shared.is_none() {
+            let notes = shared_cpus(&self.now, topology);
+            print_notes(&notes);
+            self.shared = Some(notes);
+        }
     }
 
     /// Keeps interrupts where they are wanted; returns when to look again.
@@ -195,7 +208,7 @@ impl LivePolicy {
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
             irqs: self.irqs.preview(&new.policy.irq)?,
-            notes: new.notes,
+            notes: new.notes.iter().cloned().chain(shared_cpus(&new, around.topology)).collect(),
         })
     }
 
@@ -267,6 +280,7 @@ impl LivePolicy {
         }
         print_notes(&notes);
         print_notes(&new.notes);
+        self.shared = None;
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
         self.since = SystemTime::now();
@@ -324,8 +338,12 @@ impl LivePolicy {
             traffic: self.traffic(scheduler, marker)?,
             irqs: self.irqs.report(),
             can_roll_back: self.previous.is_some(),
-            notes: self.now.notes.iter().chain(marker.notes()).cloned().collect(),
+            notes: self.notes().chain(marker.notes()).cloned().collect(),
         })
+    }
+
+    fn notes(&self) -> impl Iterator<Item = &String> {
+        self.now.notes.iter().chain(self.shared.iter().flatten())
     }
 
     fn traffic(&self, scheduler: &mut Scheduler<'_>, marker: &Marker) -> Result<Option<Traffic>> {
@@ -363,7 +381,9 @@ impl LivePolicy {
     /// The rules in force.
     pub fn show(&self, scheduler: &mut Scheduler<'_>) -> Result<Shown> {
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
-        Ok(self.now.shown(Some(scheduler.generation()), Some(&counts)))
+        let mut shown = self.now.shown(Some(scheduler.generation()), Some(&counts));
+        shown.notes.extend(self.shared.iter().flatten().cloned());
+        Ok(shown)
     }
 
     /// The rules, for whoever explains what became of a task.
@@ -390,8 +410,16 @@ pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Sho
     let mut loaded = load(text, Some(path), around)?;
     let placements = &loaded.policy.irq;
     let (plan, waiting) = keep::plan(&Roots::of_this_machine(), placements, Absent::Await)?;
-    loaded.notes.extend(plan.notes.into_iter().chain(waiting));
+    let shared = shared_cpus(&loaded, around.topology);
+    loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
     Ok(loaded.shown(None, None))
+}
+
+/// Notes on exclusive CPUs that interrupts come in on; none where /proc or /sys cannot be read.
+fn shared_cpus(loaded: &Loaded, topology: &Topology) -> Vec<String> {
+    let (roots, reserved) = (Roots::of_this_machine(), &loaded.compiled.reserved);
+    let notes = collide::notes(&roots, reserved, &topology.online, &loaded.policy.irq);
+    notes.unwrap_or_default()
 }
 
 /// What a service without a policy file runs.
@@ -412,12 +440,6 @@ fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<
     };
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
-    notes.extend(collide::notes(
-        &Roots::of_this_machine(),
-        &compiled.reserved,
-        &around.topology.online,
-        &policy.irq,
-    )?);
     if around.pods.is_none() {
         let why = around.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());

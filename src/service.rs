@@ -168,6 +168,7 @@ impl Service {
             marker.follow(scheduler)?;
             server.serve(|request| self.answer(request, scheduler, topology, &marker));
             self.follow_references(scheduler, topology)?;
+            self.policy.note_shared_cpus(topology);
             // What was just asked for may have been another policy.
             let look_at_modules = marker.follow(scheduler)?;
             let (_, half_made) = self.policy.missing_netns();
@@ -294,6 +295,7 @@ impl Service {
         let policy = &mut self.policy;
         let reply = match request {
             Request::Status => {
+                policy.note_shared_cpus(topology);
                 let status = policy.status(scheduler, &around, marker, self.started);
                 status.map(|status| Reply::Status(Box::new(status)))
             }

@@ -239,7 +239,7 @@ irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpu
     };
     let gthctl = Gthctl::start(&policy(3));
     let note = "CPUs 3 are exclusive, and interrupts of eth1 come in there";
-    assert!(gthctl.has_said(note) >= 1, "{}", gthctl.stderr());
+    assert!(gthctl.says(note, 1), "{}", gthctl.stderr());
     let notes = || report(&["status"])["notes"].to_string();
     assert!(notes().contains(note));
     fs::write(gthctl.policy(), policy(2)).unwrap();
