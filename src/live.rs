@@ -57,10 +57,14 @@ pub struct LivePolicy {
     rejected: Option<(String, SystemTime)>,
     /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
     irqs: Keeper,
-    /// Notes on exclusive CPUs that interrupts come in on; `None` when they are due. To look
-    /// takes longer than to bring a policy into force.
+    /// Notes on exclusive CPUs that interrupts come in on, once it was looked.
     shared: Option<Vec<String>>,
+    /// When it is looked: to look takes longer than to bring the next policy into force.
+    look_at: Instant,
 }
+
+/// How long after a policy is in force it is looked which of its CPUs interrupts come in on.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl LivePolicy {
     /// Reads the file, if there is one.
@@ -69,8 +73,8 @@ impl LivePolicy {
         let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
         print_notes(&now.notes);
         let irqs = Keeper::new(Roots::of_this_machine());
-        let since = SystemTime::now();
-        Ok(Self { file, now, since, previous: None, rejected: None, irqs, shared: None })
+        let (since, look_at) = (SystemTime::now(), Instant::now());
+        Ok(Self { file, now, since, previous: None, rejected: None, irqs, shared: None, look_at })
     }
 
     pub fn file(&self) -> Option<&Path> {
@@ -98,13 +102,20 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Notes exclusive CPUs that interrupts come in on, once for each policy in force.
-    pub fn note_shared_cpus(&mut self, topology: &Topology) {
-        if self.shared.is_none() {
-            let notes = shared_cpus(&self.now, topology);
-            print_notes(&notes);
-            self.shared = Some(notes);
+    /// Notes exclusive CPUs that interrupts come in on, once for each policy in force and a
+    /// little later; returns when to call again.
+    pub fn note_shared_cpus(&mut self, topology: &Topology) -> Option<Duration> {
+        if self.shared.is_some() {
+            return None;
         }
+        let wait = self.look_at.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            return Some(wait);
+        }
+        let notes = shared_cpus(&self.now, topology);
+        print_notes(&notes);
+        self.shared = Some(notes);
+        None
     }
 
     /// Keeps interrupts where they are wanted; returns when to look again.
@@ -280,7 +291,7 @@ impl LivePolicy {
         }
         print_notes(&notes);
         print_notes(&new.notes);
-        self.shared = None;
+        (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
         self.since = SystemTime::now();

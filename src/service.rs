@@ -168,7 +168,6 @@ impl Service {
             marker.follow(scheduler)?;
             server.serve(|request| self.answer(request, scheduler, topology, &marker));
             self.follow_references(scheduler, topology)?;
-            self.policy.note_shared_cpus(topology);
             // What was just asked for may have been another policy.
             let look_at_modules = marker.follow(scheduler)?;
             let (_, half_made) = self.policy.missing_netns();
@@ -184,6 +183,7 @@ impl Service {
                 missed_check,
                 look_at_modules,
                 self.policy.keep_in_place(),
+                self.policy.note_shared_cpus(topology),
                 heartbeat,
             ];
             let timeout = timeouts.into_iter().flatten().min();
@@ -295,7 +295,6 @@ impl Service {
         let policy = &mut self.policy;
         let reply = match request {
             Request::Status => {
-                policy.note_shared_cpus(topology);
                 let status = policy.status(scheduler, &around, marker, self.started);
                 status.map(|status| Reply::Status(Box::new(status)))
             }

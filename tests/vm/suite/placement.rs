@@ -245,6 +245,9 @@ irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpu
     fs::write(gthctl.policy(), policy(2)).unwrap();
     assert!(gthctl.says(IN_FORCE, 1));
     assert_eq!(notes(), "[]");
+    fs::write(gthctl.policy(), policy(3)).unwrap();
+    assert!(gthctl.says(note, 2), "{}", gthctl.stderr());
+    assert!(notes().contains(note));
     gthctl.stop();
 }
 
