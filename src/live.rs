@@ -11,10 +11,10 @@ use crate::control::report::{
     self, Applied, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic,
 };
 use crate::error::{Error, ExitCode, Result};
-use crate::irq::collide;
-use crate::irq::keep::{self, Absent, Keeper};
-use crate::irq::plan::Placement;
+use crate::irq::keep::Keeper;
+use crate::irq::plan::{Absent, Placement};
 use crate::irq::roots::Roots;
+use crate::irq::{self, collide};
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve::{Root, netns_path};
@@ -112,7 +112,7 @@ impl LivePolicy {
         if !wait.is_zero() {
             return Some(wait);
         }
-        let notes = shared_cpus(&self.now, topology);
+        let notes = shared_cpus(&self.now, self.irqs.plan(), topology);
         print_notes(&notes);
         self.shared = Some(notes);
         None
@@ -213,13 +213,15 @@ impl LivePolicy {
             after: change.after.map(|i| report_rule(&new.policy.rules[i], Some(new_counts[i]))),
         };
         let changes = diff::changes(&self.now.policy, &new.policy);
+        let irqs = irq::plan::Plan::of(&Roots::of_this_machine(), &new.policy.irq)?;
+        let shared = shared_cpus(&new, &irqs, around.topology);
         Ok(Plan {
             generation: scheduler.generation(),
             changes: changes.into_iter().map(change).collect(),
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
-            irqs: self.irqs.preview(&new.policy.irq)?,
-            notes: new.notes.iter().cloned().chain(shared_cpus(&new, around.topology)).collect(),
+            irqs: self.irqs.preview(&irqs),
+            notes: new.notes.into_iter().chain(shared).collect(),
         })
     }
 
@@ -393,7 +395,7 @@ impl LivePolicy {
     pub fn show(&self, scheduler: &mut Scheduler<'_>) -> Result<Shown> {
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
         let mut shown = self.now.shown(Some(scheduler.generation()), Some(&counts));
-        shown.notes.extend(self.shared.iter().flatten().cloned());
+        shown.notes = self.notes().cloned().collect();
         Ok(shown)
     }
 
@@ -419,18 +421,17 @@ impl Loaded {
 /// Reads and compiles a policy without a scheduler.
 pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
     let mut loaded = load(text, Some(path), around)?;
-    let placements = &loaded.policy.irq;
-    let (plan, waiting) = keep::plan(&Roots::of_this_machine(), placements, Absent::Await)?;
-    let shared = shared_cpus(&loaded, around.topology);
+    let roots = Roots::of_this_machine();
+    let (plan, waiting) = irq::plan::Plan::with(&roots, &loaded.policy.irq, Absent::Await)?;
+    let shared = shared_cpus(&loaded, &plan, around.topology);
     loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
     Ok(loaded.shown(None, None))
 }
 
 /// Notes on exclusive CPUs that interrupts come in on; none where /proc or /sys cannot be read.
-fn shared_cpus(loaded: &Loaded, topology: &Topology) -> Vec<String> {
+fn shared_cpus(loaded: &Loaded, irqs: &irq::plan::Plan, topology: &Topology) -> Vec<String> {
     let (roots, reserved) = (Roots::of_this_machine(), &loaded.compiled.reserved);
-    let notes = collide::notes(&roots, reserved, &topology.online, &loaded.policy.irq);
-    notes.unwrap_or_default()
+    collide::notes(&roots, reserved, &topology.online, irqs).unwrap_or_default()
 }
 
 /// What a service without a policy file runs.

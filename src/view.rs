@@ -42,6 +42,18 @@ pub fn print<T: Serialize>(
     Ok(())
 }
 
+/// `value` in one line, with its end.
+pub fn json_line(value: &impl Serialize) -> Result<String> {
+    let line = serde_json::to_string(value);
+    Ok(line.map_err(|e| Error::failure(format!("writing JSON: {e}")))? + "\n")
+}
+
+/// `screen` as it is written over the one before, on a terminal: from the upper left on; what
+/// was below before is cleared.
+pub fn redrawn(screen: &str) -> String {
+    format!("\x1b[H{}\x1b[K\n\x1b[J", screen.replace('\n', "\x1b[K\n"))
+}
+
 /// The rules of a policy.
 pub fn rules(shown: &Shown) -> String {
     let counted = shown.rules.iter().any(|rule| rule.tasks.is_some());
@@ -98,8 +110,7 @@ pub fn plan(plan: &Plan) -> String {
         _ => table(rows),
     };
     text += &format!("\nunchanged rules: {kept}");
-    let cpus = |cpus: &str| if cpus.is_empty() { "none".into() } else { cpus.to_owned() };
-    let (before, after) = (cpus(&plan.exclusive_cpus_before), cpus(&plan.exclusive_cpus));
+    let (before, after) = (or_none(&plan.exclusive_cpus_before), or_none(&plan.exclusive_cpus));
     match before == after {
         true => text += &format!("\nexclusive CPUs: {after}"),
         false => text += &format!("\nexclusive CPUs: {before} -> {after}"),
@@ -114,8 +125,7 @@ pub fn plan(plan: &Plan) -> String {
 fn moves(moves: &[IrqMove]) -> String {
     let mut rows = vec![row(["NIC", "what", "name", "CPUs"])];
     for IrqMove { nic, what, name, now, wanted } in moves {
-        let cpus = |cpus: &str| if cpus.is_empty() { "none".into() } else { cpus.to_owned() };
-        let cpus = format!("{} -> {}", cpus(now), cpus(wanted));
+        let cpus = format!("{} -> {}", or_none(now), or_none(wanted));
         rows.push(vec![nic.clone(), what.clone(), name.clone().unwrap_or("-".into()), cpus]);
     }
     table(rows)
@@ -276,6 +286,11 @@ fn in_one_line(map: &Keys, order: &[&str]) -> String {
         })
     });
     format!("{{{}}}", keys.collect::<Vec<_>>().join(", "))
+}
+
+/// A list of CPUs.
+fn or_none(cpus: &str) -> &str {
+    if cpus.is_empty() { "none" } else { cpus }
 }
 
 /// A table no wider than the terminal.

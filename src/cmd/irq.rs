@@ -50,7 +50,7 @@ fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
         return view::print(format, &list, show::list);
     }
     let end = args.duration.map(|ns| Instant::now() + Duration::from_nanos(ns));
-    let in_place = format == Format::Table && stdout().is_terminal();
+    let in_place = stdout().is_terminal();
     let mut begin = Instant::now();
     loop {
         let next = begin + Duration::from_nanos(args.interval);
@@ -59,16 +59,9 @@ fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
         begin = Instant::now();
         let list = lister.look()?;
         match format {
-            Format::Json => {
-                let line = serde_json::to_string(&list);
-                println!("{}", line.map_err(|e| Error::failure(format!("writing JSON: {e}")))?);
-            }
-            _ => {
-                if in_place {
-                    print!("\x1b[H\x1b[2J");
-                }
-                view::print(format, &list, show::list)?;
-            }
+            Format::Json => print!("{}", view::json_line(&list)?),
+            Format::Table if in_place => print!("{}", view::redrawn(&show::list(&list))),
+            _ => view::print(format, &list, show::list)?,
         }
         let _ = stdout().flush();
         if end.is_some_and(|end| begin >= end) {
@@ -183,16 +176,12 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
 
 /// Who processes the packets of the GTP module that is loaded; `None` when none is.
 fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
-    let loaded = |name| module::life(Path::new(module::MODULES), name).is_some();
-    let (name, target) = match (loaded("gtp5g"), loaded("gtp")) {
-        (true, _) => ("gtp5g", Target::of_module(Module::Gtp5g)),
-        (_, true) => ("gtp", Target::of_module(Module::Gtp)),
-        _ => return Ok(None),
-    };
+    let loaded = |of: &Module| module::life(Path::new(module::MODULES), of.name()).is_some();
+    let Some(traced) = Module::ALL.into_iter().find(loaded) else { return Ok(None) };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     kernel::check_capabilities("tracing", &status)?;
     let seen = trace(&Options {
-        target,
+        target: Target::of_module(traced),
         stages: false,
         wait: false,
         settings: Settings { pid: None, events: false, kprobes: false },
@@ -202,5 +191,5 @@ fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
         once: false,
         output: Output::Quiet,
     })?;
-    Ok(Some((name, seen.rows)))
+    Ok(Some((traced.name(), seen.rows)))
 }

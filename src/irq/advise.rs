@@ -175,30 +175,9 @@ mod tests {
     use crate::irq::list::Lister;
     use crate::irq::plan::{Placement, Plan};
     use crate::irq::tree::{Machine, Tree};
-    use crate::trace::home::Home;
-    use crate::trace::target::Direction;
 
     fn row(cpu: usize, context: Context, packets: u64) -> Row {
-        Row {
-            comm: "nr-gnb".into(),
-            tid: 7,
-            tgid: 5,
-            tid_inside: 7,
-            tgid_inside: 5,
-            cpu,
-            context,
-            function: "gtp_dev_xmit".into(),
-            direction: Direction::Downlink,
-            stage: Stage::Entry,
-            packets,
-            bytes: 0,
-            packets_per_second: 0.0,
-            bytes_per_second: 0.0,
-            p50_ns: None,
-            p99_ns: None,
-            last_seen_ms: 0,
-            home: Home::default(),
-        }
+        Row::of_packets("nr-gnb", cpu, context, packets)
     }
 
     fn advice(tree: &Tree, nic: &str, rows: &[Row], exclusive: &str, near: &str) -> Advice {

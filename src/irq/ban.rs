@@ -61,7 +61,7 @@ impl Ban {
             if refused.is_empty() && banned.is_empty() {
                 continue;
             }
-            if let Some(why) = daemon.silent.as_ref().filter(|_| !daemon.no_socket) {
+            if let Some(why) = daemon.busy() {
                 let what = format!("irqbalance (PID {pid}) cannot be asked: {why}");
                 return Err(Error::failure(format!("{what}; nothing changed"))
                     .help("try again: it does not answer while it looks at all IRQs anew"));
@@ -102,7 +102,7 @@ impl Ban {
         new: &mut Saved,
         notes: &mut Vec<String>,
     ) -> Result<()> {
-        let (pid, needed) = (daemon.pid, needed(new));
+        let (pid, needed) = (daemon.pid, new.irqs());
         if new.bans.pid != Some(pid) {
             // Another process was told nothing.
             new.bans = Bans { pid: None, irqs: BTreeSet::new() };
@@ -185,7 +185,7 @@ impl Ban {
 /// is no longer in there either; returns why the others were not. Waits for an irqbalance
 /// that is busy.
 pub fn free(roots: &Roots, saved: &mut Saved, notes: &mut Vec<String>) -> Vec<Error> {
-    let needed = needed(saved);
+    let needed = saved.irqs();
     let in_file = free_in_file(roots, &needed, notes);
     let told = free_told(roots, &mut saved.bans, &needed);
     in_file.err().into_iter().chain(told.err()).collect()
@@ -232,11 +232,6 @@ fn free_told(roots: &Roots, bans: &mut Bans, needed: &BTreeSet<u32>) -> Result<(
     Ok(())
 }
 
-/// The IRQs that something is saved of.
-fn needed(saved: &Saved) -> BTreeSet<u32> {
-    saved.entries.iter().filter_map(|entry| entry.target.irq()).collect()
-}
-
 fn list(irqs: &BTreeSet<u32>) -> String {
     let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
     format!("IRQ {}", numbers.join(", "))
@@ -248,14 +243,9 @@ mod tests {
     use crate::irq::pin::{Placed, apply};
     use crate::irq::plan::Placement;
     use crate::irq::restore::restore;
-    use crate::irq::tree::{Daemon, Machine, Tree};
+    use crate::irq::tree::{Daemon, Machine, Tree, affinity};
 
     const FILE: &str = "etc/default/irqbalance";
-
-    fn affinity(tree: &Tree, irq: u32) -> String {
-        let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
-        fs::read_to_string(path).unwrap().trim_end().into()
-    }
 
     /// Places these IRQs of eth0, or all of them, on CPU 2.
     fn place(tree: &Tree, irqs: &[u32], irqbalance: OnIrqbalance) -> Result<Placed> {

@@ -6,39 +6,31 @@
 use super::affinity::Affinity;
 use super::device::Device;
 use super::interrupts::Interrupts;
-use super::keep::{Absent, plan};
-use super::nic::Nic;
-use super::plan::Placement;
+use super::nic::all_of;
+use super::plan::Plan;
 use super::roots::Roots;
 use crate::cpulist::CpuList;
 use crate::error::Result;
 
-/// A note for each NIC with interrupts that come in on `exclusive` CPUs, or will once
-/// `placements` are made. `online` are the machine's CPUs.
+/// A note for each NIC with interrupts that come in on `exclusive` CPUs, or will once `plan`
+/// is made. `online` are the machine's CPUs.
 ///
 /// Fails when /proc or /sys cannot be read.
 pub fn notes(
     roots: &Roots,
     exclusive: &CpuList,
     online: &CpuList,
-    placements: &[Placement],
+    plan: &Plan,
 ) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     if exclusive.is_empty() {
         return Ok(notes);
     }
-    // What is wrong with them is said elsewhere.
-    let (plan, _) = plan(roots, placements, Absent::Await).unwrap_or_default();
     let interrupts = Interrupts::read(&roots.proc)?;
-    let mut names: Vec<String> =
-        Device::all(roots)?.into_iter().flat_map(|device| device.nics).collect();
-    names.sort();
-    names.dedup();
-    for name in names {
+    for nic in all_of(&roots.sys, &interrupts, &Device::all(roots)?)? {
+        let name = nic.name;
         let mut shared = Vec::new();
         let mut cpus: Vec<u32> = Vec::new();
-        // One may have gone since.
-        let Some(nic) = Nic::find(&roots.sys, &interrupts, &name)? else { continue };
         for irq in nic.irqs {
             let planned = plan.changes.iter().find(|change| change.target.irq() == Some(irq.irq));
             let goes_to = match planned {
@@ -76,6 +68,7 @@ pub fn notes(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::irq::plan::Placement;
     use crate::irq::tree::{Machine, Tree};
 
     #[test]
@@ -85,7 +78,8 @@ mod tests {
         tree.write("proc/irq/41/effective_affinity_list", "3\n");
         let notes = |exclusive: &str, placements: &[Placement]| {
             let exclusive = exclusive.parse().unwrap_or_default();
-            notes(&tree.roots(), &exclusive, &"0-3".parse().unwrap(), placements).unwrap()
+            let plan = Plan::of(&tree.roots(), placements).unwrap();
+            notes(&tree.roots(), &exclusive, &"0-3".parse().unwrap(), &plan).unwrap()
         };
         assert_eq!(notes("", &[]), [""; 0]);
         assert_eq!(notes("2", &[]), [""; 0]);

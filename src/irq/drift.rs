@@ -76,7 +76,7 @@ pub fn look(roots: &Roots) -> Result<Drift> {
             Some(_) => State::Moved,
         };
         drift.placed.push(Look {
-            nic: entry.nic_now(roots).unwrap_or(entry.nic.clone()),
+            nic: entry.called(roots),
             name: entry.name.clone(),
             target: entry.target.clone(),
             by: entry.by(),
@@ -89,10 +89,10 @@ pub fn look(roots: &Roots) -> Result<Drift> {
     if saved.unfinished() {
         drift.notes.push("the last change has not ended: it runs still, or was killed".into());
     }
-    let irqs = saved.entries.iter().filter_map(|entry| entry.target.irq()).collect();
+    let irqs = saved.irqs();
     for daemon in Irqbalance::running(roots)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
         let pid = daemon.pid;
-        drift.notes.push(match daemon.silent.as_ref().filter(|_| !daemon.no_socket) {
+        drift.notes.push(match daemon.busy() {
             None => {
                 format!("irqbalance runs (PID {pid}) and does not leave all of these IRQs alone")
             }

@@ -120,6 +120,11 @@ impl Irqbalance {
         Self { pid, banned, silent: Some(why), no_socket, told: false, patience: BRIEF }
     }
 
+    /// Why it could not be asked, unless it has no socket: it may be busy.
+    pub fn busy(&self) -> Option<&String> {
+        self.silent.as_ref().filter(|_| !self.no_socket)
+    }
+
     /// True when it says that it leaves all of `irqs` alone.
     pub fn spares(&self, irqs: &BTreeSet<u32>) -> bool {
         irqs.is_subset(&self.banned)

@@ -3,15 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::interrupts::Interrupts;
 use super::pin;
-use super::plan::{Change, Placement, Plan, there};
+use super::plan::{Absent, Change, Placement, Plan};
 use super::restore::{self, State};
 use super::roots::Roots;
 use super::saved::By;
 use super::target::shown;
 use crate::control::report::{IrqMove, Irqs};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// How often it is looked whether something has been moved. Of that nobody tells.
 const LOOK: Duration = Duration::from_secs(1);
@@ -22,15 +21,6 @@ const PLAN: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 /// How many things a line of the log names.
 const NAMED: usize = 4;
-
-/// What to do about a NIC that is not there, or is down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
-    /// It is an error.
-    Refuse,
-    /// Its interrupts are placed once it has come.
-    Await,
-}
 
 /// What keeps a policy's placements.
 #[derive(Debug)]
@@ -75,7 +65,7 @@ impl Keeper {
     ///
     /// Fails as [`Plan::of`] and [`pin::apply`] do; then all is as before.
     pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
-        let (plan, waiting) = plan(&self.roots, placements, absent)?;
+        let (plan, waiting) = Plan::with(&self.roots, placements, absent)?;
         let mut notes = waiting.clone();
         if !plan.changes.is_empty() {
             notes.extend(pin::apply(&self.roots, &plan, By::Policy)?.notes);
@@ -88,13 +78,16 @@ impl Keeper {
         Ok(notes)
     }
 
-    /// What [`Keeper::set`] would change, in the same circumstances an error.
-    pub fn preview(&self, placements: &[Placement]) -> Result<Vec<IrqMove>> {
-        let (mut plan, _) = plan(&self.roots, placements, Absent::Refuse)?;
-        let released = restore::released(&self.roots, &plan).unwrap_or_default();
-        plan.changes.extend(released);
-        let differ = plan.changes.iter().filter(|change| change.now != change.wanted);
-        Ok(differ.map(report).collect())
+    /// What [`Keeper::set`] would change for placements with this plan.
+    pub fn preview(&self, plan: &Plan) -> Vec<IrqMove> {
+        let released = restore::released(&self.roots, plan).unwrap_or_default();
+        let changes = plan.changes.iter().chain(&released);
+        changes.filter(|change| change.now != change.wanted).map(report).collect()
+    }
+
+    /// What is kept.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
     }
 
     /// Puts everything back. Returns notes for the user.
@@ -152,7 +145,7 @@ impl Keeper {
             return Ok(None);
         }
         self.plan_at = now + PLAN;
-        let (mut plan, waiting) = plan(&self.roots, &self.placements, Absent::Await)?;
+        let (mut plan, waiting) = Plan::with(&self.roots, &self.placements, Absent::Await)?;
         self.waiting = waiting;
         let whole = plan.clone();
         plan.changes.retain(|change| change.now != change.wanted);
@@ -221,32 +214,6 @@ impl Keeper {
     }
 }
 
-/// What placements mean, and which of them have to wait.
-pub fn plan(
-    roots: &Roots,
-    placements: &[Placement],
-    absent: Absent,
-) -> Result<(Plan, Vec<String>)> {
-    let mut waiting = Vec::new();
-    if placements.is_empty() {
-        return Ok((Plan::default(), waiting));
-    }
-    let mut placements = placements.to_vec();
-    if absent == Absent::Await {
-        let interrupts = Interrupts::read(&roots.proc)?;
-        placements.retain(|placement| match there(roots, &interrupts, placement) {
-            Ok(_) => true,
-            Err(e) => {
-                let at = placement.location.clone();
-                let e = Error { at, help: None, ..e };
-                waiting.push(format!("{e}; its interrupts are placed once that has changed"));
-                false
-            }
-        });
-    }
-    Ok((Plan::of(roots, &placements)?, waiting))
-}
-
 fn report(change: &Change) -> IrqMove {
     IrqMove {
         nic: change.nic.clone(),
@@ -264,7 +231,7 @@ mod tests {
     use super::*;
     use crate::irq::restore::restore;
     use crate::irq::saved::Saved;
-    use crate::irq::tree::{Machine, Tree, pin};
+    use crate::irq::tree::{Machine, Tree, affinity, pin};
 
     /// A tree in which this process runs.
     fn machine() -> Tree {
@@ -279,11 +246,6 @@ mod tests {
         Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
     }
 
-    fn affinity(tree: &Tree, irq: u32) -> String {
-        let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
-        fs::read_to_string(path).unwrap().trim_end().into()
-    }
-
     fn affinities(tree: &Tree) -> Vec<String> {
         (37..=41).map(|irq| affinity(tree, irq)).collect()
     }
@@ -296,7 +258,10 @@ mod tests {
         assert_eq!(keeper.set(&[], Absent::Refuse).unwrap(), [""; 0]);
         assert!(!tree.path("run/gthctl").exists());
 
-        let moves = keeper.preview(&[on("eth0", "2")]).unwrap();
+        let preview = |keeper: &Keeper, placements: &[Placement]| {
+            keeper.preview(&Plan::of(&tree.roots(), placements).unwrap())
+        };
+        let moves = preview(&keeper, &[on("eth0", "2")]);
         assert_eq!((moves.len(), moves[1].what.as_str()), (5, "IRQ 38"));
         assert_eq!((moves[1].now.as_str(), moves[1].wanted.as_str()), ("0-3", "2"));
         assert_eq!(affinity(&tree, 38), "0-3");
@@ -307,7 +272,7 @@ mod tests {
 
         // Of one queue alone now.
         let one = Placement { queues: [1].into(), ..on("eth0", "3") };
-        let moves = keeper.preview(std::slice::from_ref(&one)).unwrap();
+        let moves = preview(&keeper, std::slice::from_ref(&one));
         let moves: Vec<_> = moves.iter().map(|one| (&one.what[4..], one.wanted.as_str())).collect();
         assert_eq!(moves, [("40", "3"), ("41", "3"), ("37", "0-3"), ("38", "0-3"), ("39", "0-3")]);
         keeper.set(&[one], Absent::Refuse).unwrap();

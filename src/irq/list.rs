@@ -8,7 +8,7 @@ use super::affinity::{Affinity, Fixed};
 use super::device::Device;
 use super::interrupts::Interrupts;
 use super::irqbalance::Irqbalance;
-use super::nic::{Nic, NicIrq};
+use super::nic::{Nic, NicIrq, all_of};
 use super::queue::Queue;
 use super::queues::Steering;
 use super::roots::Roots;
@@ -86,14 +86,9 @@ impl<'a> Lister<'a> {
             Some(name) => vec![Device::with_nics(self.roots, name)?],
             None => Device::all(self.roots)?,
         };
-        let mut names: Vec<&String> = devices.iter().flat_map(|device| &device.nics).collect();
-        names.sort();
-        names.dedup();
         let fixed = Fixed::new(self.roots);
         let mut nics = Vec::new();
-        for name in names {
-            // One may have gone since.
-            let Some(nic) = Nic::find(&self.roots.sys, &now, name)? else { continue };
+        for nic in all_of(&self.roots.sys, &now, &devices)? {
             let mut irqs = Vec::new();
             for irq in &nic.irqs {
                 irqs.push(look(self.roots, &nic, irq, &fixed, (&now, since.as_ref()))?);

@@ -7,10 +7,12 @@
 //! legacy INTx line or a device that is not on PCI, does the name in
 //! /proc/interrupts decide.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use super::device::Device;
 use super::interrupts::{Interrupt, Interrupts};
 use super::queue::Queue;
 use crate::error::{Error, Result};
@@ -93,6 +95,19 @@ impl Nic {
             nic => nic.map(Some),
         }
     }
+}
+
+/// The NICs of `devices`, each once, by name. One may have gone since.
+///
+/// Fails when sysfs cannot be read.
+pub(super) fn all_of(
+    sys_root: &Path,
+    interrupts: &Interrupts,
+    devices: &[Device],
+) -> Result<Vec<Nic>> {
+    let names: BTreeSet<&String> = devices.iter().flat_map(|device| &device.nics).collect();
+    let find = |name: &String| Nic::find(sys_root, interrupts, name).transpose();
+    names.into_iter().filter_map(find).collect()
 }
 
 /// What an IRQ of a NIC may be named after.

@@ -68,7 +68,7 @@ impl State {
 pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
     let _lock = lock(roots)?;
     let interrupts = Interrupts::read(&roots.proc)?;
-    let old = Saved::load(roots)?.map_or_else(|| Saved::new(roots), Ok)?;
+    let old = Saved::load_or_new(roots)?;
     if by == By::Hand {
         check_policy(roots, &old, plan)?;
     }
@@ -188,7 +188,7 @@ fn with_changes(
     // Of an IRQ whose number has gone to another device there is nothing to put back.
     new.entries.retain(|entry| entry.is_same(roots, interrupts));
     for entry in &mut new.entries {
-        entry.nic = entry.nic_now(roots).unwrap_or(entry.nic.clone());
+        entry.nic = entry.called(roots);
     }
     for (change, before) in plan.changes.iter().zip(befores) {
         let Change { nic, name, target, wanted, .. } = change.clone();
@@ -229,17 +229,12 @@ mod tests {
     use super::*;
     use crate::irq::plan::{Masks, Placement};
     use crate::irq::queues::Steering;
-    use crate::irq::tree::{Machine, Tree};
+    use crate::irq::tree::{Machine, Tree, affinity};
 
     fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
         let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
         let placement = Placement { nic, cpus, rps, ..Placement::default() };
         Plan::of(&tree.roots(), &[placement]).unwrap()
-    }
-
-    fn affinity(tree: &Tree, irq: u32) -> String {
-        let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
-        fs::read_to_string(path).unwrap().trim_end().into()
     }
 
     #[test]

@@ -56,6 +56,15 @@ pub enum OnIrqbalance {
     Ban,
 }
 
+/// What to do about a NIC that is not there, or is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// It is an error.
+    Refuse,
+    /// Its interrupts are placed once it has come.
+    Await,
+}
+
 /// What becomes of the queues' masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -105,23 +114,41 @@ impl Plan {
     /// NIC under it, an IRQ or queue is not the NIC's or cannot be moved, or two
     /// placements want the same thing elsewhere.
     pub fn of(roots: &Roots, placements: &[Placement]) -> Result<Self> {
+        Ok(Self::with(roots, placements, Absent::Refuse)?.0)
+    }
+
+    /// As [`Plan::of`]; the second value says why some placements have to wait, if they may.
+    pub fn with(
+        roots: &Roots,
+        placements: &[Placement],
+        absent: Absent,
+    ) -> Result<(Self, Vec<String>)> {
+        let (mut plan, mut waiting) = (Self::default(), Vec::new());
+        if placements.is_empty() {
+            return Ok((plan, waiting));
+        }
         let topology = roots.topology()?;
         let interrupts = Interrupts::read(&roots.proc)?;
-        let mut plan = Self::default();
+        let machine = Machine { roots, interrupts: &interrupts, fixed: Fixed::new(roots) };
         for placement in placements {
-            let at = |e: Error| match &placement.location {
-                Some(location) => e.at(location.clone()),
-                None => e,
+            let at = |e: Error| Error { at: placement.location.clone().or(e.at), ..e };
+            let found = match machine.find(placement) {
+                Err(e) if absent == Absent::Await => {
+                    let e = at(Error { help: None, ..e });
+                    waiting.push(format!("{e}; its interrupts are placed once that has changed"));
+                    continue;
+                }
+                found => found,
             };
             check_cpus(&placement.cpus, &topology).map_err(at)?;
-            let (device, nics) = there(roots, &interrupts, placement).map_err(at)?;
+            let (device, nics) = found.map_err(at)?;
             if device.is_virtual() {
                 plan.notes.push(format!("{}: it is placed there", device.on()));
             }
             plan.devices.push(device);
-            plan.add(roots, &interrupts, placement, &nics).map_err(at)?;
+            plan.add(&machine, placement, &nics).map_err(at)?;
         }
-        Ok(plan)
+        Ok((plan, waiting))
     }
 
     /// The IRQs among the changes.
@@ -134,22 +161,15 @@ impl Plan {
         self.irqbalance.get(&irq).copied().unwrap_or_default()
     }
 
-    fn add(
-        &mut self,
-        roots: &Roots,
-        interrupts: &Interrupts,
-        placement: &Placement,
-        nics: &[Nic],
-    ) -> Result<()> {
-        let fixed = Fixed::new(roots);
-        let whole = placement.queues.is_empty() && placement.irqs.is_empty();
+    fn add(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
+        let Machine { roots, interrupts, fixed } = machine;
         check_selection(placement, nics)?;
         // How many queues each CPU has got.
         let mut uses = BTreeMap::new();
         let mut any = false;
         for nic in nics {
             let mut chosen = Vec::new();
-            for irq in nic.irqs.iter().filter(|irq| whole || placement.means(irq)) {
+            for irq in nic.irqs.iter().filter(|irq| placement.means(irq)) {
                 let target = Target::Irq { irq: irq.irq };
                 let Some(now) = target.read(roots, &nic.name)? else {
                     // One without a handler may have no directory in /proc/irq.
@@ -171,9 +191,12 @@ impl Plan {
             }
             any |= !chosen.is_empty();
             let irqs = chosen.iter().map(|(irq, _)| *irq);
-            let near = node_of(roots, nic.numa_node).map(|(_, cpus)| cpus).unwrap_or_default();
+            let node = node_of(roots, nic.numa_node);
+            if let Some((node, near)) = &node {
+                self.note_distance(&nic.name, &placement.cpus, *node, near);
+            }
+            let near = node.map(|(_, near)| near).unwrap_or_default();
             let share = Share::new(placement, &near, &mut uses, irqs);
-            self.note_distance(roots, nic, &placement.cpus);
             for (irq, now) in &chosen {
                 self.push(Change {
                     nic: nic.name.clone(),
@@ -216,11 +239,10 @@ impl Plan {
                 })
             })
         };
-        let whole = placement.queues.is_empty() && placement.irqs.is_empty();
         let mut any = false;
         for queue in steering.queues(&roots.sys, &nic.name)? {
             let irq = of_queue(queue);
-            if !whole && irq.is_none() && !placement.queues.contains(&queue) {
+            if !placement.is_whole() && irq.is_none() && !placement.queues.contains(&queue) {
                 continue;
             }
             let target = Target::Mask { mask: steering, queue };
@@ -246,9 +268,7 @@ impl Plan {
 
     fn push(&mut self, change: Change) -> Result<()> {
         let Change { nic, target, wanted, .. } = &change;
-        let same = |other: &&Change| {
-            other.target == *target && (target.irq().is_some() || other.nic == *nic)
-        };
+        let same = |other: &&Change| target.is_same(nic, &other.target, &other.nic);
         match self.changes.iter().find(same) {
             None => {
                 self.changes.push(change);
@@ -263,45 +283,54 @@ impl Plan {
         }
     }
 
-    fn note_distance(&mut self, roots: &Roots, nic: &Nic, cpus: &CpuList) {
-        let Some((node, near)) = node_of(roots, nic.numa_node) else { return };
+    fn note_distance(&mut self, nic: &str, cpus: &CpuList, node: u32, near: &CpuList) {
         let far: CpuList = cpus.iter().filter(|&cpu| !near.contains(cpu)).collect();
         if !far.is_empty() {
-            self.notes.push(format!(
-                "{}: CPUs {far} are not of its NUMA node {node} (CPUs {near})",
-                nic.name
-            ));
+            self.notes
+                .push(format!("{nic}: CPUs {far} are not of its NUMA node {node} (CPUs {near})"));
         }
     }
 }
 
 impl Placement {
-    /// True for an IRQ that is asked for by its number or its queue's.
+    /// True when all IRQs of the NIC are meant.
+    fn is_whole(&self) -> bool {
+        self.queues.is_empty() && self.irqs.is_empty()
+    }
+
+    /// True for an IRQ that is meant: all are, or its number or its queue's is named.
     fn means(&self, irq: &NicIrq) -> bool {
-        self.irqs.contains(&irq.irq)
+        self.is_whole()
+            || self.irqs.contains(&irq.irq)
             || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
     }
 }
 
-/// The device of a placement and its NICs.
-///
-/// Fails when there is no such device, no NIC is under it, or none of them has an IRQ in
-/// use, as while they are down: what may pass by itself.
-pub fn there(
-    roots: &Roots,
-    interrupts: &Interrupts,
-    placement: &Placement,
-) -> Result<(Device, Vec<Nic>)> {
-    let device = Device::with_nics(roots, &placement.nic)?;
-    let read = |name: &String| Nic::read(&roots.sys, interrupts, name);
-    let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
-    let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
-    for irq in numbers {
-        if Affinity::read(&roots.proc, irq)?.is_some() {
-            return Ok((device, nics));
+/// What is read once for all placements.
+struct Machine<'a> {
+    roots: &'a Roots,
+    interrupts: &'a Interrupts,
+    fixed: Fixed<'a>,
+}
+
+impl Machine<'_> {
+    /// The device of a placement and its NICs.
+    ///
+    /// Fails when there is no such device, no NIC is under it, or none of them has an IRQ in
+    /// use, as while they are down: what may pass by itself.
+    fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
+        let Self { roots, interrupts, .. } = self;
+        let device = Device::with_nics(roots, &placement.nic)?;
+        let read = |name: &String| Nic::read(&roots.sys, interrupts, name);
+        let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
+        let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
+        for irq in numbers {
+            if Affinity::read(&roots.proc, irq)?.is_some() {
+                return Ok((device, nics));
+            }
         }
+        Err(not_in_use(roots, placement, &nics))
     }
-    Err(not_in_use(roots, placement, &nics))
 }
 
 fn not_in_use(roots: &Roots, placement: &Placement, nics: &[Nic]) -> Error {

@@ -79,14 +79,12 @@ impl Restored {
 /// one that something is saved for. What the kernel refuses is in the answer.
 pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
     let _lock = lock(roots)?;
-    let saved = Saved::load(roots)?;
-    let nics = nic.map(|nic| nics(roots, saved.as_ref(), nic)).transpose()?;
     // After another boot, nothing is saved, but bans may be left in irqbalance's file.
-    let saved = saved.map_or_else(|| Saved::new(roots), Ok)?;
+    let saved = Saved::load_or_new(roots)?;
+    let nics = nic.map(|nic| nics(roots, &saved, nic)).transpose()?;
     let runs = saved.runs(roots);
     let mut done = put_all_back(roots, saved, |entry| {
-        let called = entry.nic_now(roots).unwrap_or(entry.nic.clone());
-        if nics.as_ref().is_some_and(|nics| !nics.contains(&called)) {
+        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.called(roots))) {
             return Goal::Leave;
         }
         entry.by_hand = None;
@@ -185,10 +183,10 @@ fn put_all_back(
 }
 
 /// The names of the NICs that `name` means.
-fn nics(roots: &Roots, saved: Option<&Saved>, name: &str) -> Result<Vec<String>> {
+fn nics(roots: &Roots, saved: &Saved, name: &str) -> Result<Vec<String>> {
     let called = |entry: &Entry| entry.nic_now(roots).is_none_or(|nic| nic == name);
     let of = |entry: &Entry| entry.nic == name && called(entry);
-    let is_saved = saved.is_some_and(|saved| saved.entries.iter().any(of));
+    let is_saved = saved.entries.iter().any(of);
     match Lower::read(&roots.sys, name) {
         Ok(lower) if !is_saved => Ok(lower.nics),
         // It may have been removed.
@@ -200,7 +198,7 @@ fn nics(roots: &Roots, saved: Option<&Saved>, name: &str) -> Result<Vec<String>>
 /// Moves what `entry` is about where it is wanted; gthctl had `placed` it.
 fn put_back(roots: &Roots, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
     let (Entry { name, target, .. }, goal) = (entry.clone(), entry.wanted().clone());
-    let nic = entry.nic_now(roots).unwrap_or(entry.nic.clone());
+    let nic = entry.called(roots);
     let found = entry.read(roots).map(|found| found.map(|found| found.allowed));
     let found = found.unwrap_or_default();
     let moved = found.as_ref().is_some_and(|cpus| {
@@ -239,12 +237,7 @@ mod tests {
 
     use super::*;
     use crate::irq::plan::{Masks, Placement};
-    use crate::irq::tree::{Machine, Tree, pin};
-
-    fn affinity(tree: &Tree, irq: u32) -> String {
-        let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
-        fs::read_to_string(path).unwrap().trim_end().into()
-    }
+    use crate::irq::tree::{Machine, Tree, affinity, pin};
 
     #[test]
     fn exactly_what_was_there() {

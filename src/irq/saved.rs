@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::affinity::Affinity;
 use super::interrupts::Interrupts;
-use super::nic::entries;
+use super::nic::{entries, number};
 use super::roots::Roots;
 use super::target::Target;
 use crate::cpulist::CpuList;
@@ -143,6 +143,11 @@ impl Saved {
         serde_json::from_slice(&text).map(Some).map_err(|e| bad(&e))
     }
 
+    /// As [`Saved::load`], with nothing for none.
+    pub fn load_or_new(roots: &Roots) -> Result<Self> {
+        Self::load(roots)?.map_or_else(|| Self::new(roots), Ok)
+    }
+
     /// Writes the file; without entries and bans it is removed.
     pub fn store(&self, roots: &Roots) -> Result<()> {
         let path = path(roots);
@@ -155,6 +160,11 @@ impl Saved {
         let text = serde_json::to_string_pretty(self);
         let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
         Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit()
+    }
+
+    /// The IRQs that something is saved of.
+    pub fn irqs(&self) -> BTreeSet<u32> {
+        self.entries.iter().filter_map(|entry| entry.target.irq()).collect()
     }
 
     /// True when a change was begun and has not ended: some of it may not have been made.
@@ -191,7 +201,7 @@ impl Runner {
 impl Entry {
     /// True when it is about `target` of `nic`.
     pub fn is_of(&self, nic: &str, target: &Target) -> bool {
-        self.target == *target && (target.irq().is_some() || self.nic == nic)
+        self.target.is_same(&self.nic, target, nic)
     }
 
     /// Where it is to be.
@@ -224,6 +234,11 @@ impl Entry {
         }
     }
 
+    /// What the NIC is called now, or was last.
+    pub fn called(&self, roots: &Roots) -> String {
+        self.nic_now(roots).unwrap_or_else(|| self.nic.clone())
+    }
+
     /// Where it may and does go now; `None` when it is gone.
     pub fn read(&self, roots: &Roots) -> Result<Option<Affinity>> {
         match (self.target.irq(), self.nic_now(roots)) {
@@ -234,7 +249,7 @@ impl Entry {
 
     /// Sends it to `cpus`.
     pub fn write(&self, roots: &Roots, cpus: &CpuList) -> Result<()> {
-        self.target.write(roots, &self.nic_now(roots).unwrap_or(self.nic.clone()), cpus)
+        self.target.write(roots, &self.called(roots), cpus)
     }
 }
 
@@ -254,8 +269,7 @@ impl Source {
 
 /// The number of a network device, which no other has as long as it is there.
 pub fn ifindex(roots: &Roots, nic: &str) -> Option<u32> {
-    let path = roots.sys.join("class/net").join(nic).join("ifindex");
-    fs::read_to_string(path).ok()?.trim_end().parse().ok()
+    number(&roots.sys.join("class/net").join(nic).join("ifindex"))
 }
 
 /// Keeps others from changing anything meanwhile; makes the directory.

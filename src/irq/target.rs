@@ -41,6 +41,11 @@ impl Target {
         }
     }
 
+    /// True when this of `nic` and `other` of `its` are one: an IRQ is, whichever NICs share it.
+    pub fn is_same(&self, nic: &str, other: &Self, its: &str) -> bool {
+        self == other && (self.irq().is_some() || nic == its)
+    }
+
     /// The CPUs now; `None` when it is not there (any more).
     pub fn read(&self, roots: &Roots, nic: &str) -> Result<Option<Affinity>> {
         match self {

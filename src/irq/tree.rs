@@ -171,6 +171,12 @@ impl Tree {
     }
 }
 
+/// Where an IRQ may go.
+pub fn affinity(tree: &Tree, irq: u32) -> String {
+    let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
+    fs::read_to_string(path).unwrap().trim_end().into()
+}
+
 /// Pins all IRQs of a device.
 pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
     let placement = super::plan::Placement {

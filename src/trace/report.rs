@@ -39,6 +39,33 @@ pub struct Row {
     pub home: Home,
 }
 
+#[cfg(test)]
+impl Row {
+    /// One for tests: of `packets` that came into the data plane.
+    pub fn of_packets(comm: &str, cpu: usize, context: Context, packets: u64) -> Self {
+        Self {
+            comm: comm.into(),
+            tid: 7,
+            tgid: 5,
+            tid_inside: 7,
+            tgid_inside: 5,
+            cpu,
+            context,
+            function: "gtp_dev_xmit".into(),
+            direction: Direction::Downlink,
+            stage: Stage::Entry,
+            packets,
+            bytes: 0,
+            packets_per_second: 0.0,
+            bytes_per_second: 0.0,
+            p50_ns: None,
+            p99_ns: None,
+            last_seen_ms: 0,
+            home: Home::default(),
+        }
+    }
+}
+
 /// Makes rows of counts, each time of those since the last.
 pub struct Reporter<'a> {
     functions: &'a [Function],

@@ -24,6 +24,7 @@ use crate::clock;
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
 use crate::proc;
+use crate::view::redrawn;
 use crate::wait::{catch_signals, rounded_up};
 
 /// What was asked for.
@@ -275,8 +276,7 @@ impl Session<'_> {
                 let size = terminal_size::terminal_size();
                 let size = size.map_or(SCREEN, |(w, h)| (w.0.into(), h.0.into()));
                 let screen = view::screen(rows, &cpus, untraced.as_deref(), size);
-                // From the upper left on; what was below before is cleared.
-                text = format!("\x1b[H{}\x1b[K\n\x1b[J", screen.replace('\n', "\x1b[K\n"));
+                text = redrawn(&screen);
             }
             Output::Lines => active.for_each(|row| text += &(view::line(row) + "\n")),
             Output::Json => {
@@ -346,8 +346,7 @@ fn json_line(kind: &str, value: &impl Serialize) -> Result<String> {
         #[serde(flatten)]
         value: &'a T,
     }
-    let line = serde_json::to_string(&Line { kind, value });
-    Ok(line.map_err(|e| Error::failure(format!("writing JSON: {e}")))? + "\n")
+    crate::view::json_line(&Line { kind, value })
 }
 
 fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {

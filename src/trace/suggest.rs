@@ -181,31 +181,6 @@ mod tests {
 
     use super::*;
     use crate::policy::Policy;
-    use crate::trace::home::Home;
-    use crate::trace::target::Direction;
-
-    fn row(comm: &str, cpu: usize, context: Context, packets: u64) -> Row {
-        Row {
-            comm: comm.into(),
-            tid: 7,
-            tgid: 5,
-            tid_inside: 7,
-            tgid_inside: 5,
-            cpu,
-            context,
-            function: "gtp_dev_xmit".into(),
-            direction: Direction::Downlink,
-            stage: Stage::Entry,
-            packets,
-            bytes: 0,
-            packets_per_second: 0.0,
-            bytes_per_second: 0.0,
-            p50_ns: None,
-            p99_ns: None,
-            last_seen_ms: 0,
-            home: Home::default(),
-        }
-    }
 
     fn suggest(rows: &[Row]) -> Option<String> {
         let feed = |nic: &str, cpu, irq, per_second| Feed {
@@ -238,13 +213,13 @@ mod tests {
 
     #[test]
     fn a_rule_for_each_task_that_does_the_work() {
-        let mut in_unit = row("a b\"c", 2, Context::Task, 400);
+        let mut in_unit = Row::of_packets("a b\"c", 2, Context::Task, 400);
         in_unit.home.unit = Some("upf.service".into());
         let text = suggest(&[
-            row("nr-gnb", 0, Context::Task, 600),
-            row("nr-gnb", 1, Context::Task, 400),
+            Row::of_packets("nr-gnb", 0, Context::Task, 600),
+            Row::of_packets("nr-gnb", 1, Context::Task, 400),
             in_unit,
-            row("helper", 1, Context::Task, 3),
+            Row::of_packets("helper", 1, Context::Task, 3),
         ]);
         let text = text.unwrap();
         assert!(
@@ -269,10 +244,10 @@ mod tests {
     #[test]
     fn tasks_keep_away_from_softirq() {
         let text = suggest(&[
-            row("nr-gnb", 0, Context::Task, 600),
-            row("swapper/1", 1, Context::Idle, 300),
-            row("stress", 1, Context::Softirq, 300),
-            row("stress", 2, Context::Softirq, 3),
+            Row::of_packets("nr-gnb", 0, Context::Task, 600),
+            Row::of_packets("swapper/1", 1, Context::Idle, 300),
+            Row::of_packets("stress", 1, Context::Softirq, 300),
+            Row::of_packets("stress", 2, Context::Softirq, 3),
         ]);
         let text = text.unwrap();
         assert!(text.contains("on CPUs 1: no rule reaches"), "{text}");
@@ -295,7 +270,7 @@ mod tests {
 
     #[test]
     fn interrupts_of_several_nics_stay_on_several_cpus() {
-        let rows = [1, 2, 3].map(|cpu| row("swapper", cpu, Context::Idle, 300));
+        let rows = [1, 2, 3].map(|cpu| Row::of_packets("swapper", cpu, Context::Idle, 300));
         let text = suggest(&rows).unwrap();
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
         // By YAML, null would be no name.
@@ -306,7 +281,7 @@ mod tests {
 
     #[test]
     fn nothing_but_softirq_and_nothing_at_all() {
-        let rows = [row("swapper/1", 1, Context::Idle, 300)];
+        let rows = [Row::of_packets("swapper/1", 1, Context::Idle, 300)];
         let text = suggest_with(&rows, &[]).unwrap();
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
         assert!(policy.irq.is_empty() && text.contains("has any there.\n"), "{text}");

@@ -98,6 +98,13 @@ impl Drop for Cleanup {
     }
 }
 
+/// Runs commands of iproute2.
+fn ip(commands: &[&str]) {
+    for command in commands {
+        succeeds(Command::new("ip").args(command.split(' ')));
+    }
+}
+
 /// Puts everything back, whatever becomes of the test.
 pub struct Restore;
 
@@ -115,16 +122,14 @@ impl Pair {
     pub fn up() -> Self {
         assert!(Path::new("/sys/class/net/eth2").exists(), "no eth2: tests/vm/run takes -n");
         let pair = Self;
-        for command in [
+        ip(&[
             "netns add peer",
             "link set eth2 netns peer",
             "addr add 10.44.0.1/24 dev eth1",
             "link set eth1 up",
             "-n peer addr add 10.44.0.2/24 dev eth2",
             "-n peer link set eth2 up",
-        ] {
-            succeeds(Command::new("ip").args(command.split(' ')));
-        }
+        ]);
         pair.ping(1);
         pair
     }
@@ -399,14 +404,12 @@ fn a_macvlan_means_the_nic_under_it() {
     }
     let _restore = Restore;
     let _cleanup = Cleanup(&["link del n6", "link del veth-host", "netns del pod"]);
-    for command in [
+    ip(&[
         "link add link eth0 name n6 type macvlan",
         "link add veth-host type veth peer name n3",
         "netns add pod",
         "link set n3 netns pod",
-    ] {
-        succeeds(Command::new("ip").args(command.split(' ')));
-    }
+    ]);
     let list = report(&["list", "n6"]);
     let placed = report(&["pin", "n6", "--cpus", "2"]);
     let affinities = affinities("eth0");
@@ -434,15 +437,13 @@ fn a_pods_veth_means_the_nic_of_its_bridge() {
     }
     let _restore = Restore;
     let _cleanup = Cleanup(&["link del veth-host", "link del br0", "netns del pod"]);
-    for command in [
+    ip(&[
         "netns add pod",
         "link add br0 type bridge",
         "link add veth-host type veth peer name eth0 netns pod",
         "link set veth-host master br0",
         "link set eth2 master br0",
-    ] {
-        succeeds(Command::new("ip").args(command.split(' ')));
-    }
+    ]);
     let list = report(&["list", "veth-host"]);
     assert_eq!(list["nics"].as_array().unwrap().len(), 1);
     assert_eq!(list["nics"][0]["name"], "eth2");

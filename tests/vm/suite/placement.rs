@@ -25,13 +25,10 @@ fn with(irq: &str) -> String {
     format!("strategies: []\nirq: [{irq}]\n")
 }
 
-/// The distinct CPU lists of a NIC's IRQs.
-fn lists(nic: &str) -> BTreeSet<String> {
-    affinities(nic).into_values().collect()
-}
-
+/// True when all IRQs of a NIC, of which there are some, may come in on these CPUs only.
 fn all_on(nic: &str, cpus: &str) -> bool {
-    lists(nic) == [cpus.to_owned()].into()
+    let lists: BTreeSet<String> = affinities(nic).into_values().collect();
+    lists == [cpus.to_owned()].into()
 }
 
 #[test]
