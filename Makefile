@@ -80,10 +80,15 @@ fuzz: deps ## the parsers with random input (cargo-fuzz; FUZZ_SECONDS for each)
 			-print_final_stats=1; \
 	done
 
+bench: deps ## gthctl beside other schedulers in the VM, into docs/bench (two hours)
+	@tests/vm/install iperf3 libclang1-19 libseccomp-dev linux-perf rt-tests \
+		$$(command -v go >/dev/null || echo golang-go)
+	tests/vm/bench
+
 generate: deps ## man pages and completions, from the command line's definition
 	UPDATE=1 cargo test --release --test generated
 
 clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
-.PHONY: help deps build run test lint unit vm test-kernels fuzz generate clean
+.PHONY: help deps build run test lint unit vm test-kernels fuzz bench generate clean

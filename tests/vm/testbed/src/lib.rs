@@ -8,15 +8,19 @@
 //!
 //! With the module of tests/vm/gtp5g in place of the kernel's driver, gtp0 is upfgtp.
 
-pub mod gthctl;
+pub mod bench;
+pub mod boost;
 pub mod gtp;
 pub mod host;
+pub mod isolation;
 pub mod load;
 pub mod netns;
 pub mod pdp;
 pub mod ping;
 pub mod plane;
-pub mod realtime;
+pub mod process;
 pub mod report;
 pub mod rtt;
+pub mod scheduler;
+pub mod scx;
 pub mod stats;

@@ -7,8 +7,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::plane;
-use crate::{netns, realtime};
+use crate::scheduler::Engaged;
+use crate::{netns, plane};
 
 /// One run of ping.
 #[derive(Debug, Default, PartialEq)]
@@ -18,9 +18,8 @@ pub struct Replies {
     pub rtt_ms: Vec<f64>,
 }
 
-/// Sends `count` probes every `interval_ms` from the UE to the N6 address, as a
-/// SCHED_FIFO task when `realtime` says so.
-pub fn run(count: usize, interval_ms: u32, realtime: bool) -> Result<Replies> {
+/// Sends `count` probes every `interval_ms` from the UE to the N6 address.
+pub fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies> {
     // A file in memory: a pipe would wake a reader for each line.
     let file = Path::new("/tmp/testbed-ping.txt");
     let mut command = Command::new("ping");
@@ -31,9 +30,7 @@ pub fn run(count: usize, interval_ms: u32, realtime: bool) -> Result<Replies> {
         .stdin(Stdio::null())
         .stdout(File::create(file).context("cannot create ping's output file")?);
     netns::inside(&mut command, plane::RAN)?;
-    if realtime {
-        realtime::from_start(&mut command);
-    }
+    engaged.favour(&mut command);
     let status = command.status().context("cannot run ping")?;
     let output = fs::read_to_string(file)?;
     // 1 says that replies are missing, which is a result.

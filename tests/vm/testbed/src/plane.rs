@@ -20,7 +20,7 @@ use crate::pdp::{self, Pdp};
 /// Network namespaces.
 pub const RAN: &str = "ran";
 pub const UPF: &str = "upf";
-const DATA_NETWORK: &str = "dn";
+pub const DATA_NETWORK: &str = "dn";
 /// The UE's interface in [`RAN`].
 pub const TUN: &str = "uesimtun0";
 

@@ -53,7 +53,7 @@ pub fn times(rows: &[Row]) -> String {
     );
     for row in rows {
         let line = match row.summary() {
-            Some(Summary { min, avg, p99, max }) => {
+            Some(Summary { min, avg, p99, max, .. }) => {
                 let loss = row.loss_percent();
                 format!("{min:.3} | {avg:.3} | {p99:.3} | {max:.3} | {loss:.1} %")
             }

@@ -1,23 +1,11 @@
 //! The RTT measurement: every row once in each round, its samples pooled.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 
-use crate::gthctl::{self, Gthctl};
 use crate::host::Usage;
 use crate::load::{Amount, Load};
-use crate::plane;
-use crate::realtime::Realtime;
+use crate::scheduler::{Engaged, Scheduler};
 use crate::{ping, report};
-
-/// Who schedules during a row.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scheduler {
-    Eevdf,
-    Fifo,
-    Gthctl { binary: PathBuf, config: PathBuf },
-}
 
 /// What a row measures, and how it is called in the table.
 #[derive(Clone, Debug)]
@@ -66,24 +54,15 @@ pub fn measure(rows: &[Row], plan: &Plan) -> Vec<report::Row> {
 }
 
 fn measure_once(row: &Row, plan: &Plan) -> Result<(ping::Replies, Option<Usage>)> {
-    gthctl::check_disabled()?;
-    let gthctl = match &row.scheduler {
-        Scheduler::Gthctl { binary, config } => Some(Gthctl::start(binary, config)?),
-        Scheduler::Eevdf | Scheduler::Fifo => None,
-    };
-    let realtime = row.scheduler == Scheduler::Fifo;
-    let _fifo = realtime.then(|| Realtime::threads_of(plane::gnb_pid()?)).transpose()?;
+    let engaged = Engaged::new(&row.scheduler)?;
     let load = row.load.then(|| Load::start(plan.amount)).transpose()?;
 
-    ping::run(plan.warm_up, plan.interval_ms, realtime)?;
+    ping::run(plan.warm_up, plan.interval_ms, &engaged)?;
     let before = Usage::now();
-    let replies = ping::run(plan.probes, plan.interval_ms, realtime)?;
+    let replies = ping::run(plan.probes, plan.interval_ms, &engaged)?;
     let host = before.zip(Usage::now()).map(|(before, after)| after.since(before));
 
     load.map(Load::stop).transpose()?;
-    match gthctl {
-        Some(gthctl) => gthctl.stop()?,
-        None => gthctl::check_disabled()?,
-    }
+    engaged.end()?;
     Ok((replies, host))
 }

@@ -6,9 +6,12 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
+use gthctl_testbed::boost::Boost;
 use gthctl_testbed::load::Amount;
 use gthctl_testbed::plane::Driver;
-use gthctl_testbed::rtt::{Plan, Row, Scheduler};
+use gthctl_testbed::rtt::{Plan, Row};
+use gthctl_testbed::scheduler::Scheduler;
+use gthctl_testbed::scx::Program;
 use gthctl_testbed::{plane, report, rtt};
 
 #[derive(Parser)]
@@ -108,6 +111,7 @@ fn measure(options: &Rtt) -> Result<ExitCode> {
         amount: Amount {
             spinners: options.spinners.unwrap_or(2 * cpus),
             pipes: options.pipes.unwrap_or(cpus),
+            forks: 0,
         },
         warm_up: 20,
     };
@@ -129,14 +133,15 @@ fn measure(options: &Rtt) -> Result<ExitCode> {
 /// Every row the options allow, in the table's order.
 fn rows(options: &Rtt) -> Result<Vec<Row>> {
     let row = |name: &str, scheduler, load| Row { name: name.to_owned(), scheduler, load };
-    let mut rows =
-        vec![row(IDLE, Scheduler::Eevdf, false), row("EEVDF, load", Scheduler::Eevdf, true)];
+    let eevdf = |name: &str, boost, load| row(name, Scheduler::Eevdf(boost), load);
+    let mut rows = vec![eevdf(IDLE, Boost::None, false), eevdf("EEVDF, load", Boost::None, true)];
     for (name, config) in &options.config {
-        let binary = options.gthctl.as_deref().context("--gthctl is missing")?;
-        let scheduler = Scheduler::Gthctl { binary: absolute(binary)?, config: absolute(config)? };
-        rows.push(row(&format!("gthctl, {name}, load"), scheduler, true));
+        let binary = absolute(options.gthctl.as_deref().context("--gthctl is missing")?)?;
+        let args = ["run".into(), "-c".into(), absolute(config)?.into()];
+        let program = Program { binary, args: args.into() };
+        rows.push(row(&format!("gthctl, {name}, load"), Scheduler::Scx(program), true));
     }
-    rows.push(row(FIFO, Scheduler::Fifo, true));
+    rows.push(eevdf(FIFO, Boost::Fifo, true));
     Ok(rows)
 }
 

@@ -1,0 +1,110 @@
+//! cyclictest of rt-tests: tasks that sleep until a time and say how late they woke up.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::boost::{Boost, FIFO_PRIORITY};
+use crate::scheduler::Engaged;
+
+/// What is run.
+#[derive(Clone, Copy)]
+pub struct Run {
+    /// Priority tasks, or normal ones.
+    pub priority: bool,
+    pub tasks: usize,
+    /// Between wake-ups of a task.
+    pub interval: Duration,
+    pub duration: Duration,
+}
+
+/// A running cyclictest; ended when dropped.
+pub struct Cyclictest {
+    child: Child,
+    output: PathBuf,
+}
+
+impl Cyclictest {
+    pub fn start(run: Run, engaged: &Engaged) -> Result<Self> {
+        // A normal one has a name that no policy has.
+        let name = if run.priority { "cyclictest" } else { "normal" };
+        let output = PathBuf::from(format!("/tmp/testbed-{name}.txt"));
+        let mut command = Command::new(named(name)?);
+        command
+            .args(["--verbose", "--nsecs", "--histfile=/dev/null"])
+            .arg(format!("--threads={}", run.tasks))
+            .arg(format!("--interval={}", run.interval.as_micros()))
+            .arg(format!("--duration={}", run.duration.as_secs()))
+            .arg("--distance=0")
+            .stdin(Stdio::null())
+            .stdout(File::create(&output)?);
+        if run.priority {
+            engaged.favour(&mut command);
+        }
+        match engaged.boost() {
+            Boost::Fifo if run.priority => {
+                command.args(["--policy=fifo", &format!("--priority={FIFO_PRIORITY}")])
+            }
+            _ => command.arg("--policy=other"),
+        };
+        Ok(Self { child: command.spawn().context("cannot run cyclictest")?, output })
+    }
+
+    /// Waits for its end; how late each wake-up was, in ns, without the first `skipped` of
+    /// each task.
+    pub fn latencies(mut self, skipped: usize) -> Result<Vec<f64>> {
+        let status = self.child.wait()?;
+        let text = fs::read_to_string(&self.output)?;
+        ensure!(status.success(), "cyclictest ended with {status}: {text}");
+        let latencies: Vec<f64> = text.lines().filter_map(|line| late(line, skipped)).collect();
+        ensure!(!latencies.is_empty(), "cyclictest told nothing: {text}");
+        Ok(latencies)
+    }
+}
+
+impl Drop for Cyclictest {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// cyclictest under another name.
+fn named(name: &str) -> Result<PathBuf> {
+    let path = Path::new("/tmp").join(name);
+    if !path.exists() {
+        let original = std::env::var_os("PATH")
+            .iter()
+            .flat_map(std::env::split_paths)
+            .map(|dir| dir.join("cyclictest"))
+            .find(|path| path.exists())
+            .context("no cyclictest")?;
+        std::os::unix::fs::symlink(original, &path)?;
+    }
+    Ok(path)
+}
+
+/// Of a line such as `       0:      12:   76896`: task, wake-up, ns.
+fn late(line: &str, skipped: usize) -> Option<f64> {
+    let mut fields = line.split(':').map(str::trim);
+    let (task, wake_up, ns) = (fields.next()?, fields.next()?, fields.next()?);
+    let _: usize = task.parse().ok()?;
+    let wake_up: usize = wake_up.parse().ok()?;
+    (wake_up >= skipped && fields.next().is_none()).then(|| ns.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_wake_ups_only() {
+        assert_eq!(late("       3:      12:   76896", 12), Some(76896.0));
+        assert_eq!(late("       3:      12:   76896", 13), None);
+        assert_eq!(late("T: 0 (2343) P: 0 I:1000 C: 5 Min: 69167", 0), None);
+        assert_eq!(late("Max CPUs = 2", 0), None);
+    }
+}

@@ -1,0 +1,126 @@
+//! What is measured, of whom.
+
+use crate::boost::Boost;
+use crate::load::Amount;
+use crate::scheduler::Scheduler;
+
+use super::record::Measure;
+
+/// One of those that are compared.
+#[derive(Clone, Debug)]
+pub struct Candidate {
+    pub name: String,
+    /// Or why it is not there.
+    pub scheduler: Result<Scheduler, String>,
+}
+
+/// The kernel's own scheduler, without and with what an administrator does today.
+pub const EEVDF: &str = "EEVDF";
+pub const FIFO: &str = "EEVDF, SCHED_FIFO";
+pub const NICE: &str = "EEVDF, nice -20";
+pub const CPUSET: &str = "EEVDF, cpuset";
+/// gthctl's, by its configuration.
+pub const NO_POLICY: &str = "gthctl, no policy";
+pub const POLICY: &str = "gthctl, policy";
+pub const TRAFFIC: &str = "gthctl, policy by gtp";
+pub const DEDICATED: &str = "gthctl, dedicated CPU";
+
+/// Those that need no program.
+pub fn own() -> [Candidate; 4] {
+    let of = |name: &str, scheduler| Candidate { name: name.into(), scheduler: Ok(scheduler) };
+    [
+        of(EEVDF, Scheduler::Eevdf(Boost::None)),
+        of(FIFO, Scheduler::Eevdf(Boost::Fifo)),
+        of(NICE, Scheduler::Eevdf(Boost::Nice)),
+        of(CPUSET, Scheduler::Isolated),
+    ]
+}
+
+/// What the machine does while something is measured.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    pub name: String,
+    pub amount: Amount,
+    /// For [`Measure::Crowd`] and [`Measure::Many`]: how many tasks.
+    pub tasks: usize,
+}
+
+/// A measure of some candidates, in turn.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub measure: Measure,
+    pub setting: Setting,
+    pub candidates: Vec<String>,
+}
+
+/// Names of the settings of [`Measure::Rtt`].
+pub const IDLE: &str = "idle";
+pub const LOADS: [&str; 4] = ["1x", "2x", "4x", "mixed"];
+/// The load of every measure that takes one only.
+pub const LOAD: &str = "2x";
+pub const CROWDS: [usize; 4] = [10, 100, 1_000, 10_000];
+pub const MANY: [usize; 3] = [1, 10, 100];
+
+fn setting(name: &str, cpus: usize) -> Setting {
+    let amount = |spinners, pipes, forks| Amount { spinners, pipes, forks };
+    let amount = match name {
+        "1x" => amount(cpus, 0, 0),
+        "2x" => amount(2 * cpus, 0, 0),
+        "4x" => amount(4 * cpus, 0, 0),
+        "mixed" => amount(2 * cpus, cpus, cpus),
+        _ => Amount::default(),
+    };
+    Setting { name: name.into(), amount, tasks: 0 }
+}
+
+/// Groups that follow each other without an end of the scheduler: some take long to load.
+pub type Block = Vec<Group>;
+
+/// Everything, on a machine of `cpus` CPUs.
+pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
+    let names = |keep: &dyn Fn(&str) -> bool| -> Vec<String> {
+        let names = candidates.iter().map(|candidate| candidate.name.clone());
+        names.filter(|name| keep(name)).collect()
+    };
+    let everyone = names(&|_| true);
+    // Without anything for priority tasks, of which there are none.
+    let schedulers = names(&|name| ![FIFO, NICE, CPUSET, TRAFFIC, DEDICATED].contains(&name));
+    let few = |few: &[&str]| names(&|name| few.contains(&name));
+    let group = |measure, setting, candidates: &[String]| Group {
+        measure,
+        setting,
+        candidates: candidates.to_vec(),
+    };
+    let of_tasks =
+        |tasks, load| Setting { name: format!("{tasks} tasks"), tasks, ..setting(load, cpus) };
+
+    let idle = vec![group(Measure::Rtt, setting(IDLE, cpus), &few(&[EEVDF, POLICY]))];
+    let rtt = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &everyone)).to_vec();
+    let of_load = [Measure::Throughput, Measure::WakeUp]
+        .map(|measure| group(measure, setting(LOAD, cpus), &everyone));
+    let overhead = [Measure::Pipe, Measure::Hackbench, Measure::Build]
+        .map(|measure| group(measure, setting(IDLE, cpus), &schedulers));
+    let pair = few(&[FIFO, POLICY]);
+    let crowds = CROWDS.map(|tasks| group(Measure::Crowd, of_tasks(tasks, IDLE), &pair));
+    let many = MANY.map(|tasks| group(Measure::Many, of_tasks(tasks, LOAD), &pair));
+    let usable = group(Measure::Usable, setting(IDLE, cpus), &few(&[EEVDF, FIFO, POLICY]));
+    let sched_ext = names(&|name| !name.starts_with(EEVDF));
+    let ops = group(Measure::Ops, setting(LOAD, cpus), &sched_ext);
+    let scaling = crowds.into_iter().chain(many).chain([usable]).collect();
+    vec![idle, rtt, of_load.to_vec(), overhead.to_vec(), scaling, vec![ops]]
+}
+
+/// What more CPUs do: round-trip times of a few.
+pub fn of_more_cpus(cpus: usize) -> Vec<Block> {
+    let group = |load: &str, candidates: &[&str]| Group {
+        measure: Measure::Rtt,
+        setting: Setting { name: on_cpus(load, cpus), ..setting(load, cpus) },
+        candidates: candidates.iter().map(|&name| name.into()).collect(),
+    };
+    vec![vec![group(IDLE, &[EEVDF]), group(LOAD, &[EEVDF, FIFO, POLICY, DEDICATED])]]
+}
+
+/// The name of a setting on a larger machine.
+fn on_cpus(load: &str, cpus: usize) -> String {
+    format!("{load}, {cpus} CPUs")
+}

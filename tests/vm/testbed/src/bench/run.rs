@@ -1,0 +1,143 @@
+//! Runs the plan's measurements.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+
+use crate::host::Usage;
+use crate::load::{Done, Load};
+use crate::scheduler::Engaged;
+use crate::{boost, ping};
+
+use super::plan::{Block, Candidate, Group, Setting};
+use super::record::{self, Key, Log, Measure, Part, Record};
+use super::{ops, overhead, throughput, usable, wakeup};
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    pub rounds: usize,
+    /// Of ping, in each round.
+    pub probes: usize,
+    /// Between them.
+    pub interval: Duration,
+    /// Of a measurement that takes a time.
+    pub duration: Duration,
+}
+
+/// Takes every measurement that `path` has no record of, and adds it there.
+pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Path) -> Result<()> {
+    // This process only sleeps and starts others, which are normal tasks: it must get its
+    // turn whatever the load.
+    boost::only_this_process().context("cannot become a real-time task")?;
+    let mut log = Log::open(path)?;
+    let mut done: BTreeSet<Key> =
+        record::read(path)?.into_iter().map(|record| record.key).collect();
+    // What is being measured: if the VM ends meanwhile, it is not tried again.
+    let now = path.with_extension("now");
+    let died: Option<Key> = fs::read(&now).ok().and_then(|text| serde_json::from_slice(&text).ok());
+    if let Some(key) = died.filter(|key| !done.contains(key)) {
+        done.insert(key.clone());
+        let error = Some("the virtual machine ended meanwhile".into());
+        log.add(&Record { key, parts: Vec::new(), error, waited_percent: None })?;
+    }
+    for round in 1..=extent.rounds {
+        for block in blocks {
+            for candidate in candidates {
+                let mut engaged = None;
+                for group in block {
+                    let key = Key {
+                        measure: group.measure,
+                        setting: group.setting.name.clone(),
+                        candidate: candidate.name.clone(),
+                        round,
+                    };
+                    if !group.candidates.contains(&candidate.name) || done.contains(&key) {
+                        continue;
+                    }
+                    eprintln!(
+                        "bench: round {round}: {:?}, {}: {}",
+                        key.measure, key.setting, key.candidate
+                    );
+                    fs::write(&now, serde_json::to_vec(&key)?)?;
+                    log.add(&measure(key, group, candidate, &mut engaged, extent))?;
+                }
+                if let Some(Err(error)) = engaged.map(Engaged::end) {
+                    eprintln!("bench: {}: {error:#}", candidate.name);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One measurement. Its scheduler is left in `engaged` for the next one, unless it failed.
+fn measure(
+    key: Key,
+    group: &Group,
+    candidate: &Candidate,
+    engaged: &mut Option<Engaged>,
+    extent: Extent,
+) -> Record {
+    let before = Usage::now();
+    let result = engage(candidate, engaged.take()).and_then(|scheduler| {
+        let parts = parts(group, &scheduler, extent)?;
+        scheduler.check()?;
+        *engaged = Some(scheduler);
+        Ok(parts)
+    });
+    let waited = before.zip(Usage::now()).map(|(before, after)| after.since(before));
+    let (parts, error) = match result {
+        Ok(parts) => (parts, None),
+        Err(error) => {
+            eprintln!("bench: {}: {error:#}", candidate.name);
+            (Vec::new(), Some(format!("{error:#}")))
+        }
+    };
+    Record { key, parts, error, waited_percent: waited.and_then(Usage::waited_percent) }
+}
+
+fn engage(candidate: &Candidate, engaged: Option<Engaged>) -> Result<Engaged> {
+    match (engaged, &candidate.scheduler) {
+        (Some(engaged), _) => Ok(engaged),
+        (None, Ok(scheduler)) => Engaged::new(scheduler),
+        (None, Err(why)) => Err(anyhow!("{why}")),
+    }
+}
+
+fn parts(group: &Group, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
+    let Setting { amount, tasks, .. } = group.setting;
+    let is_loaded = amount.spinners + amount.pipes + amount.forks > 0;
+    let load = is_loaded.then(|| Load::start(amount)).transpose()?;
+    let mut parts = match group.measure {
+        Measure::Rtt => round_trips(engaged, extent)?,
+        Measure::Throughput => throughput::measure(engaged, extent.duration)?,
+        Measure::WakeUp => wakeup::of_both(engaged, extent.duration)?,
+        Measure::Crowd => wakeup::in_crowd(engaged, tasks, extent.duration)?,
+        Measure::Many => wakeup::of_many(engaged, tasks, extent.duration)?,
+        Measure::Pipe => overhead::pipe()?,
+        Measure::Hackbench => overhead::hackbench()?,
+        Measure::Build => overhead::build()?,
+        Measure::Usable => usable::measure(engaged)?,
+        Measure::Ops => ops::measure(engaged, extent.duration)?,
+    };
+    if let Some(load) = load {
+        let Done { cpu, pipe, fork } = load.stop()?;
+        let done = [("cpu bogo/s", cpu), ("pipe bogo/s", pipe), ("fork bogo/s", fork)];
+        if let Some(part) = parts.first_mut() {
+            part.values.extend(done.map(|(name, value)| (name.to_owned(), value)));
+        }
+    }
+    Ok(parts)
+}
+
+fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
+    let interval = extent.interval.as_millis() as u32;
+    ping::run(20, interval, engaged)?;
+    let replies = ping::run(extent.probes, interval, engaged)?;
+    let part = Part::of([("sent", replies.sent as f64)]);
+    Ok(vec![Part { samples: replies.rtt_ms, ..part }])
+}

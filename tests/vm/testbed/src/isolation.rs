@@ -1,0 +1,65 @@
+//! A CPU of the data plane's own by a cpuset partition (cgroup v2), as an administrator
+//! makes one without another scheduler.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use nix::unistd::Pid;
+
+const ROOT: &str = "/sys/fs/cgroup";
+const GROUP: &str = "/sys/fs/cgroup/data-plane";
+
+/// The last CPU for one cgroup alone, until dropped.
+pub struct Isolation;
+
+impl Isolation {
+    /// Makes the cgroup (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition)
+    /// and moves a process there.
+    pub fn of(process: Pid) -> Result<Self> {
+        let last = std::thread::available_parallelism()?.get() - 1;
+        write(&format!("{ROOT}/cgroup.subtree_control"), "+cpuset")?;
+        fs::create_dir_all(GROUP)?;
+        let isolation = Self;
+        write(&format!("{GROUP}/cpuset.cpus"), &last.to_string())?;
+        write(&format!("{GROUP}/cpuset.cpus.partition"), "isolated")?;
+        let state = fs::read_to_string(format!("{GROUP}/cpuset.cpus.partition"))?;
+        ensure!(state.trim() == "isolated", "the partition is {}", state.trim());
+        write(&procs(), &process.to_string())?;
+        Ok(isolation)
+    }
+}
+
+impl Drop for Isolation {
+    fn drop(&mut self) {
+        let members = fs::read_to_string(procs()).unwrap_or_default();
+        for pid in members.lines() {
+            let _ = fs::write(format!("{ROOT}/cgroup.procs"), pid);
+        }
+        let _ = fs::write(format!("{GROUP}/cpuset.cpus.partition"), "member");
+        if let Err(error) = fs::remove_dir(GROUP) {
+            eprintln!("testbed: {GROUP}: {error}");
+        }
+    }
+}
+
+/// Makes `command` start in the cgroup, if there is one now.
+pub fn from_start(command: &mut Command) {
+    if Path::new(GROUP).exists() {
+        // SAFETY: it opens and writes a file, as between fork and exec is allowed to a
+        // process of one thread.
+        unsafe {
+            command.pre_exec(|| fs::write(procs(), "0"));
+        }
+    }
+}
+
+fn procs() -> String {
+    format!("{GROUP}/cgroup.procs")
+}
+
+fn write(path: &str, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("cannot write {text:?} to {path}"))
+}

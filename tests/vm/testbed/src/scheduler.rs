@@ -1,0 +1,79 @@
+//! Who schedules, and what that gives the data plane's tasks.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::boost::{Boost, Boosted};
+use crate::isolation::{self, Isolation};
+use crate::plane;
+use crate::scx::{self, Program, Scx};
+
+/// Who schedules while something is measured, and what the data plane's tasks get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheduler {
+    /// The kernel's own.
+    Eevdf(Boost),
+    /// The same, with a CPU for the data plane alone.
+    Isolated,
+    /// A sched_ext one.
+    Scx(Program),
+}
+
+/// A scheduler that schedules, nr-gnb among its priority tasks; until dropped.
+pub struct Engaged {
+    boost: Boost,
+    _boosted: Boosted,
+    _isolation: Option<Isolation>,
+    scx: Option<Scx>,
+}
+
+impl Engaged {
+    /// Fails when another sched_ext scheduler is loaded, or this one does not load.
+    pub fn new(scheduler: &Scheduler) -> Result<Self> {
+        scx::check_disabled()?;
+        let scx = match scheduler {
+            Scheduler::Scx(program) => Some(Scx::start(program)?),
+            Scheduler::Eevdf(_) | Scheduler::Isolated => None,
+        };
+        let boost = match scheduler {
+            Scheduler::Eevdf(boost) => *boost,
+            Scheduler::Isolated | Scheduler::Scx(_) => Boost::None,
+        };
+        let gnb = plane::gnb_pid()?;
+        let isolated = *scheduler == Scheduler::Isolated;
+        Ok(Self {
+            boost,
+            _boosted: Boosted::threads_of(gnb, boost)?,
+            _isolation: isolated.then(|| Isolation::of(gnb)).transpose()?,
+            scx,
+        })
+    }
+
+    /// Makes `command` start as a priority task; a sched_ext scheduler knows its own.
+    pub fn favour(&self, command: &mut Command) {
+        isolation::from_start(command);
+        self.boost.from_start(command);
+    }
+
+    pub fn boost(&self) -> Boost {
+        self.boost
+    }
+
+    pub fn scx(&self) -> Option<&Scx> {
+        self.scx.as_ref()
+    }
+
+    /// An error when it no longer schedules.
+    pub fn check(&self) -> Result<()> {
+        self.scx.as_ref().map_or_else(scx::check_disabled, Scx::check)
+    }
+
+    /// An error when it has not scheduled all the time.
+    pub fn end(self) -> Result<()> {
+        match self.scx {
+            Some(scx) => scx.stop(),
+            None => scx::check_disabled(),
+        }
+    }
+}
