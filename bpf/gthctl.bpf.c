@@ -122,7 +122,10 @@ static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx,
 
 /* ---- what a rule makes of a task ---- */
 
-/* The task's rank now: its rule's, unless it has used up its burst. */
+/*
+ * The task's rank now: its rule's, unless it has used up its burst. From then on it
+ * shares fairly; what it ran by right of its priority is no debt that it has to wait for.
+ */
 static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule *rule)
 {
 	u64 slice;
@@ -132,8 +135,12 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 	slice = rule->slice_ns ? rule->slice_ns : knobs.slice_ns;
 	if (tctx->burst < BURST_SLICES * slice)
 		return rule->rank;
-	if (is_priority(tctx->rank))
+	if (is_priority(tctx->rank)) {
 		count(GTH_COUNT_DEMOTIONS);
+		if (tctx->pool != NO_POOL)
+			tctx->vtime = pool_of(tctx->pool)->vtime_now;
+		tctx->rank = GTH_RANK_NORMAL;
+	}
 	return GTH_RANK_NORMAL;
 }
 
@@ -541,11 +548,10 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	const struct gth_tables *t = live_tables(knobs.generation);
 	u32 pool = cpu_pool(t, cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
-	s32 shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
-	s32 pinned = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
 	const struct gth_rule *rule = NULL;
 	struct task_ctx *tctx = NULL;
 	u32 rank = GTH_RANK_IDLE;
+	s32 shared, pinned;
 	u64 slice = 0, key = 0, pinned_key;
 	bool pinned_first, guarded, asked, stays, held;
 
@@ -566,10 +572,13 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 			}
 		}
 	}
-	if (shared <= 0 && pinned <= 0)
-		c->prio_debt = 0;
 	guarded = c->prio_debt > GUARD_RATIO * knobs.slice_min_ns;
+	if (guarded && scx_bpf_dsq_nr_queued(pool_dsq(pool)) <= 0 && scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) <= 0) {
+		c->prio_debt = 0; /* nobody to pay it to */
+		guarded = false;
+	}
 
+	/* The shortest way for a priority task, which may have been woken up just now. */
 	if (!guarded) {
 		if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) > 0) {
 			if (is_priority(rank) && head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) > rank) {
@@ -585,6 +594,10 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		}
 	}
 
+	shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	pinned = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
+	if (shared <= 0 && pinned <= 0)
+		c->prio_debt = 0;
 	if (!pool_is_exclusive(pool) && take_orphan(knobs.generation))
 		return;
 	if (!guarded && balance(cpu, pool, shared))

@@ -135,6 +135,25 @@ fn priority_spinners_starve_nobody() {
     assert!(output.counter("demotions to fair sharing") > 0, "{}", output.stdout);
 }
 
+/// What a task ran by right of its priority is no debt that it has to wait for once it
+/// shares fairly: of 80 ms, among two others for each CPU, that would take 160 ms.
+#[test]
+fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
+    let gthctl = Gthctl::start(
+        "strategies: [{command_regex: ^prio$, priority: true, execution_time: 20ms}]",
+    );
+    let _load = task::spinners(kernel::cpus() * 2, "load");
+    let prio = Task::fork("prio", task::spin);
+    std::thread::sleep(Duration::from_secs(2));
+    let gap =
+        Duration::from_nanos(prio.shared().longest_gap.load(std::sync::atomic::Ordering::Relaxed));
+    println!("the longest wait: {gap:?}");
+    assert!(gap < Duration::from_millis(100), "did not run for {gap:?}");
+    drop(prio);
+    let output = gthctl.stop();
+    assert!(output.counter("demotions to fair sharing") > 0, "{}", output.stdout);
+}
+
 /// Priority tasks that sleep just often enough to keep their rank.
 #[test]
 fn priority_tasks_that_hardly_sleep_starve_nobody() {
