@@ -322,7 +322,13 @@ static __always_inline const struct gth_rule *rule_of(struct task_struct *p, str
 	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
 }
 
-/* ---- what changes a task's rule ---- */
+/*
+ * ---- what changes a task's rule ----
+ *
+ * On a CPU where a task was preempted in one of these programs, the kernel skips that
+ * program for other tasks (src/sched/mod.rs, has_missed_changes()): each tells user space
+ * at its end, when whatever was skipped meanwhile is counted.
+ */
 
 /*
  * Has the task matched again when it is next queued or woken up; if it runs, it is
@@ -361,12 +367,13 @@ int BPF_PROG(gth_task_rename, struct task_struct *p, const char *new_comm)
 		return 0;
 	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), new_comm);
 	match_again(p);
-	if (p->pid != p->tgid)
-		return 0;
-	bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
-		if (thread != p)
-			match_again(thread);
+	if (p->pid == p->tgid) {
+		bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
+			if (thread != p)
+				match_again(thread);
+		}
 	}
+	tell_of_changes();
 	return 0;
 }
 
@@ -377,10 +384,11 @@ int BPF_PROG(gth_cgroup_attach, struct cgroup *to, const char *path, struct task
 	struct task_struct *thread;
 
 	match_again(p);
-	if (!whole_process)
-		return 0;
-	bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS)
-		match_again(thread);
+	if (whole_process) {
+		bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS)
+			match_again(thread);
+	}
+	tell_of_changes();
 	return 0;
 }
 
@@ -389,6 +397,7 @@ SEC("fexit/commit_creds")
 int BPF_PROG(gth_commit_creds)
 {
 	match_again(bpf_get_current_task_btf());
+	tell_of_changes();
 	return 0;
 }
 
@@ -397,6 +406,7 @@ SEC("fexit/switch_task_namespaces")
 int BPF_PROG(gth_switch_namespaces)
 {
 	match_again(bpf_get_current_task_btf());
+	tell_of_changes();
 	return 0;
 }
 

@@ -26,6 +26,28 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
+/* One byte when tasks begin to change what rules ask about, again once it was looked at. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} changes SEC(".maps");
+
+/* Set with that byte; user space clears it when it looks. */
+u32 tasks_changed SEC(".bss.changed");
+
+static __always_inline void tell_of_changes(void)
+{
+	u8 *change;
+
+	if (*(volatile u32 *)&tasks_changed || __sync_lock_test_and_set(&tasks_changed, 1))
+		return;
+	change = bpf_ringbuf_reserve(&changes, sizeof(*change), 0);
+	if (change) {
+		*change = 1;
+		bpf_ringbuf_submit(change, 0);
+	}
+}
+
 static __always_inline void count_path(enum gth_path path)
 {
 	struct gth_stats *s = my_stats();

@@ -47,7 +47,7 @@ const HEARTBEAT: Duration = Duration::from_millis(10);
 /// How often it is looked whether a network namespace has been mounted over its file.
 const MOUNT_CHECK: Duration = Duration::from_millis(100);
 
-/// How often it is looked whether the kernel has missed a change of a task.
+/// How long after tasks began to change it is looked whether the kernel has missed a change.
 const MISSED_CHECK: Duration = Duration::from_millis(100);
 
 /// Config and policy as they are in force, and what follows their files.
@@ -169,7 +169,7 @@ impl Service {
             server.serve(|request| self.answer(request, scheduler, topology, &marker));
             self.follow_references(scheduler, topology)?;
             // What was just asked for may have been another policy.
-            let look_at_modules = marker.follow(scheduler)?;
+            let marker_due = marker.follow(scheduler)?;
             let (_, half_made) = self.policy.missing_netns();
             let mount_check = half_made.then_some(MOUNT_CHECK);
             let missed_check = missed.make_up_for(scheduler, self.policy.compiled())?;
@@ -181,16 +181,23 @@ impl Service {
                 settles_in,
                 mount_check,
                 missed_check,
-                look_at_modules,
+                marker_due,
                 self.policy.keep_in_place(),
                 self.policy.note_shared_cpus(topology),
                 heartbeat,
             ];
             let timeout = timeouts.into_iter().flatten().min();
-            let fds = [self.signals.as_fd(), event.as_fd(), self.watch.as_fd(), server.as_fd()];
+            let fds = [
+                self.signals.as_fd(),
+                event.as_fd(),
+                self.watch.as_fd(),
+                server.as_fd(),
+                scheduler.changes(),
+            ];
             let mut fds: Vec<PollFd<'_>> = fds
                 .into_iter()
                 .chain(self.pods.fd())
+                .chain(marker.fd())
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                 .collect();
             match poll(&mut fds, rounded_up(timeout)) {
@@ -312,33 +319,43 @@ impl Service {
 /// Makes up for changes of tasks that the kernel has missed.
 #[derive(Default)]
 struct Missed {
-    checked: Option<Instant>,
+    /// There were rules the last time.
+    follows: bool,
+    /// When it is looked next.
+    due: Option<Instant>,
     /// Tasks are to be matched once more: what was missed may have been a name that
     /// was about to be stored.
     again: bool,
 }
 
 impl Missed {
-    /// Returns when the next check is due; `None` without rules.
+    /// Returns when the next look is due; `None`: not before tasks change.
     fn make_up_for(
         &mut self,
         scheduler: &mut Scheduler<'_>,
         policy: &Compiled,
     ) -> Result<Option<Duration>> {
+        let changes = scheduler.take_changes();
         if policy.rules.is_empty() {
+            *self = Self::default();
             return Ok(None);
         }
-        let since = self.checked.map_or(MISSED_CHECK, |checked| checked.elapsed());
-        if since < MISSED_CHECK {
-            return Ok(Some(MISSED_CHECK - since));
+        if (changes || !self.follows) && self.due.is_none() {
+            self.due = Some(Instant::now() + MISSED_CHECK);
+        }
+        self.follows = true;
+        let Some(due) = self.due else { return Ok(None) };
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            return Ok(Some(left));
         }
         let missed = scheduler.has_missed_changes()?;
         if missed || self.again {
             scheduler.rematch()?;
         }
         self.again = missed;
-        self.checked = Some(Instant::now());
-        Ok(Some(MISSED_CHECK))
+        self.due = missed.then(|| Instant::now() + MISSED_CHECK);
+        Ok(missed.then_some(MISSED_CHECK))
     }
 }
 

@@ -15,10 +15,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, libbpf_sys};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder,
+    libbpf_sys,
+};
 use nix::unistd::{SysconfVar, sysconf};
 
 use self::bpf::types::{gth_knobs, gth_request};
@@ -55,6 +59,7 @@ pub struct Scheduler<'obj> {
     report: Link,
     rematch: Link,
     marks: Link,
+    changes: RingBuffer<'static>,
     /// Those of the live policy.
     numbers: Numbers,
     /// How often the kernel had skipped a hook when it was last asked.
@@ -99,6 +104,9 @@ impl<'obj> Scheduler<'obj> {
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
         let marks = skel.progs.report_mark.attach().map_err(refused)?;
+        let mut changes = RingBufferBuilder::new();
+        changes.add(&skel.maps.changes, |_| 0).map_err(refused)?;
+        let changes = changes.build().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
         let mut scheduler = Self {
             skel,
@@ -107,6 +115,7 @@ impl<'obj> Scheduler<'obj> {
             report,
             rematch,
             marks,
+            changes,
             numbers,
             skipped: 0,
             malformed: kernel.malformed_kfuncs(),
@@ -169,6 +178,12 @@ impl<'obj> Scheduler<'obj> {
         Ok(gates::read(&verdict::run(&self.marks)?, &self.numbers))
     }
 
+    /// Whether any task is marked.
+    pub fn has_marked(&self) -> bool {
+        let data = self.skel.maps.bss_marked_data.as_ref().expect("the program has .bss.marked");
+        data.marked_tasks.iter().any(|&tasks| tasks != 0)
+    }
+
     /// The functions that the live policy wants to be traced, with their numbers.
     pub fn traced(&self) -> &BTreeMap<Traced, u32> {
         &self.numbers.functions
@@ -179,6 +194,18 @@ impl<'obj> Scheduler<'obj> {
         let map = self.skel.object().maps().find(|map| map.name() == name)?;
         // SAFETY: open for as long as the skeleton lives.
         Some(unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) })
+    }
+
+    /// A descriptor that becomes readable when tasks begin to change what rules ask about,
+    /// after [`Scheduler::has_missed_changes`] has looked at those before.
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        // SAFETY: open for as long as the ring buffer lives.
+        unsafe { BorrowedFd::borrow_raw(self.changes.epoll_fd()) }
+    }
+
+    /// Whether it was readable; it no longer is.
+    pub fn take_changes(&self) -> bool {
+        self.changes.consume_raw() > 0
     }
 
     /// Whether the kernel has skipped a program that notices what tasks change since
@@ -192,6 +219,10 @@ impl<'obj> Scheduler<'obj> {
             &progs.gth_commit_creds,
             &progs.gth_switch_namespaces,
         ];
+        // Before it is looked: a change from now on is told of.
+        let data = self.skel.maps.bss_changed_data.as_mut().expect("it has .bss.changed");
+        // SAFETY: an aligned u32 that lives as long as the skeleton; the kernel writes it too.
+        unsafe { AtomicU32::from_ptr(&raw mut data.tasks_changed) }.store(0, Ordering::SeqCst);
         let skipped = hooks.iter().map(|hook| recursion_misses(hook)).sum::<Result<u64>>()?;
         Ok(skipped != std::mem::replace(&mut self.skipped, skipped))
     }

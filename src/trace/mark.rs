@@ -2,6 +2,7 @@
 //! their modules come and go.
 
 use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder};
 use super::module::{self, Life, MODULES};
 use super::symbols::{KALLSYMS, Symbols, place};
 use super::target::Target;
+use super::uevents::Uevents;
 use crate::error::Result;
 use crate::policy::Module;
 use crate::sched::Scheduler;
@@ -19,9 +21,9 @@ use crate::sched::gates::Traced;
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o"));
 const PROGRAM: &str = "function_begins";
 
-/// How often it is looked whether a module has come or gone.
+/// How often it is looked whether a module has come or gone, where the kernel does not tell.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often marks that are over are ended.
+/// How often marks that are over are ended, if there are marks.
 const SWEEP: Duration = Duration::from_secs(1);
 
 /// Does nothing while the policy asks for no traffic.
@@ -34,6 +36,8 @@ pub struct Marker {
     /// Modules that were looked for in the kernel itself.
     built_in: BTreeMap<Module, bool>,
     notes: Vec<String>,
+    /// `None` where they cannot be had.
+    uevents: Option<Uevents>,
     looked: Option<Instant>,
     swept: Option<Instant>,
 }
@@ -56,25 +60,39 @@ struct Tried {
 
 impl Marker {
     /// Brings what is attached in line with the policy and the modules, and ends marks
-    /// that are over. Returns when the next look is due; `None`: not before the policy
-    /// is another one.
+    /// that are over. Returns when it is due again, unless [`Marker::fd`] is readable before;
+    /// `None`: not before the policy is another one.
     pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
         if scheduler.traced().is_empty() {
             *self = Self::default();
             return Ok(None);
         }
         let new = *scheduler.traced() != self.wanted;
-        if new || passed(self.looked, LOOK) {
+        if new && self.uevents.is_none() {
+            // Before the first look: what comes after it is told.
+            self.uevents = Uevents::open().ok();
+        }
+        let due = match &self.uevents {
+            Some(uevents) => uevents.take(),
+            None => passed(self.looked, LOOK),
+        };
+        if new || due {
             self.wanted.clone_from(scheduler.traced());
             self.look(scheduler);
             self.looked = Some(Instant::now());
         }
         if passed(self.swept, SWEEP) {
-            scheduler.marks(None)?;
+            if scheduler.has_marked() {
+                scheduler.marks(None)?;
+            }
             self.swept = Some(Instant::now());
         }
-        let look_in = self.looked.map_or(LOOK, |looked| LOOK.saturating_sub(looked.elapsed()));
-        Ok(Some(look_in))
+        Ok(Some(if self.uevents.is_some() { SWEEP } else { LOOK }))
+    }
+
+    /// Readable when a module may have come or gone.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.uevents.as_ref().map(Uevents::fd)
     }
 
     fn look(&mut self, scheduler: &Scheduler<'_>) {

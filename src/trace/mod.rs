@@ -14,4 +14,5 @@ pub mod session;
 pub mod suggest;
 mod symbols;
 pub mod target;
+mod uevents;
 mod view;
