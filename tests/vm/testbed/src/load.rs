@@ -63,6 +63,8 @@ impl Load {
     pub fn start(amount: Amount) -> Result<Self> {
         let mut command = Command::new("stress-ng");
         command.args(["--quiet", "--metrics", "--yaml", METRICS]);
+        // One method: of all in turn, which take unlike times, a short run has a few only.
+        command.args(["--cpu-method", "int64"]);
         // 0 would mean one for each CPU.
         let workers =
             [("--cpu", amount.spinners), ("--pipe", amount.pipes), ("--fork", amount.forks)];

@@ -84,8 +84,10 @@ fn measure(
 ) -> Record {
     let before = Usage::now();
     let result = engage(candidate, engaged.take()).and_then(|scheduler| {
-        let parts = parts(group, &scheduler, extent)?;
+        let parts = parts(group, &scheduler, extent);
+        // Why it ended says more than what failed without it.
         scheduler.check()?;
+        let parts = parts?;
         *engaged = Some(scheduler);
         Ok(parts)
     });
