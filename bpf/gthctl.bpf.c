@@ -130,11 +130,13 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 {
 	u64 slice;
 
+	tctx->spent = false;
 	if (!rule || !is_priority(rule->rank))
 		return GTH_RANK_NORMAL;
 	slice = rule->slice_ns ? rule->slice_ns : knobs.slice_ns;
 	if (tctx->burst < BURST_SLICES * slice)
 		return rule->rank;
+	tctx->spent = true;
 	if (is_priority(tctx->rank)) {
 		count(GTH_COUNT_DEMOTIONS);
 		if (tctx->pool != NO_POOL)
@@ -142,6 +144,16 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 		tctx->rank = GTH_RANK_NORMAL;
 	}
 	return GTH_RANK_NORMAL;
+}
+
+/*
+ * What a CPU counts as that runs the task. One that has used up its burst is not pushed
+ * aside while another CPU runs something that has no priority at all: it may be the one
+ * that wakes up the others, packet by packet.
+ */
+static __always_inline u32 cpu_rank(const struct task_ctx *tctx)
+{
+	return tctx->spent && tctx->rank == GTH_RANK_NORMAL ? GTH_RANK_SPENT : tctx->rank;
 }
 
 __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
@@ -282,7 +294,8 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 			return cpu;
 	}
 	mask = mask_of(generation, plan->place.mask);
-	if (mask && may_run_on(p, mask, here) && llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
+	if (cpu_of(here)->rank > GTH_RANK_SPENT && mask && may_run_on(p, mask, here) &&
+	    llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
 		return here;
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
 }
@@ -462,7 +475,7 @@ static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, s
 				 u32 rank, u64 slice)
 {
 	tctx->rank = rank;
-	c->rank = rank;
+	c->rank = cpu_rank(tctx);
 	count_path(GTH_PATH_KEPT);
 	task_set_slice(p, slice);
 }
@@ -648,7 +661,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 
 	if (!tctx)
 		return;
-	c->rank = tctx->rank;
+	c->rank = cpu_rank(tctx);
 	tctx->charged_until = p->se.sum_exec_runtime;
 	if (tctx->woken_at) {
 		lag = now_ns() - tctx->woken_at;
@@ -678,6 +691,7 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 	if (runnable)
 		return;
 	tctx->burst = 0;
+	tctx->spent = false;
 	if (tctx->sync_at) {
 		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
 		tctx->sync_at = 0;

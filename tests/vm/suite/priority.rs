@@ -154,6 +154,42 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     assert!(output.counter("demotions to fair sharing") > 0, "{}", output.stdout);
 }
 
+/// One that has used up its burst and wakes up others that have not: they take the CPU of
+/// a task without any priority, not its own.
+#[test]
+fn a_task_that_has_used_up_its_burst_is_not_put_off_by_whom_it_wakes_up() {
+    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
+    let _load = task::spinners(kernel::cpus() * 2, "load");
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let receiver = Task::fork("prio", move |shared| {
+        loop {
+            let mut sent = [0; 8];
+            socket.recv(&mut sent).unwrap();
+            shared.add_latency(task::now() - u64::from_ne_bytes(sent));
+        }
+    });
+    let sender = Task::fork("prio", move |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        loop {
+            socket.send_to(&task::now().to_ne_bytes(), to).unwrap();
+            let until = task::now() + 2_000_000;
+            while task::now() < until {}
+        }
+    });
+    // Until the sender's burst is used up.
+    std::thread::sleep(Duration::from_secs(1));
+    let (turns, woken) =
+        (kernel::involuntary_switches(sender.pid), receiver.shared().latencies().len());
+    std::thread::sleep(Duration::from_secs(3));
+    let turns = kernel::involuntary_switches(sender.pid) - turns;
+    let woken = receiver.shared().latencies().len() - woken;
+    println!("put off {turns} times while it sent to {woken}");
+    assert!(woken > 100, "only {woken}");
+    assert!((turns as usize) < woken / 3, "put off {turns} times while it sent to {woken}");
+    gthctl.stop();
+}
+
 /// Priority tasks that sleep just often enough to keep their rank.
 #[test]
 fn priority_tasks_that_hardly_sleep_starve_nobody() {
