@@ -24,16 +24,29 @@ pub const NO_POLICY: &str = "gthctl, no policy";
 pub const POLICY: &str = "gthctl, policy";
 pub const TRAFFIC: &str = "gthctl, policy by gtp";
 pub const DEDICATED: &str = "gthctl, dedicated CPU";
+/// The same policy, and a weight for when a burst of priority is used up.
+pub const WEIGHT: &str = "gthctl, policy with weight";
 
-/// Those that need no program.
-pub fn own() -> [Candidate; 4] {
+/// Those that are compared most closely run one after the other, and the others after them.
+/// `gthctl` makes one of a config file's name.
+pub fn candidates(
+    gthctl: impl Fn(&str) -> anyhow::Result<Scheduler>,
+    others: Vec<Candidate>,
+) -> anyhow::Result<Vec<Candidate>> {
     let of = |name: &str, scheduler| Candidate { name: name.into(), scheduler: Ok(scheduler) };
-    [
+    let mut candidates = vec![
         of(EEVDF, Scheduler::Eevdf(Boost::None)),
+        of(NO_POLICY, gthctl("no-policy")?),
         of(FIFO, Scheduler::Eevdf(Boost::Fifo)),
+        of(POLICY, gthctl("policy")?),
+        of(DEDICATED, gthctl("dedicated")?),
+        of(TRAFFIC, gthctl("gtp")?),
+        of(WEIGHT, gthctl("weight")?),
         of(NICE, Scheduler::Eevdf(Boost::Nice)),
         of(CPUSET, Scheduler::Isolated),
-    ]
+    ];
+    candidates.extend(others);
+    Ok(candidates)
 }
 
 /// What the machine does while something is measured.
@@ -83,8 +96,11 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
         names.filter(|name| keep(name)).collect()
     };
     let everyone = names(&|_| true);
+    // A weight makes no difference to who sleeps often.
+    let unweighted = names(&|name| name != WEIGHT);
     // Without anything for priority tasks, of which there are none.
-    let schedulers = names(&|name| ![FIFO, NICE, CPUSET, TRAFFIC, DEDICATED].contains(&name));
+    let schedulers =
+        names(&|name| ![FIFO, NICE, CPUSET, TRAFFIC, DEDICATED, WEIGHT].contains(&name));
     let few = |few: &[&str]| names(&|name| few.contains(&name));
     let group = |measure, setting, candidates: &[String]| Group {
         measure,
@@ -95,7 +111,7 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
         |tasks, load| Setting { name: format!("{tasks} tasks"), tasks, ..setting(load, cpus) };
 
     let idle = vec![group(Measure::Rtt, setting(IDLE, cpus), &few(&[EEVDF, POLICY]))];
-    let rtt = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &everyone)).to_vec();
+    let rtt = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &unweighted)).to_vec();
     let of_load = [Measure::Throughput, Measure::WakeUp]
         .map(|measure| group(measure, setting(LOAD, cpus), &everyone));
     let overhead = [Measure::Pipe, Measure::Hackbench, Measure::Build]
@@ -103,8 +119,8 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
     let pair = few(&[FIFO, POLICY]);
     let crowds = CROWDS.map(|tasks| group(Measure::Crowd, of_tasks(tasks, IDLE), &pair));
     let many = MANY.map(|tasks| group(Measure::Many, of_tasks(tasks, LOAD), &pair));
-    let usable = group(Measure::Usable, setting(IDLE, cpus), &few(&[EEVDF, FIFO, POLICY]));
-    let sched_ext = names(&|name| !name.starts_with(EEVDF));
+    let usable = group(Measure::Usable, setting(IDLE, cpus), &few(&[EEVDF, FIFO, POLICY, WEIGHT]));
+    let sched_ext = names(&|name| !name.starts_with(EEVDF) && name != WEIGHT);
     let ops = group(Measure::Ops, setting(LOAD, cpus), &sched_ext);
     let scaling = crowds.into_iter().chain(many).chain([usable]).collect();
     vec![idle, rtt, of_load.to_vec(), overhead.to_vec(), scaling, vec![ops]]

@@ -28,7 +28,9 @@ pub struct Extent {
     pub duration: Duration,
 }
 
-/// Takes every measurement that `path` has no record of, and adds it there.
+/// Takes every measurement that `path` has no record of, and adds it there. Every other
+/// round goes through the candidates backwards: what gets slower or faster from one to the
+/// next does so once each way.
 pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Path) -> Result<()> {
     // This process only sleeps and starts others, which are normal tasks: it must get its
     // turn whatever the load.
@@ -45,8 +47,12 @@ pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Pa
         log.add(&Record { key, parts: Vec::new(), error, waited_percent: None })?;
     }
     for round in 1..=extent.rounds {
+        let mut order: Vec<&Candidate> = candidates.iter().collect();
+        if round % 2 == 0 {
+            order.reverse();
+        }
         for block in blocks {
-            for candidate in candidates {
+            for candidate in order.iter().copied() {
                 let mut engaged = None;
                 for group in block {
                     let key = Key {

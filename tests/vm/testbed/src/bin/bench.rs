@@ -123,27 +123,20 @@ fn measure(options: &Run) -> Result<()> {
 }
 
 fn candidates(options: &Run) -> Result<Vec<Candidate>> {
-    let mut candidates = plan::own().to_vec();
+    let mut others = Vec::new();
     for (name, file) in &options.peer {
         let program = Program { binary: absolute(Path::new(file))?, args: Vec::new() };
-        candidates.push(Candidate { name: name.clone(), scheduler: Ok(Scheduler::Scx(program)) });
+        others.push(Candidate { name: name.clone(), scheduler: Ok(Scheduler::Scx(program)) });
     }
     for (name, why) in &options.absent {
-        candidates.push(Candidate { name: name.clone(), scheduler: Err(why.clone()) });
+        others.push(Candidate { name: name.clone(), scheduler: Err(why.clone()) });
     }
-    let configs = [
-        (plan::NO_POLICY, "no-policy.yaml"),
-        (plan::POLICY, "policy.yaml"),
-        (plan::TRAFFIC, "gtp.yaml"),
-        (plan::DEDICATED, "dedicated.yaml"),
-    ];
-    for (name, file) in configs {
-        let config = absolute(&options.configs.join(file))?;
+    let gthctl = |config: &str| {
+        let config = absolute(&options.configs.join(config).with_extension("yaml"))?;
         let args = vec!["run".into(), "-c".into(), config.into()];
-        let program = Program { binary: absolute(&options.gthctl)?, args };
-        candidates.push(Candidate { name: name.into(), scheduler: Ok(Scheduler::Scx(program)) });
-    }
-    Ok(candidates)
+        Ok(Scheduler::Scx(Program { binary: absolute(&options.gthctl)?, args }))
+    };
+    plan::candidates(gthctl, others)
 }
 
 fn write(options: &Page) -> Result<()> {
