@@ -125,35 +125,25 @@ static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx,
 /*
  * The task's rank now: its rule's, unless it has used up its burst. From then on it
  * shares fairly; what it ran by right of its priority is no debt that it has to wait for.
+ * It may be the one that wakes up the others, packet by packet: its rank keeps it from
+ * being pushed aside while another CPU runs something that has no priority at all.
  */
 static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule *rule)
 {
 	u64 slice;
 
-	tctx->spent = false;
 	if (!rule || !is_priority(rule->rank))
 		return GTH_RANK_NORMAL;
 	slice = rule->slice_ns ? rule->slice_ns : knobs.slice_ns;
 	if (tctx->burst < BURST_SLICES * slice)
 		return rule->rank;
-	tctx->spent = true;
 	if (is_priority(tctx->rank)) {
 		count(GTH_COUNT_DEMOTIONS);
 		if (tctx->pool != NO_POOL)
 			tctx->vtime = pool_of(tctx->pool)->vtime_now;
-		tctx->rank = GTH_RANK_NORMAL;
+		tctx->rank = GTH_RANK_SPENT;
 	}
-	return GTH_RANK_NORMAL;
-}
-
-/*
- * What a CPU counts as that runs the task. One that has used up its burst is not pushed
- * aside while another CPU runs something that has no priority at all: it may be the one
- * that wakes up the others, packet by packet.
- */
-static __always_inline u32 cpu_rank(const struct task_ctx *tctx)
-{
-	return tctx->spent && tctx->rank == GTH_RANK_NORMAL ? GTH_RANK_SPENT : tctx->rank;
+	return GTH_RANK_SPENT;
 }
 
 __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
@@ -475,7 +465,7 @@ static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, s
 				 u32 rank, u64 slice)
 {
 	tctx->rank = rank;
-	c->rank = cpu_rank(tctx);
+	c->rank = rank;
 	count_path(GTH_PATH_KEPT);
 	task_set_slice(p, slice);
 }
@@ -621,7 +611,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	if (pinned > 0 && shared > 0)
 		pinned_first = head_vtime(cpu_dsq(cpu), &pinned_key) && head_vtime(pool_dsq(pool), &key) &&
 			       (s64)(pinned_key - key) <= 0;
-	if (rank == GTH_RANK_NORMAL && !guarded && (pinned > 0 || shared > 0)) {
+	if (rank != GTH_RANK_IDLE && !guarded && (pinned > 0 || shared > 0)) {
 		set_clock(tctx, pool);
 		if (head_vtime(pinned_first ? cpu_dsq(cpu) : pool_dsq(pool), &key) &&
 		    (s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - key) < 0) {
@@ -661,7 +651,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 
 	if (!tctx)
 		return;
-	c->rank = cpu_rank(tctx);
+	c->rank = tctx->rank;
 	tctx->charged_until = p->se.sum_exec_runtime;
 	if (tctx->woken_at) {
 		lag = now_ns() - tctx->woken_at;
@@ -691,7 +681,6 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 	if (runnable)
 		return;
 	tctx->burst = 0;
-	tctx->spent = false;
 	if (tctx->sync_at) {
 		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
 		tctx->sync_at = 0;
@@ -793,7 +782,6 @@ SEC("struct_ops.s/exit")
 void BPF_PROG(gth_exit, struct scx_exit_info *ei)
 {
 	u32 len = ei->bt_len;
-	u8 *event;
 
 	bpf_probe_read_kernel_str(exited.reason, sizeof(exited.reason), ei->reason);
 	bpf_probe_read_kernel_str(exited.msg, sizeof(exited.msg), ei->msg);
@@ -803,11 +791,7 @@ void BPF_PROG(gth_exit, struct scx_exit_info *ei)
 	exited.bt_len = len;
 	exited.exit_code = ei->exit_code;
 	exited.kind = ei->kind;
-	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
-	if (event) {
-		*event = 1;
-		bpf_ringbuf_submit(event, 0);
-	}
+	tell(&events);
 }
 
 SEC(".struct_ops.link")

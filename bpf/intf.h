@@ -49,7 +49,7 @@ enum gth_limit {
  */
 enum gth_rank {
 	GTH_RANK_WEAKEST_PRIO = 9,
-	GTH_RANK_SPENT = 32,		/* of a CPU only: a priority task that has used up its burst */
+	GTH_RANK_SPENT = 32,		/* by a priority that has used up its burst */
 	GTH_RANK_NORMAL = 64,
 	GTH_RANK_IDLE = 128,
 };

@@ -51,7 +51,6 @@ struct task_ctx {
 	u16 pool;		/* whose clock `vtime` follows */
 	u8 rank;		/* with which it was last queued (enum gth_rank) */
 	bool interrupts;	/* it was sent to another CPU than the waker's */
-	bool spent;		/* it has used up the burst of its priority, and has not slept since */
 	bool asked;		/* to choose its CPU anew, and has not done it yet */
 	u64 woken_at;		/* of a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */

@@ -35,17 +35,22 @@ struct {
 /* Set with that byte; user space clears it when it looks. */
 u32 tasks_changed SEC(".bss.changed");
 
+/* Makes the descriptor of a ring buffer readable. */
+static __always_inline void tell(void *ringbuf)
+{
+	u8 *byte = bpf_ringbuf_reserve(ringbuf, sizeof(*byte), 0);
+
+	if (!byte)
+		return;
+	*byte = 1;
+	bpf_ringbuf_submit(byte, 0);
+}
+
 static __always_inline void tell_of_changes(void)
 {
-	u8 *change;
-
 	if (*(volatile u32 *)&tasks_changed || __sync_lock_test_and_set(&tasks_changed, 1))
 		return;
-	change = bpf_ringbuf_reserve(&changes, sizeof(*change), 0);
-	if (change) {
-		*change = 1;
-		bpf_ringbuf_submit(change, 0);
-	}
+	tell(&changes);
 }
 
 static __always_inline void count_path(enum gth_path path)

@@ -74,20 +74,24 @@ impl Marker {
         }
         let due = match &self.uevents {
             Some(uevents) => uevents.take(),
-            None => passed(self.looked, LOOK),
+            None => left(self.looked, LOOK).is_zero(),
         };
         if new || due {
             self.wanted.clone_from(scheduler.traced());
             self.look(scheduler);
             self.looked = Some(Instant::now());
         }
-        if passed(self.swept, SWEEP) {
+        if left(self.swept, SWEEP).is_zero() {
             if scheduler.has_marked() {
                 scheduler.marks(None)?;
             }
             self.swept = Some(Instant::now());
         }
-        Ok(Some(if self.uevents.is_some() { SWEEP } else { LOOK }))
+        let sweep_in = left(self.swept, SWEEP);
+        Ok(Some(match self.uevents {
+            Some(_) => sweep_in,
+            None => sweep_in.min(left(self.looked, LOOK)),
+        }))
     }
 
     /// Readable when a module may have come or gone.
@@ -172,8 +176,9 @@ impl Marker {
     }
 }
 
-fn passed(since: Option<Instant>, time: Duration) -> bool {
-    since.is_none_or(|since| since.elapsed() >= time)
+/// How long until `time` has passed.
+fn left(since: Option<Instant>, time: Duration) -> Duration {
+    since.map_or(Duration::ZERO, |since| time.saturating_sub(since.elapsed()))
 }
 
 /// Attaches the program to one function; says why not.

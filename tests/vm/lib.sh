@@ -18,3 +18,6 @@ lock() {
     exec 9>"$cache/lock/$1"
     flock 9
 }
+
+# The libraries that programs name, the loader among them, as absolute paths.
+libraries() { ldd "$@" | grep -oE '/[^ :]+ \(0x' | cut -d' ' -f1 | sort -u; }

@@ -1,7 +1,7 @@
 //! What priority does: how fast its tasks get a CPU, and what it must not take
 //! from the others.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use crate::gthctl::Gthctl;
@@ -56,25 +56,36 @@ fn also_when_softirq_on_another_cpu_wakes_it() {
 
 /// How long datagrams take from a sender on CPU 0 to a receiver on `cpus`.
 fn datagram_delays(comm: &str, cpus: &[usize]) -> Vec<u64> {
+    let (receiver, to) = receiver(comm, Some(cpus));
+    let _sender = Task::fork_on("sender", Some(&[0]), send_to(to, 5_000_000));
+    std::thread::sleep(Duration::from_secs(3));
+    receiver.shared().latencies()
+}
+
+/// A task that notes how long datagrams take to it, and its address.
+fn receiver(comm: &str, cpus: Option<&[usize]>) -> (Task, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
-    let receiver = Task::fork_on(comm, Some(cpus), move |shared| {
+    let receiver = Task::fork_on(comm, cpus, move |shared| {
         loop {
             let mut sent = [0; 8];
             socket.recv(&mut sent).unwrap();
             shared.add_latency(task::now() - u64::from_ne_bytes(sent));
         }
     });
-    let _sender = Task::fork_on("sender", Some(&[0]), move |_| {
+    (receiver, to)
+}
+
+/// Sends the time there, each time after spinning for `every` ns.
+fn send_to(to: SocketAddr, every: u64) -> impl FnOnce(&task::Shared) {
+    move |_| {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         loop {
             socket.send_to(&task::now().to_ne_bytes(), to).unwrap();
-            let until = task::now() + 5_000_000;
+            let until = task::now() + every;
             while task::now() < until {}
         }
-    });
-    std::thread::sleep(Duration::from_secs(3));
-    receiver.shared().latencies()
+    }
 }
 
 #[test]
@@ -123,9 +134,7 @@ fn priority_spinners_starve_nobody() {
         for (task, before) in tasks.iter().zip(before) {
             let got = task.cpu_time() - before;
             assert!(got > least, "{got:?} of {elapsed:?}");
-            let gap = Duration::from_nanos(
-                task.shared().longest_gap.load(std::sync::atomic::Ordering::Relaxed),
-            );
+            let gap = task.shared().gap();
             assert!(gap < Duration::from_secs(2), "did not run for {gap:?}");
         }
     }
@@ -145,8 +154,7 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     let _load = task::spinners(kernel::cpus() * 2, "load");
     let prio = Task::fork("prio", task::spin);
     std::thread::sleep(Duration::from_secs(2));
-    let gap =
-        Duration::from_nanos(prio.shared().longest_gap.load(std::sync::atomic::Ordering::Relaxed));
+    let gap = prio.shared().gap();
     println!("the longest wait: {gap:?}");
     assert!(gap < Duration::from_millis(100), "did not run for {gap:?}");
     drop(prio);
@@ -160,23 +168,8 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
 fn a_task_that_has_used_up_its_burst_is_not_put_off_by_whom_it_wakes_up() {
     let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
     let _load = task::spinners(kernel::cpus() * 2, "load");
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let to = socket.local_addr().unwrap();
-    let receiver = Task::fork("prio", move |shared| {
-        loop {
-            let mut sent = [0; 8];
-            socket.recv(&mut sent).unwrap();
-            shared.add_latency(task::now() - u64::from_ne_bytes(sent));
-        }
-    });
-    let sender = Task::fork("prio", move |_| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        loop {
-            socket.send_to(&task::now().to_ne_bytes(), to).unwrap();
-            let until = task::now() + 2_000_000;
-            while task::now() < until {}
-        }
-    });
+    let (receiver, to) = receiver("prio", None);
+    let sender = Task::fork("prio", send_to(to, 2_000_000));
     // Until the sender's burst is used up.
     std::thread::sleep(Duration::from_secs(1));
     let (turns, woken) =
@@ -206,9 +199,7 @@ fn priority_tasks_that_hardly_sleep_starve_nobody() {
         let got = task.cpu_time() - before;
         // A twenty-first part is what the guard gives them.
         assert!(got > elapsed / 40, "{got:?} of {elapsed:?}");
-        let gap = Duration::from_nanos(
-            task.shared().longest_gap.load(std::sync::atomic::Ordering::Relaxed),
-        );
+        let gap = task.shared().gap();
         assert!(gap < Duration::from_secs(3), "did not run for {gap:?}");
     }
     assert_eq!(kernel::state(), "enabled");

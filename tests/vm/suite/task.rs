@@ -31,6 +31,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The longest time for which a spinner did not run.
+    pub fn gap(&self) -> Duration {
+        Duration::from_nanos(self.longest_gap.load(Ordering::Relaxed))
+    }
+
     /// Notes one latency; those beyond the room for them are dropped.
     pub fn add_latency(&self, ns: u64) {
         let i = self.count.fetch_add(1, Ordering::Relaxed) as usize;

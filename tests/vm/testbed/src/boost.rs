@@ -1,12 +1,13 @@
 //! What an administrator gives the data plane's tasks without another scheduler.
 
-use std::fs;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 use nix::unistd::Pid;
+
+use crate::process;
 
 /// The priority of SCHED_FIFO tasks, of 1 to 99.
 pub const FIFO_PRIORITY: i32 = 50;
@@ -62,9 +63,7 @@ pub struct Boosted(Boost, Vec<libc::pid_t>);
 impl Boosted {
     pub fn threads_of(process: Pid, boost: Boost) -> Result<Self> {
         let mut threads = Self(boost, Vec::new());
-        for entry in fs::read_dir(format!("/proc/{process}/task"))? {
-            let name = entry?.file_name();
-            let thread = name.to_str().and_then(|n| n.parse().ok()).context("not a thread id")?;
+        for thread in process::threads(process)? {
             boost.give(thread).with_context(|| format!("cannot give {thread} {boost:?}"))?;
             threads.1.push(thread);
         }

@@ -17,8 +17,16 @@ pub struct Usage {
 
 impl Usage {
     /// Since the VM's start; `None` where the host does not say.
-    pub fn now() -> Option<Self> {
+    fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string(FILE).ok()?)
+    }
+
+    /// What is added while `work` runs; `None` where the host does not say.
+    pub fn during<T>(work: impl FnOnce() -> T) -> (T, Option<Self>) {
+        let before = Self::now();
+        let done = work();
+        let usage = before.zip(Self::now()).map(|(before, after)| after.since(before));
+        (done, usage)
     }
 
     fn parse(text: &str) -> Option<Self> {
@@ -27,7 +35,7 @@ impl Usage {
     }
 
     /// What was added since `earlier`.
-    pub fn since(self, earlier: Self) -> Self {
+    fn since(self, earlier: Self) -> Self {
         Self {
             ran: self.ran.saturating_sub(earlier.ran),
             waited: self.waited.saturating_sub(earlier.waited),

@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -30,6 +29,15 @@ impl Isolation {
         write(&procs(), &process.to_string())?;
         Ok(isolation)
     }
+
+    /// Makes `command` start there.
+    pub fn from_start(&self, command: &mut Command) {
+        // SAFETY: it opens and writes a file, as between fork and exec is allowed to a
+        // process of one thread.
+        unsafe {
+            command.pre_exec(|| fs::write(procs(), "0"));
+        }
+    }
 }
 
 impl Drop for Isolation {
@@ -41,17 +49,6 @@ impl Drop for Isolation {
         let _ = fs::write(format!("{GROUP}/cpuset.cpus.partition"), "member");
         if let Err(error) = fs::remove_dir(GROUP) {
             eprintln!("testbed: {GROUP}: {error}");
-        }
-    }
-}
-
-/// Makes `command` start in the cgroup, if there is one now.
-pub fn from_start(command: &mut Command) {
-    if Path::new(GROUP).exists() {
-        // SAFETY: it opens and writes a file, as between fork and exec is allowed to a
-        // process of one thread.
-        unsafe {
-            command.pre_exec(|| fs::write(procs(), "0"));
         }
     }
 }

@@ -8,6 +8,8 @@
 //!
 //! With the module of tests/vm/gtp5g in place of the kernel's driver, gtp0 is upfgtp.
 
+pub mod alias;
+pub mod arguments;
 pub mod bench;
 pub mod boost;
 pub mod gtp;

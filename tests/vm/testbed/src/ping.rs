@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::host::Usage;
 use crate::scheduler::Engaged;
 use crate::{netns, plane};
 
@@ -18,8 +19,22 @@ pub struct Replies {
     pub rtt_ms: Vec<f64>,
 }
 
+/// Probes sent before the measured ones: they fill neighbour tables and caches.
+const WARM_UP: usize = 20;
+
+/// As [`run`], after some that are not measured; and the host's part in it, where known.
+pub fn measure(
+    count: usize,
+    interval_ms: u32,
+    engaged: &Engaged,
+) -> Result<(Replies, Option<Usage>)> {
+    run(WARM_UP, interval_ms, engaged)?;
+    let (replies, host) = Usage::during(|| run(count, interval_ms, engaged));
+    Ok((replies?, host))
+}
+
 /// Sends `count` probes every `interval_ms` from the UE to the N6 address.
-pub fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies> {
+fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies> {
     // A file in memory: a pipe would wake a reader for each line.
     let file = Path::new("/tmp/testbed-ping.txt");
     let mut command = Command::new("ping");

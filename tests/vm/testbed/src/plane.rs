@@ -73,9 +73,9 @@ impl Driver {
     }
 }
 
-/// Builds the data plane anew and starts `nr-gnb`, the binary at `gnb`. With
+/// Builds the data plane anew and starts `nr-gnb`, which lies beside this program. With
 /// [`Driver::Gtp5g`] nothing reaches the UE before it has sent a packet itself.
-pub fn up(gnb: &Path, driver: Driver) -> Result<()> {
+pub fn up(driver: Driver) -> Result<()> {
     let device = driver.device();
     down()?;
     for namespace in [RAN, UPF, DATA_NETWORK] {
@@ -104,7 +104,8 @@ pub fn up(gnb: &Path, driver: Driver) -> Result<()> {
             Driver::Gtp5g => Ok(()),
         }
     })?;
-    start_gnb(gnb, driver.downlink_teid())
+    let gnb = std::env::current_exe()?.with_file_name("nr-gnb");
+    start_gnb(&gnb, driver.downlink_teid())
 }
 
 /// Stops `nr-gnb` and removes the namespaces; what is not there is no error.

@@ -1,15 +1,27 @@
 //! What /proc tells of a process (proc_pid_status(5), Documentation/scheduler/sched-stats.rst).
 
-use std::fs;
+use std::fmt::Display;
+use std::fs::{self, DirEntry};
+use std::io;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
+/// Its threads.
+pub fn threads(pid: impl Display) -> Result<Vec<libc::pid_t>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
+    let thread = |entry: io::Result<DirEntry>| {
+        let name = entry?.file_name();
+        name.to_str().and_then(|name| name.parse().ok()).context("not a thread id")
+    };
+    entries.map(thread).collect()
+}
+
 /// CPU time of its threads so far.
 pub fn cpu_time(pid: u32) -> Result<Duration> {
     let mut ns = 0;
-    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+    for thread in threads(pid)? {
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/schedstat"))?;
         let ran: u64 = text.split(' ').next().unwrap_or_default().parse()?;
         ns += ran;
     }

@@ -22,8 +22,6 @@ pub struct Plan {
     pub rounds: usize,
     /// stress-ng's part.
     pub amount: Amount,
-    /// Probes sent before the measured ones: they fill neighbour tables and caches.
-    pub warm_up: usize,
 }
 
 /// Measures all rows. A failed row keeps its error and is not tried again.
@@ -57,12 +55,8 @@ fn measure_once(row: &Row, plan: &Plan) -> Result<(ping::Replies, Option<Usage>)
     let engaged = Engaged::new(&row.scheduler)?;
     let load = row.load.then(|| Load::start(plan.amount)).transpose()?;
 
-    ping::run(plan.warm_up, plan.interval_ms, &engaged)?;
-    let before = Usage::now();
-    let replies = ping::run(plan.probes, plan.interval_ms, &engaged)?;
-    let host = before.zip(Usage::now()).map(|(before, after)| after.since(before));
-
+    let measured = ping::measure(plan.probes, plan.interval_ms, &engaged)?;
     load.map(Load::stop).transpose()?;
     engaged.end()?;
-    Ok((replies, host))
+    Ok(measured)
 }

@@ -5,7 +5,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use crate::boost::{Boost, Boosted};
-use crate::isolation::{self, Isolation};
+use crate::isolation::Isolation;
 use crate::plane;
 use crate::scx::{self, Program, Scx};
 
@@ -24,7 +24,7 @@ pub enum Scheduler {
 pub struct Engaged {
     boost: Boost,
     _boosted: Boosted,
-    _isolation: Option<Isolation>,
+    isolation: Option<Isolation>,
     scx: Option<Scx>,
 }
 
@@ -45,14 +45,16 @@ impl Engaged {
         Ok(Self {
             boost,
             _boosted: Boosted::threads_of(gnb, boost)?,
-            _isolation: isolated.then(|| Isolation::of(gnb)).transpose()?,
+            isolation: isolated.then(|| Isolation::of(gnb)).transpose()?,
             scx,
         })
     }
 
     /// Makes `command` start as a priority task; a sched_ext scheduler knows its own.
     pub fn favour(&self, command: &mut Command) {
-        isolation::from_start(command);
+        if let Some(isolation) = &self.isolation {
+            isolation.from_start(command);
+        }
         self.boost.from_start(command);
     }
 

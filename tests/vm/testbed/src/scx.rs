@@ -13,6 +13,8 @@ use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::arguments::absolute;
+
 const LOG_FILE: &str = "/tmp/testbed-scheduler.log";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const OPS: &str = "/sys/kernel/sched_ext/root/ops";
@@ -24,6 +26,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Program {
     pub binary: PathBuf,
     pub args: Vec<OsString>,
+}
+
+impl Program {
+    /// `gthctl run` with a config file, and a policy in place of the one that it names.
+    pub fn gthctl(binary: &Path, config: &Path, policy: Option<&Path>) -> Result<Self> {
+        let mut args = vec!["run".into(), "-c".into(), absolute(config)?.into()];
+        if let Some(policy) = policy {
+            args.extend(["-p".into(), absolute(policy)?.into()]);
+        }
+        Ok(Self { binary: absolute(binary)?, args })
+    }
 }
 
 /// A running [`Program`]; killed when dropped.

@@ -1,7 +1,6 @@
 //! Many tasks that are runnable all the time.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use std::{hint, thread};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::alias::alias;
 use crate::process;
 use crate::scheduler::Engaged;
 
@@ -22,11 +22,7 @@ pub struct Crowd {
 impl Crowd {
     /// Makes `count` threads that wait to begin, of the program `name` that executes this one.
     pub fn gather(name: &str, count: usize, favoured_by: Option<&Engaged>) -> Result<Self> {
-        let path = Path::new("/tmp").join(name);
-        if !path.exists() {
-            std::os::unix::fs::symlink(std::env::current_exe()?, &path)?;
-        }
-        let mut command = Command::new(path);
+        let mut command = Command::new(alias(&std::env::current_exe()?, name)?);
         command.args(["spin", &count.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
         if let Some(engaged) = favoured_by {
             engaged.favour(&mut command);

@@ -1,12 +1,13 @@
 //! cyclictest of rt-tests: tasks that sleep until a time and say how late they woke up.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::alias::alias;
 use crate::boost::{Boost, FIFO_PRIORITY};
 use crate::scheduler::Engaged;
 
@@ -32,7 +33,7 @@ impl Cyclictest {
         // A normal one has a name that no policy has.
         let name = if run.priority { "cyclictest" } else { "normal" };
         let output = PathBuf::from(format!("/tmp/testbed-{name}.txt"));
-        let mut command = Command::new(named(name)?);
+        let mut command = Command::new(alias(&cyclictest()?, name)?);
         command
             .args(["--verbose", "--nsecs", "--histfile=/dev/null"])
             .arg(format!("--threads={}", run.tasks))
@@ -72,19 +73,11 @@ impl Drop for Cyclictest {
     }
 }
 
-/// cyclictest under another name.
-fn named(name: &str) -> Result<PathBuf> {
-    let path = Path::new("/tmp").join(name);
-    if !path.exists() {
-        let original = std::env::var_os("PATH")
-            .iter()
-            .flat_map(std::env::split_paths)
-            .map(|dir| dir.join("cyclictest"))
-            .find(|path| path.exists())
-            .context("no cyclictest")?;
-        std::os::unix::fs::symlink(original, &path)?;
-    }
-    Ok(path)
+/// cyclictest's path.
+fn cyclictest() -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut files = std::env::split_paths(&path).map(|dir| dir.join("cyclictest"));
+    files.find(|path| path.exists()).context("no cyclictest")
 }
 
 /// Of a line such as `       0:      12:   76896`: task, wake-up, ns.

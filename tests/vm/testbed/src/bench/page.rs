@@ -6,7 +6,7 @@ use crate::stats::Summary;
 
 use super::plan::{IDLE, LOAD, LOADS};
 use super::record::Measure;
-use super::summary::{Bar, Cell};
+use super::summary::{Bar, Cell, distinct};
 
 /// All tables. `about` says on what was measured, `times` is what the suite told of how soon
 /// rules are in force.
@@ -111,17 +111,6 @@ pub fn page(cells: &[Cell], bars: &[Bar], about: &str, times: &str) -> String {
 
 fn of<'a>(cells: &'a [Cell], measure: Measure, setting: &str) -> Vec<&'a Cell> {
     cells.iter().filter(|cell| cell.measure == measure && cell.setting == setting).collect()
-}
-
-/// Each once, in the order of their first.
-fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
-    let mut distinct = Vec::new();
-    for name in names {
-        if !distinct.contains(&name) {
-            distinct.push(name);
-        }
-    }
-    distinct
 }
 
 fn bar_table(bars: &[Bar]) -> String {

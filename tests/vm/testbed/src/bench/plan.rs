@@ -28,20 +28,20 @@ pub const DEDICATED: &str = "gthctl, dedicated CPU";
 pub const WEIGHT: &str = "gthctl, policy with weight";
 
 /// Those that are compared most closely run one after the other, and the others after them.
-/// `gthctl` makes one of a config file's name.
+/// `gthctl` makes one of a policy's name.
 pub fn candidates(
-    gthctl: impl Fn(&str) -> anyhow::Result<Scheduler>,
+    gthctl: impl Fn(Option<&str>) -> anyhow::Result<Scheduler>,
     others: Vec<Candidate>,
 ) -> anyhow::Result<Vec<Candidate>> {
     let of = |name: &str, scheduler| Candidate { name: name.into(), scheduler: Ok(scheduler) };
     let mut candidates = vec![
         of(EEVDF, Scheduler::Eevdf(Boost::None)),
-        of(NO_POLICY, gthctl("no-policy")?),
+        of(NO_POLICY, gthctl(None)?),
         of(FIFO, Scheduler::Eevdf(Boost::Fifo)),
-        of(POLICY, gthctl("policy")?),
-        of(DEDICATED, gthctl("dedicated")?),
-        of(TRAFFIC, gthctl("gtp")?),
-        of(WEIGHT, gthctl("weight")?),
+        of(POLICY, gthctl(Some("policy"))?),
+        of(DEDICATED, gthctl(Some("dedicated"))?),
+        of(TRAFFIC, gthctl(Some("gtp"))?),
+        of(WEIGHT, gthctl(Some("weight"))?),
         of(NICE, Scheduler::Eevdf(Boost::Nice)),
         of(CPUSET, Scheduler::Isolated),
     ];

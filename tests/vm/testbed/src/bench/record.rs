@@ -62,6 +62,14 @@ pub struct Key {
     pub round: usize,
 }
 
+impl Key {
+    /// Another round of the same, or the same.
+    pub fn is_round_of(&self, other: &Self) -> bool {
+        let of = |key: &Self| (key.measure, key.setting.clone(), key.candidate.clone());
+        of(self) == of(other)
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Record {
     #[serde(flatten)]
@@ -89,13 +97,13 @@ pub fn read(path: &Path) -> Result<Vec<Record>> {
 pub struct Log(File);
 
 impl Log {
-    /// Begins a line of its own, whatever the last one was.
-    pub fn open(path: &Path) -> Result<Self> {
+    /// Begins a line of its own, whatever the last one was. The records are those there.
+    pub fn open(path: &Path) -> Result<(Self, Vec<Record>)> {
         let kept = read(path)?;
         let file = OpenOptions::new().create(true).write(true).truncate(true).open(path);
         let mut log = Self(file.with_context(|| format!("cannot write {}", path.display()))?);
         kept.iter().try_for_each(|record| log.add(record))?;
-        Ok(log)
+        Ok((log, kept))
     }
 
     /// Adds a record for good.
@@ -123,7 +131,7 @@ mod tests {
         let line = serde_json::to_string(&record(1)).unwrap();
         fs::write(&path, format!("{line}\n{}", &line[..20])).unwrap();
         assert_eq!(read(&path).unwrap().len(), 1);
-        Log::open(&path).unwrap().add(&record(2)).unwrap();
+        Log::open(&path).unwrap().0.add(&record(2)).unwrap();
         let rounds: Vec<usize> = read(&path).unwrap().iter().map(|r| r.key.round).collect();
         fs::remove_file(&path).unwrap();
         assert_eq!(rounds, [1, 2]);

@@ -13,7 +13,7 @@ use crate::scheduler::Engaged;
 use crate::{boost, ping};
 
 use super::plan::{Block, Candidate, Group, Setting};
-use super::record::{self, Key, Log, Measure, Part, Record};
+use super::record::{Key, Log, Measure, Part, Record};
 use super::{ops, overhead, throughput, usable, wakeup};
 
 /// How much is measured.
@@ -35,9 +35,8 @@ pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Pa
     // This process only sleeps and starts others, which are normal tasks: it must get its
     // turn whatever the load.
     boost::only_this_process().context("cannot become a real-time task")?;
-    let mut log = Log::open(path)?;
-    let mut done: BTreeSet<Key> =
-        record::read(path)?.into_iter().map(|record| record.key).collect();
+    let (mut log, kept) = Log::open(path)?;
+    let mut done: BTreeSet<Key> = kept.into_iter().map(|record| record.key).collect();
     // What is being measured: if the VM ends meanwhile, it is not tried again.
     let now = path.with_extension("now");
     let died: Option<Key> = fs::read(&now).ok().and_then(|text| serde_json::from_slice(&text).ok());
@@ -88,16 +87,15 @@ fn measure(
     engaged: &mut Option<Engaged>,
     extent: Extent,
 ) -> Record {
-    let before = Usage::now();
-    let result = engage(candidate, engaged.take()).and_then(|scheduler| {
+    let (result, waited) = Usage::during(|| {
+        let scheduler = engage(candidate, engaged.take())?;
         let parts = parts(group, &scheduler, extent);
         // Why it ended says more than what failed without it.
         scheduler.check()?;
         let parts = parts?;
         *engaged = Some(scheduler);
-        Ok(parts)
+        anyhow::Ok(parts)
     });
-    let waited = before.zip(Usage::now()).map(|(before, after)| after.since(before));
     let (parts, error) = match result {
         Ok(parts) => (parts, None),
         Err(error) => {
@@ -144,8 +142,7 @@ fn parts(group: &Group, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> 
 
 fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
     let interval = extent.interval.as_millis() as u32;
-    ping::run(20, interval, engaged)?;
-    let replies = ping::run(extent.probes, interval, engaged)?;
+    let (replies, _) = ping::measure(extent.probes, interval, engaged)?;
     let part = Part::of([("sent", replies.sent as f64)]);
     Ok(vec![Part { samples: replies.rtt_ms, ..part }])
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::stats::{Summary, median, percentile};
 
-use super::plan::{EEVDF, FIFO, IDLE, LOAD, NO_POLICY, POLICY};
+use super::plan::{CROWDS, DEDICATED, EEVDF, FIFO, IDLE, LOAD, LOADS, NO_POLICY, POLICY};
 use super::record::{Key, Measure, Part, Record};
 
 /// One cell of the tables.
@@ -33,37 +33,40 @@ pub struct Cell {
 
 /// All rounds of everything, in the order of the first round.
 pub fn cells(records: &[Record]) -> Vec<Cell> {
-    let mut cells: Vec<Cell> = Vec::new();
-    for record in records {
-        let Key { measure, setting, candidate, .. } = &record.key;
-        let others = |other: &Record| {
-            other.key.measure == *measure
-                && other.key.setting == *setting
-                && other.key.candidate == *candidate
-        };
-        // One that failed has no part, unless it did not in another round.
-        let mut parts: Vec<&Part> =
-            records.iter().filter(|other| others(other)).flat_map(|other| &other.parts).collect();
-        let none = Part::default();
-        if parts.is_empty() {
-            parts.push(&none);
-        }
-        for part in parts {
-            let is = |cell: &Cell| cell.is(*measure, setting, candidate) && cell.part == part.part;
-            if !cells.iter().any(is) {
-                cells.push(Cell::of(records, &record.key, &part.part));
-            }
+    let mut keys: Vec<&Key> = Vec::new();
+    for Record { key, .. } in records {
+        if !keys.iter().any(|other| other.is_round_of(key)) {
+            keys.push(key);
         }
     }
-    cells
+    let of_key = |key: &Key| -> Vec<Cell> {
+        let all: Vec<&Record> =
+            records.iter().filter(|record| record.key.is_round_of(key)).collect();
+        let parts = all.iter().flat_map(|record| &record.parts);
+        let mut names = distinct(parts.map(|part| &part.part));
+        // One that failed has no part, unless it did not in another round.
+        let none = String::new();
+        if names.is_empty() {
+            names.push(&none);
+        }
+        names.into_iter().map(|name| Cell::of(&all, key, name)).collect()
+    };
+    keys.into_iter().flat_map(of_key).collect()
+}
+
+/// Each once, in the order of their first.
+pub fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a String> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
 }
 
 impl Cell {
-    fn of(records: &[Record], key: &Key, part: &str) -> Self {
-        let all: Vec<&Record> = records
-            .iter()
-            .filter(|record| Key { round: key.round, ..record.key.clone() } == *key)
-            .collect();
+    fn of(all: &[&Record], key: &Key, part: &str) -> Self {
         let parts: Vec<&Part> = all
             .iter()
             .flat_map(|record| record.parts.iter().filter(|other| other.part == part))
@@ -138,12 +141,12 @@ pub fn bars(cells: &[Cell]) -> Vec<Bar> {
         find(Measure::Rtt, setting, candidate, "")?.summary.as_ref().map(of)
     };
     let average: fn(&Summary) -> f64 = |summary| summary.avg;
-    for load in super::plan::LOADS {
+    for load in LOADS {
         for (kind, of) in [("average", average), ("p99", |summary| summary.p99)] {
             let of_policy = rtt(load, POLICY, of);
             let what = |than: &str| format!("RTT, {load}, {kind}: policy / {than}");
             at_most(what("SCHED_FIFO"), ratio(of_policy, rtt(load, FIFO, of)), 1.1);
-            let dedicated = rtt(load, super::plan::DEDICATED, of);
+            let dedicated = rtt(load, DEDICATED, of);
             let dedicated = ratio(dedicated, rtt(load, FIFO, of));
             at_most(format!("RTT, {load}, {kind}: dedicated CPU / SCHED_FIFO"), dedicated, 1.0);
             at_most(what("idle"), ratio(of_policy, rtt(IDLE, EEVDF, of)), 1.2);
@@ -160,13 +163,13 @@ pub fn bars(cells: &[Cell]) -> Vec<Bar> {
         let loss = find(Measure::Rtt, load, POLICY, "").and_then(|cell| cell.loss);
         at_most(format!("RTT, {load}: loss with the policy, percent"), loss, 0.0);
     }
-    for (tasks, most) in super::plan::CROWDS.iter().skip(1).map(|tasks| (tasks, 1.2)) {
+    for tasks in &CROWDS[1..] {
         let p99 = |tasks: usize| {
             let cell = find(Measure::Crowd, &format!("{tasks} tasks"), POLICY, "")?;
             Some(cell.summary?.p99)
         };
-        let what = format!("wake-up p99 with the policy: {tasks} runnable tasks / 10");
-        at_most(what, ratio(p99(*tasks), p99(10)), most);
+        let what = format!("wake-up p99 with the policy: {tasks} runnable tasks / {}", CROWDS[0]);
+        at_most(what, ratio(p99(*tasks), p99(CROWDS[0])), 1.2);
     }
     for (measure, name) in [(Measure::Pipe, "sched pipe"), (Measure::Hackbench, "hackbench")] {
         let seconds = |candidate| find(measure, IDLE, candidate, "")?.values.get("s").copied();

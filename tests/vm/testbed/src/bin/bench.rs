@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
+use gthctl_testbed::arguments::{absolute, pair};
 use gthctl_testbed::bench::plan::{self, Block, Candidate, Group};
 use gthctl_testbed::bench::run::{Extent, run};
 use gthctl_testbed::bench::{crowd, page, plot, record, summary};
@@ -56,9 +57,12 @@ struct Run {
     /// The gthctl to measure
     #[arg(long)]
     gthctl: PathBuf,
-    /// The directory with its config files
+    /// Its config file
     #[arg(long)]
-    configs: PathBuf,
+    config: PathBuf,
+    /// The directory with its policies
+    #[arg(long)]
+    policies: PathBuf,
     /// Another sched_ext scheduler; may be repeated
     #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
     peer: Vec<(String, String)>,
@@ -117,7 +121,7 @@ fn measure(options: &Run) -> Result<()> {
         interval: Duration::from_millis(options.interval),
         duration: Duration::from_secs(options.seconds),
     };
-    plane::up(&std::env::current_exe()?.with_file_name("nr-gnb"), Driver::Gtp)?;
+    plane::up(Driver::Gtp)?;
     run(&blocks, &candidates, extent, &options.records)?;
     plane::down()
 }
@@ -131,10 +135,10 @@ fn candidates(options: &Run) -> Result<Vec<Candidate>> {
     for (name, why) in &options.absent {
         others.push(Candidate { name: name.clone(), scheduler: Err(why.clone()) });
     }
-    let gthctl = |config: &str| {
-        let config = absolute(&options.configs.join(config).with_extension("yaml"))?;
-        let args = vec!["run".into(), "-c".into(), config.into()];
-        Ok(Scheduler::Scx(Program { binary: absolute(&options.gthctl)?, args }))
+    let gthctl = |policy: Option<&str>| {
+        let policy = policy.map(|name| options.policies.join(name).with_extension("yaml"));
+        let program = Program::gthctl(&options.gthctl, &options.config, policy.as_deref())?;
+        Ok(Scheduler::Scx(program))
     };
     plan::candidates(gthctl, others)
 }
@@ -156,13 +160,4 @@ fn write(options: &Page) -> Result<()> {
     to("rtt.svg", plot::plot(&cells)?)?;
     let results = serde_json::json!({"about": options.about, "bars": bars, "cells": cells});
     to("results.json", serde_json::to_string(&results)? + "\n")
-}
-
-fn absolute(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| format!("no file {}", path.display()))
-}
-
-fn pair(argument: &str) -> Result<(String, String), String> {
-    let (name, value) = argument.split_once('=').ok_or("not NAME=VALUE")?;
-    Ok((name.to_owned(), value.to_owned()))
 }

@@ -1,11 +1,12 @@
 //! Builds the test VM's data plane and measures round-trip times on it.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
+use gthctl_testbed::arguments::pair;
 use gthctl_testbed::boost::Boost;
 use gthctl_testbed::load::Amount;
 use gthctl_testbed::plane::Driver;
@@ -66,8 +67,8 @@ struct Rtt {
     #[arg(long)]
     gthctl: Option<PathBuf>,
     /// A row for gthctl with the config FILE, named after NAME; may be repeated
-    #[arg(long, requires = "gthctl", value_name = "NAME=FILE", value_parser = name_and_file)]
-    config: Vec<(String, PathBuf)>,
+    #[arg(long, requires = "gthctl", value_name = "NAME=FILE", value_parser = pair)]
+    config: Vec<(String, String)>,
 }
 
 const IDLE: &str = "idle";
@@ -85,21 +86,16 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode> {
     match command {
-        Command::Up(options) => plane::up(&gnb()?, options.driver)?,
+        Command::Up(options) => plane::up(options.driver)?,
         Command::Down => plane::down()?,
         Command::Rtt(options) => {
-            plane::up(&gnb()?, Driver::Gtp)?;
+            plane::up(Driver::Gtp)?;
             let code = measure(&options);
             plane::down()?;
             return code;
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The simulator lies beside this program.
-fn gnb() -> Result<PathBuf> {
-    Ok(std::env::current_exe()?.with_file_name("nr-gnb"))
 }
 
 fn measure(options: &Rtt) -> Result<ExitCode> {
@@ -113,7 +109,6 @@ fn measure(options: &Rtt) -> Result<ExitCode> {
             pipes: options.pipes.unwrap_or(cpus),
             forks: 0,
         },
-        warm_up: 20,
     };
     let mut rows = rows(options)?;
     if !options.rows.is_empty() {
@@ -136,20 +131,10 @@ fn rows(options: &Rtt) -> Result<Vec<Row>> {
     let eevdf = |name: &str, boost, load| row(name, Scheduler::Eevdf(boost), load);
     let mut rows = vec![eevdf(IDLE, Boost::None, false), eevdf("EEVDF, load", Boost::None, true)];
     for (name, config) in &options.config {
-        let binary = absolute(options.gthctl.as_deref().context("--gthctl is missing")?)?;
-        let args = ["run".into(), "-c".into(), absolute(config)?.into()];
-        let program = Program { binary, args: args.into() };
+        let binary = options.gthctl.as_deref().context("--gthctl is missing")?;
+        let program = Program::gthctl(binary, config.as_ref(), None)?;
         rows.push(row(&format!("gthctl, {name}, load"), Scheduler::Scx(program), true));
     }
     rows.push(eevdf(FIFO, Boost::Fifo, true));
     Ok(rows)
-}
-
-fn absolute(path: &Path) -> Result<PathBuf> {
-    path.canonicalize().with_context(|| format!("no file {}", path.display()))
-}
-
-fn name_and_file(argument: &str) -> Result<(String, PathBuf), String> {
-    let (name, file) = argument.split_once('=').ok_or("not NAME=FILE")?;
-    Ok((name.to_owned(), file.into()))
 }
