@@ -35,8 +35,8 @@ pub fn candidates(
 ) -> anyhow::Result<Vec<Candidate>> {
     let of = |name: &str, scheduler| Candidate { name: name.into(), scheduler: Ok(scheduler) };
     let mut candidates = vec![
-        of(EEVDF, Scheduler::Eevdf(Boost::None)),
         of(NO_POLICY, gthctl(None)?),
+        of(EEVDF, Scheduler::Eevdf(Boost::None)),
         of(FIFO, Scheduler::Eevdf(Boost::Fifo)),
         of(POLICY, gthctl(Some("policy"))?),
         of(DEDICATED, gthctl(Some("dedicated"))?),
@@ -110,8 +110,9 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
     let of_tasks =
         |tasks, load| Setting { name: format!("{tasks} tasks"), tasks, ..setting(load, cpus) };
 
-    let idle = vec![group(Measure::Rtt, setting(IDLE, cpus), &few(&[EEVDF, POLICY]))];
-    let rtt = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &unweighted)).to_vec();
+    let idle = group(Measure::Rtt, setting(IDLE, cpus), &few(&[EEVDF, POLICY]));
+    let loaded = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &unweighted));
+    let rtt = [idle].into_iter().chain(loaded).collect();
     let of_load = [Measure::Throughput, Measure::WakeUp]
         .map(|measure| group(measure, setting(LOAD, cpus), &everyone));
     let overhead = [Measure::Pipe, Measure::Hackbench, Measure::Build]
@@ -123,7 +124,7 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
     let sched_ext = names(&|name| !name.starts_with(EEVDF) && name != WEIGHT);
     let ops = group(Measure::Ops, setting(LOAD, cpus), &sched_ext);
     let scaling = crowds.into_iter().chain(many).chain([usable]).collect();
-    vec![idle, rtt, of_load.to_vec(), overhead.to_vec(), scaling, vec![ops]]
+    vec![rtt, of_load.to_vec(), overhead.to_vec(), scaling, vec![ops]]
 }
 
 /// What more CPUs do: round-trip times of a few.

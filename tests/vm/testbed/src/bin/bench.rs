@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
 use gthctl_testbed::arguments::{absolute, pair};
 use gthctl_testbed::bench::plan::{self, Block, Candidate, Group};
@@ -148,6 +148,7 @@ fn write(options: &Page) -> Result<()> {
     for path in &options.records {
         records.extend(record::read(path)?);
     }
+    ensure!(!records.is_empty(), "nothing was measured (--only names Rtt/2x/EEVDF, for one)");
     let cells = summary::cells(&records);
     let bars = summary::bars(&cells);
     let times = fs::read_to_string(&options.times).context("the suite's times")?;
