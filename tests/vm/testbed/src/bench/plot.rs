@@ -16,6 +16,7 @@ pub fn plot(cells: &[Cell]) -> Result<String> {
         .filter(|cell| cell.error.is_none() && !cell.quantiles.is_empty())
         .collect();
     let all = || curves.iter().flat_map(|cell| &cell.quantiles).copied();
+    // Without a curve there is no least, and the axis would have no end.
     let least = all().fold(f64::INFINITY, f64::min).clamp(1e-3, 1.0);
     let most = all().fold(least * 10.0, f64::max);
     let mut svg = String::new();

@@ -65,8 +65,9 @@ pub struct Key {
 impl Key {
     /// Another round of the same, or the same.
     pub fn is_round_of(&self, other: &Self) -> bool {
-        let of = |key: &Self| (key.measure, key.setting.clone(), key.candidate.clone());
-        of(self) == of(other)
+        self.measure == other.measure
+            && self.setting == other.setting
+            && self.candidate == other.candidate
     }
 }
 
