@@ -10,11 +10,12 @@ build_binaries() {
     cargo build --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins || die "the build failed"
 }
 
-# Prints the path of the suite's executable.
+# As build_binaries, and the suite, in one call, which compiles them side by side; prints the
+# path of the suite's executable.
 build_suite() {
     local messages
-    messages=$(cargo test --manifest-path "$checkout/Cargo.toml" --quiet --release --test vm --no-run \
-        --message-format=json) || die "the suite does not build"
+    messages=$(cargo build --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins --test vm \
+        --message-format=json) || die "the build failed"
     sed -nE '/"name":"vm"/s/.*"executable":"([^"]+)".*/\1/p' <<<"$messages"
 }
 
