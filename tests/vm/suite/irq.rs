@@ -556,7 +556,7 @@ fn a_busy_irqbalance_is_waited_for() {
     let first = irq_of("eth0", "config");
     let second = irq_of("eth0", "input.0");
     // Version 1.9.2 hears nothing for an interval when it follows a change of the bans.
-    let daemon = Irqbalance::start(&["--interval=6"]);
+    let daemon = Irqbalance::start(&["--interval=3"]);
     let busy = || {
         let silent = || report(&["list", "eth0"])["irqbalance"][0].get("silent").is_some();
         assert!(kernel::wait(Duration::from_secs(30), silent), "it answers all the time");

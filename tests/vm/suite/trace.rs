@@ -72,7 +72,14 @@ impl Trace {
     }
 
     fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
-        kernel::wait(Duration::from_secs(30), || self.lines.lock().unwrap().iter().any(&wanted))
+        // Each line is looked at once: there may be 100,000, and the reader waits meanwhile.
+        let mut seen = 0;
+        kernel::wait(Duration::from_secs(30), || {
+            let lines = self.lines.lock().unwrap();
+            let new = &lines[seen..];
+            seen = lines.len();
+            new.iter().any(&wanted)
+        })
     }
 
     fn stderr(&self) -> String {
