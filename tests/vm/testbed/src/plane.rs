@@ -174,12 +174,15 @@ fn is_gnb(pid: Pid) -> bool {
         .is_ok_and(|stat| stat.contains("(nr-gnb)") && !stat.contains("(nr-gnb) Z"))
 }
 
-/// Waits up to ten seconds.
+/// With eight virtual CPUs on two, `nr-gnb` took more than 10 s to be ready once.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Waits for as long as [`PATIENCE`].
 pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) -> Result<()> {
     let start = Instant::now();
     while !condition() {
-        if start.elapsed() > Duration::from_secs(10) {
-            bail!("waited 10 s for {what}");
+        if start.elapsed() > PATIENCE {
+            bail!("waited {} s for {what}", PATIENCE.as_secs());
         }
         thread::sleep(Duration::from_millis(20));
     }

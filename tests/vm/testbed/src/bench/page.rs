@@ -146,13 +146,9 @@ fn in_line(error: &str) -> String {
 fn failures(cells: &[&Cell]) -> String {
     let mut text = String::new();
     for cell in cells {
-        if let Some((rounds, error)) = &cell.failures {
-            let _ = writeln!(
-                text,
-                "\n{} failed in {rounds} of the rounds: {}",
-                cell.candidate,
-                in_line(error)
-            );
+        if let Some((times, error)) = &cell.failures {
+            let times = if *times == 1 { "once".into() } else { format!("{times} times") };
+            let _ = writeln!(text, "\n{} failed {times}: {}", cell.candidate, in_line(error));
         }
     }
     text
@@ -253,6 +249,7 @@ mod tests {
                 setting: "1x".into(),
                 candidate: candidate.into(),
                 round: 1,
+                turn: 1,
             },
             parts: match error {
                 Some(_) => vec![],

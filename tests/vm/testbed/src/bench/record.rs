@@ -60,10 +60,12 @@ pub struct Key {
     pub setting: String,
     pub candidate: String,
     pub round: usize,
+    /// Of that round, from 1 (see [`super::plan::TURNS`]).
+    pub turn: usize,
 }
 
 impl Key {
-    /// Another round of the same, or the same.
+    /// Another round or turn of the same, or the same.
     pub fn is_round_of(&self, other: &Self) -> bool {
         self.measure == other.measure
             && self.setting == other.setting
@@ -126,6 +128,7 @@ mod tests {
             setting: "2x".into(),
             candidate: "EEVDF".into(),
             round,
+            turn: 1,
         };
         let record =
             |round| Record { key: key(round), parts: vec![], error: None, waited_percent: None };

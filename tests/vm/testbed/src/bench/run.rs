@@ -51,7 +51,7 @@ pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Pa
             order.reverse();
         }
         for block in blocks {
-            for candidate in order.iter().copied() {
+            for (candidate, turn) in turns(block, &order) {
                 let mut engaged = None;
                 for group in block {
                     let key = Key {
@@ -59,15 +59,21 @@ pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Pa
                         setting: group.setting.name.clone(),
                         candidate: candidate.name.clone(),
                         round,
+                        turn,
                     };
-                    if !group.candidates.contains(&candidate.name) || done.contains(&key) {
+                    let turns = group.turns(&candidate.name);
+                    if !group.candidates.contains(&candidate.name)
+                        || turn > turns
+                        || done.contains(&key)
+                    {
                         continue;
                     }
                     eprintln!(
-                        "bench: round {round}: {:?}, {}: {}",
+                        "bench: round {round}.{turn}: {:?}, {}: {}",
                         key.measure, key.setting, key.candidate
                     );
                     fs::write(&now, serde_json::to_vec(&key)?)?;
+                    let extent = Extent { probes: extent.probes.div_ceil(turns), ..extent };
                     log.add(&measure(key, group, candidate, &mut engaged, extent))?;
                 }
                 if let Some(Err(error)) = engaged.map(Engaged::end) {
@@ -77,6 +83,26 @@ pub fn run(blocks: &[Block], candidates: &[Candidate], extent: Extent, path: &Pa
         }
     }
     Ok(())
+}
+
+/// Who is measured in one round, in which turn. Who takes several turns takes them before,
+/// between and after the others, every other time backwards.
+fn turns<'a>(block: &Block, order: &[&'a Candidate]) -> Vec<(&'a Candidate, usize)> {
+    let of = |candidate: &Candidate| {
+        block.iter().map(|group| group.turns(&candidate.name)).max().unwrap_or(1)
+    };
+    let most = order.iter().map(|candidate| of(candidate)).max().unwrap_or(1);
+    let (mut several, once): (Vec<&Candidate>, Vec<&Candidate>) =
+        order.iter().copied().partition(|candidate| of(candidate) > 1);
+    let between = once.len().div_ceil((most - 1).max(1)).max(1);
+    let mut once = once.chunks(between);
+    let mut turns = Vec::new();
+    for turn in 1..=most {
+        turns.extend(several.iter().map(|&candidate| (candidate, turn)));
+        several.reverse();
+        turns.extend(once.next().into_iter().flatten().map(|&candidate| (candidate, 1)));
+    }
+    turns
 }
 
 /// One measurement. Its scheduler is left in `engaged` for the next one, unless it failed.
@@ -145,4 +171,42 @@ fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
     let (replies, _) = ping::measure(extent.probes, interval, engaged)?;
     let part = Part::of([("sent", replies.sent as f64)]);
     Ok(vec![Part { samples: replies.rtt_ms, ..part }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::plan::{CLOSEST, NICE, NO_POLICY, POLICY, TRAFFIC, WEIGHT, all};
+    use crate::boost::Boost;
+    use crate::scheduler::Scheduler;
+
+    #[test]
+    fn who_is_compared_most_closely_takes_turns_around_the_others() {
+        let candidate = |name: &str| Candidate {
+            name: name.into(),
+            scheduler: Ok(Scheduler::Eevdf(Boost::None)),
+        };
+        let others = [NO_POLICY, TRAFFIC, WEIGHT, NICE];
+        let candidates: Vec<Candidate> =
+            CLOSEST.iter().chain(&others).map(|name| candidate(name)).collect();
+        let order: Vec<&Candidate> = candidates.iter().collect();
+        let blocks = all(&candidates, 2);
+        let turns_of = |block| -> Vec<(&str, usize)> {
+            turns(block, &order).into_iter().map(|(who, turn)| (who.name.as_str(), turn)).collect()
+        };
+
+        let first = turns_of(&blocks[0]);
+        assert_eq!(first.len(), 4 * CLOSEST.len() + others.len());
+        for other in others {
+            assert_eq!(first.iter().filter(|(name, _)| *name == other).count(), 1, "{first:?}");
+        }
+        let of_policy: Vec<usize> =
+            first.iter().filter(|(name, _)| *name == POLICY).map(|(_, turn)| *turn).collect();
+        assert_eq!(of_policy, [1, 2, 3, 4]);
+        let is_close = |(name, _): &(&str, usize)| CLOSEST.contains(name);
+        assert!(first[..4].iter().all(is_close) && first[first.len() - 4..].iter().all(is_close));
+
+        assert!(turns_of(&blocks[1]).iter().all(|(_, turn)| *turn == 1));
+        assert_eq!(turns_of(&blocks[1]).len(), candidates.len());
+    }
 }

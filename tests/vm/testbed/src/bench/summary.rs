@@ -16,7 +16,7 @@ pub struct Cell {
     pub part: String,
     /// Why it failed, where it did in every round.
     pub error: Option<String>,
-    /// In how many rounds it failed, and why the first time, where it did not in all.
+    /// How often it failed, and why the first time, where it did not always.
     pub failures: Option<(usize, String)>,
     /// The median of the rounds, by name.
     pub values: std::collections::BTreeMap<String, f64>,
@@ -149,6 +149,8 @@ pub fn bars(cells: &[Cell]) -> Vec<Bar> {
             let dedicated = rtt(load, DEDICATED, of);
             let dedicated = ratio(dedicated, rtt(load, FIFO, of));
             at_most(format!("RTT, {load}, {kind}: dedicated CPU / SCHED_FIFO"), dedicated, 1.0);
+            let of_dedicated = ratio(rtt(load, DEDICATED, of), rtt(IDLE, EEVDF, of));
+            at_most(format!("RTT, {load}, {kind}: dedicated CPU / idle"), of_dedicated, 1.2);
             at_most(what("idle"), ratio(of_policy, rtt(IDLE, EEVDF, of)), 1.2);
             let others = cells.iter().filter(|cell| {
                 cell.measure == Measure::Rtt
@@ -204,8 +206,13 @@ mod tests {
     use super::*;
 
     fn record(candidate: &str, round: usize, samples: &[f64]) -> Record {
-        let key =
-            Key { measure: Measure::Rtt, setting: "1x".into(), candidate: candidate.into(), round };
+        let key = Key {
+            measure: Measure::Rtt,
+            setting: "1x".into(),
+            candidate: candidate.into(),
+            round,
+            turn: 1,
+        };
         let part = Part { samples: samples.into(), ..Part::of([("sent", 2.0)]) };
         Record { key, parts: vec![part], error: None, waited_percent: Some(10.0) }
     }
