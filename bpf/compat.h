@@ -139,6 +139,30 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 	return scx_bpf_consume(dsq_id);
 }
 
+/* Since 6.19, without a lock; before that the iterator, which takes the DSQ's. */
+struct task_struct *scx_bpf_dsq_peek(u64 dsq_id) __ksym __weak;
+
+/* True with a DSQ's first task's virtual time, false if it is empty. */
+__noinline int head_key(u64 dsq, u64 *key __arg_nonnull)
+{
+	struct task_struct *p;
+
+	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
+		p = scx_bpf_dsq_peek(dsq);
+		if (!p)
+			return false;
+		*key = p->scx.dsq_vtime;
+		return true;
+	}
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return false;
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		*key = p->scx.dsq_vtime;
+		return true;
+	}
+	return false;
+}
+
 /* The built-in idle selection inside a mask: since 6.17, with an argument struct since 6.19. */
 struct scx_bpf_select_cpu_and_args {
 	s32 prev_cpu;

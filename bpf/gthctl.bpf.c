@@ -12,7 +12,9 @@
  * Two things keep priority from starving the rest, each with a test of its own
  * in tests/vm/suite: a priority task that runs BURST_SLICES slices without
  * sleeping shares fairly until it sleeps, and a CPU that has given priority
- * tasks GUARD_RATIO times what normal tasks got gives those the next turn.
+ * tasks GUARD_RATIO times what normal tasks got gives those a turn. Who runs on
+ * pays for that; a priority task that was woken up goes first until twice as
+ * much is owed.
  *
  * kernel.h   the kernel's types            state.h  CPU, pool and task records
  * compat.h   one name for each kfunc       match.h  which rule a task falls under
@@ -40,6 +42,7 @@ char LICENSE[] SEC("license") = "GPL";
 enum {
 	BURST_SLICES = 4,	/* slices without sleep before priority is lost */
 	GUARD_RATIO = 20,	/* priority tasks' time to one part of the normal tasks' */
+	GUARD_GRACE = 2,	/* times what is owed when only a woken-up task could pay it */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
 };
 
@@ -312,8 +315,14 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
 		return cpu;
 	}
-	if (!is_priority(plan.rank) || follow_waker(p, &plan, here, wake_flags))
+	if (!is_priority(plan.rank))
 		return plan.cpu;
+	if (follow_waker(p, &plan, here, wake_flags)) {
+		tctx->rank = plan.rank;
+		set_clock(tctx, plan.pool);
+		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
+		return here;
+	}
 	cpu = claim(p, &plan, plan.cpu, here);
 	if (cpu < 0)
 		return plan.cpu;
@@ -432,19 +441,6 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 
 /* ---- a CPU needs something to run ---- */
 
-static __always_inline bool head_vtime(u64 dsq, u64 *vtime)
-{
-	struct task_struct *p;
-	bool found = false;
-
-	bpf_for_each(scx_dsq, p, dsq, 0) {
-		*vtime = p->scx.dsq_vtime;
-		found = true;
-		break;
-	}
-	return found;
-}
-
 /* May @prev go on here, as far as the policy is concerned? */
 __noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
@@ -462,12 +458,12 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tc
 }
 
 static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
-				 u32 rank, u64 slice)
+				 const struct gth_rule *rule, u32 rank, u32 pool)
 {
 	tctx->rank = rank;
 	c->rank = rank;
 	count_path(GTH_PATH_KEPT);
-	task_set_slice(p, slice);
+	task_set_slice(p, slice_of(live_tables(knobs.generation), rule, rank, pool));
 }
 
 static __always_inline bool take(u64 dsq, enum gth_path path)
@@ -483,12 +479,12 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
  * waiting for each CPU than this one afterwards. Looks at one other LLC a call,
  * so the cost does not grow with their number.
  */
-__noinline int balance(s32 cpu, u32 pool, s32 waiting)
+__noinline int balance(s32 cpu, u32 pool)
 {
 	const struct gth_tables *t = live_tables(knobs.generation);
 	struct cpu_ctx *c = cpu_of(cpu);
 	u32 other = c->next_llc;
-	s64 there;
+	s64 here, there;
 
 	if (machine.nr_llcs < 2 || pool_is_exclusive(pool))
 		return false;
@@ -497,11 +493,12 @@ __noinline int balance(s32 cpu, u32 pool, s32 waiting)
 	c->next_llc = other;
 	if (other == pool)
 		return false;
+	here = scx_bpf_dsq_nr_queued(pool_dsq(pool));
 	there = scx_bpf_dsq_nr_queued(pool_dsq(other));
 	if (there > 0 && !t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
 		return take(pool_dsq(other), GTH_PATH_STOLEN); /* a policy took its CPUs */
 	if ((there - 1) * t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] <=
-	    ((s64)waiting + 1) * t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
+	    (here + 1) * t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
 		return false;
 	return take(pool_dsq(other), GTH_PATH_STOLEN);
 }
@@ -514,9 +511,12 @@ __noinline int take_orphan(u32 generation)
 {
 	u32 before = generation + 1; /* the same parity */
 	u32 first = machine.nr_llcs + (before & 1) * GTH_MAX_RESERVED;
+	u32 reserved = live_tables(before)->nr_reserved;
 	u32 i;
 
-	bpf_for(i, 0, live_tables(before)->nr_reserved) {
+	if (!reserved)
+		return false;
+	bpf_for(i, 0, reserved) {
 		if (scx_bpf_dsq_nr_queued(prio_dsq(first + i)) > 0 &&
 		    take(prio_dsq(first + i), GTH_PATH_PRIORITY))
 			return true;
@@ -554,9 +554,9 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	const struct gth_rule *rule = NULL;
 	struct task_ctx *tctx = NULL;
 	u32 rank = GTH_RANK_IDLE;
-	s32 shared, pinned;
-	u64 slice = 0, key = 0, pinned_key;
-	bool pinned_first, guarded, asked, stays, held;
+	u64 first = 0, shared_key = 0, pinned_key = 0;
+	u64 turn = GUARD_RATIO * knobs.slice_min_ns;
+	bool pinned_first, guarded, asked, stays, held, shared, pinned;
 
 	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
 		tctx = task_of(prev);
@@ -569,59 +569,50 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 			held = is_held(prev);
 			if (held && (asked || !stays))
 				tctx->asked = true;
-			if (stays || held) {
+			if (stays || held)
 				rank = rank_now(tctx, rule);
-				slice = slice_of(t, rule, rank, pool);
-			}
 		}
 	}
-	guarded = c->prio_debt > GUARD_RATIO * knobs.slice_min_ns;
-	if (guarded && scx_bpf_dsq_nr_queued(pool_dsq(pool)) <= 0 && scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) <= 0) {
+	guarded = c->prio_debt > (is_priority(rank) ? turn : GUARD_GRACE * turn);
+	if (guarded && !head_key(pool_dsq(pool), &shared_key) && !head_key(cpu_dsq(cpu), &pinned_key)) {
 		c->prio_debt = 0; /* nobody to pay it to */
 		guarded = false;
 	}
 
 	/* The shortest way for a priority task, which may have been woken up just now. */
 	if (!guarded) {
-		if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) > 0) {
-			if (is_priority(rank) && head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) > rank) {
-				keep(prev, tctx, c, rank, slice);
-				return;
-			}
-			if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
-				return;
-		}
 		if (is_priority(rank)) {
-			keep(prev, tctx, c, rank, slice);
+			if (!head_key(prio_dsq(pool), &first) || prio_key_rank(first) > rank ||
+			    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
+				keep(prev, tctx, c, rule, rank, pool);
 			return;
 		}
+		if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
+			return;
 	}
 
-	shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
-	pinned = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
-	if (shared <= 0 && pinned <= 0)
-		c->prio_debt = 0;
 	if (!pool_is_exclusive(pool) && take_orphan(knobs.generation))
 		return;
-	if (!guarded && balance(cpu, pool, shared))
+	if (!guarded && balance(cpu, pool))
 		return;
 
 	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
-	pinned_first = pinned > 0;
-	if (pinned > 0 && shared > 0)
-		pinned_first = head_vtime(cpu_dsq(cpu), &pinned_key) && head_vtime(pool_dsq(pool), &key) &&
-			       (s64)(pinned_key - key) <= 0;
-	if (rank != GTH_RANK_IDLE && !guarded && (pinned > 0 || shared > 0)) {
+	shared = head_key(pool_dsq(pool), &shared_key);
+	pinned = head_key(cpu_dsq(cpu), &pinned_key);
+	if (!shared && !pinned)
+		c->prio_debt = 0;
+	pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
+	first = pinned_first ? pinned_key : shared_key;
+	if (rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
 		set_clock(tctx, pool);
-		if (head_vtime(pinned_first ? cpu_dsq(cpu) : pool_dsq(pool), &key) &&
-		    (s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - key) < 0) {
-			keep(prev, tctx, c, rank, slice);
+		if ((s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
+			keep(prev, tctx, c, rule, rank, pool);
 			return;
 		}
 	}
 	if ((pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) ||
-	    (shared > 0 && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
-	    (pinned > 0 && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED))) {
+	    (shared && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
+	    (pinned && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED))) {
 		if (guarded) {
 			count(GTH_COUNT_GUARDED);
 			c->protected_until = now_ns() + knobs.slice_min_ns;
@@ -633,7 +624,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	if (rank == GTH_RANK_IDLE && steal(pool))
 		return;
 	if (rank != GTH_RANK_IDLE)
-		keep(prev, tctx, c, rank, slice);
+		keep(prev, tctx, c, rule, rank, pool);
 	else
 		c->rank = GTH_RANK_IDLE;
 }
@@ -705,9 +696,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 		task_set_slice(p, 0);
 		return;
 	}
-	if (scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0 || now_ns() < c->protected_until)
-		return;
-	if (head_vtime(prio_dsq(pool), &key) && prio_key_rank(key) < c->rank)
+	if (head_key(prio_dsq(pool), &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
 		task_set_slice(p, 0);
 }
 
