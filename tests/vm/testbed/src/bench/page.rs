@@ -15,8 +15,9 @@ pub fn page(cells: &[Cell], bars: &[Bar], about: &str, times: &str) -> String {
         "# Benchmark\n\nWritten by `make bench`. {about}\n\n\
         What is compared runs in turn, round after round, in one virtual machine; ratios say \
         more than times, which are the emulation's. `waited` is the share of its time for which \
-        the VM waited for a CPU of the host. [NOTES.md](NOTES.md) says how to read it, and what \
-        was tried.\n\n## Bars\n\n"
+        the VM waited for a CPU of the host; on 2 CPUs a measurement in which that was more than \
+        10 % was taken again, up to twice, and the least disturbed one counts. \
+        [NOTES.md](NOTES.md) says how to read it, and what was tried.\n\n## Bars\n\n"
     );
     page += &bar_table(bars);
     let _ = write!(

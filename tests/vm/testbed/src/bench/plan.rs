@@ -124,7 +124,9 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
     let of_tasks =
         |tasks, load| Setting { name: format!("{tasks} tasks"), tasks, ..setting(load, cpus) };
 
-    let idle = group(Measure::Rtt, setting(IDLE, cpus), &few(&[EEVDF, POLICY]));
+    // Also of those that have one CPU for the data plane: what that alone costs.
+    let idle = [EEVDF, FIFO, POLICY, DEDICATED, CPUSET];
+    let idle = group(Measure::Rtt, setting(IDLE, cpus), &few(&idle));
     let loaded = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &unweighted));
     let of_load = [Measure::Throughput, Measure::WakeUp]
         .map(|measure| group(measure, setting(LOAD, cpus), &everyone));

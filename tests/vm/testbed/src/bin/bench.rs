@@ -48,6 +48,10 @@ struct Run {
     /// Seconds of each measurement that takes a time
     #[arg(long, default_value_t = 4)]
     seconds: u64,
+    /// Take a measurement again, up to twice, in which the VM waited for the host's CPUs for more
+    /// than this share of its time; the least disturbed one counts
+    #[arg(long, value_name = "PERCENT")]
+    calm: Option<f64>,
     /// Only measures, settings and candidates whose joined names contain one of these
     #[arg(long, value_delimiter = ';')]
     only: Vec<String>,
@@ -120,6 +124,7 @@ fn measure(options: &Run) -> Result<()> {
         probes: options.probes,
         interval: Duration::from_millis(options.interval),
         duration: Duration::from_secs(options.seconds),
+        calm: options.calm,
     };
     plane::up(Driver::Gtp)?;
     run(&blocks, &candidates, extent, &options.records)?;
