@@ -125,8 +125,8 @@ pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
         |tasks, load| Setting { name: format!("{tasks} tasks"), tasks, ..setting(load, cpus) };
 
     // Also of those that have one CPU for the data plane: what that alone costs.
-    let idle = [EEVDF, FIFO, POLICY, DEDICATED, CPUSET];
-    let idle = group(Measure::Rtt, setting(IDLE, cpus), &few(&idle));
+    let idle = names(&|name| CLOSEST.contains(&name) || name == CPUSET);
+    let idle = group(Measure::Rtt, setting(IDLE, cpus), &idle);
     let loaded = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &unweighted));
     let of_load = [Measure::Throughput, Measure::WakeUp]
         .map(|measure| group(measure, setting(LOAD, cpus), &everyone));
@@ -150,7 +150,7 @@ pub fn of_more_cpus(cpus: usize) -> Vec<Block> {
         setting: Setting { name: on_cpus(load, cpus), ..setting(load, cpus) },
         candidates: candidates.iter().map(|&name| name.into()).collect(),
     };
-    vec![vec![group(IDLE, &[EEVDF]), group(LOAD, &[EEVDF, FIFO, POLICY, DEDICATED])]]
+    vec![vec![group(IDLE, &[EEVDF]), group(LOAD, &CLOSEST)]]
 }
 
 /// The name of a setting on a larger machine.

@@ -145,13 +145,13 @@ pub fn bars(cells: &[Cell]) -> Vec<Bar> {
         for (kind, of) in [("average", average), ("p99", |summary| summary.p99)] {
             let of_policy = rtt(load, POLICY, of);
             let what = |than: &str| format!("RTT, {load}, {kind}: policy / {than}");
-            at_most(what("SCHED_FIFO"), ratio(of_policy, rtt(load, FIFO, of)), 1.1);
-            let dedicated = rtt(load, DEDICATED, of);
-            let dedicated = ratio(dedicated, rtt(load, FIFO, of));
-            at_most(format!("RTT, {load}, {kind}: dedicated CPU / SCHED_FIFO"), dedicated, 1.0);
-            let of_dedicated = ratio(rtt(load, DEDICATED, of), rtt(IDLE, EEVDF, of));
-            at_most(format!("RTT, {load}, {kind}: dedicated CPU / idle"), of_dedicated, 1.2);
-            at_most(what("idle"), ratio(of_policy, rtt(IDLE, EEVDF, of)), 1.2);
+            let (fifo, idle) = (rtt(load, FIFO, of), rtt(IDLE, EEVDF, of));
+            at_most(what("SCHED_FIFO"), ratio(of_policy, fifo), 1.1);
+            let of_dedicated = rtt(load, DEDICATED, of);
+            let what_of = |than: &str| format!("RTT, {load}, {kind}: dedicated CPU / {than}");
+            at_most(what_of("SCHED_FIFO"), ratio(of_dedicated, fifo), 1.0);
+            at_most(what_of("idle"), ratio(of_dedicated, idle), 1.2);
+            at_most(what("idle"), ratio(of_policy, idle), 1.2);
             let others = cells.iter().filter(|cell| {
                 cell.measure == Measure::Rtt
                     && cell.setting == load
