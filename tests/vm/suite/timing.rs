@@ -238,7 +238,9 @@ fn set_threads_max(count: &str) -> String {
 #[test]
 fn ten_thousand_tasks_and_a_hundred_rules() {
     const THREADS: usize = 10_000;
-    const LIMIT: Duration = Duration::from_millis(200);
+    // Some 12 ms without emulation, 190 to 360 ms with it, as fast as the host is that day. If
+    // each task were held against each rule in user space it would be seconds.
+    const LIMIT: Duration = Duration::from_millis(500);
     // The kernel's part of putting a task under a scheduler, which gthctl waits
     // for, takes some 30 us a task under emulation.
     const START_LIMIT: Duration = Duration::from_millis(800);

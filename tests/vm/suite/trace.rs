@@ -528,12 +528,18 @@ fn a_policy_for_what_was_seen() {
     let plane = Plane::on_gtp();
     let mut suggest = Command::new(gthctl::binary());
     suggest.args(["trace", "gtp", "--suggest", "--duration", "6s"]);
-    let suggest = suggest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(3));
+    let mut suggest = suggest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut said = BufReader::new(suggest.stderr.take().unwrap());
+    // All functions are told at once, when they are attached to: the 6 s begin.
+    let mut stderr = String::new();
+    while !stderr.contains("fentry") {
+        assert_ne!(said.read_line(&mut stderr).unwrap(), 0, "{stderr}");
+    }
     plane.ping(PROBES);
+    said.read_to_string(&mut stderr).unwrap();
     let output = suggest.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{stderr}");
     let gthctl = Gthctl::start("strategies: []");
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("suggested.yaml");
