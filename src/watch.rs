@@ -304,12 +304,13 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        for _ in 0..3 {
+        // Who waited as for a removed file would do so each time; a busy machine does not.
+        let took = [(); 3].map(|()| {
             dir.write("g", "2");
             rename(dir.path("g"), dir.path("f")).unwrap();
-            let took = dir.told().expect("a change is told");
-            assert!(took < SETTLE_REMOVED / 2, "{took:?}");
-        }
+            dir.told().expect("a change is told")
+        });
+        assert!(took.iter().any(|took| *took < SETTLE_REMOVED / 2), "{took:?}");
     }
 
     #[test]
