@@ -54,7 +54,7 @@ lint: deps ## shellcheck; rustfmt and clippy where installed
 	else echo "no rustfmt here: not checked"; fi
 	@if cargo clippy --version >/dev/null 2>&1; then \
 		set -x; cargo clippy --release --workspace --all-targets -- -D warnings; \
-		cargo clippy --release --test vm -- -D warnings; \
+		cargo clippy --release --workspace --test vm -- -D warnings; \
 	else echo "no clippy here: not checked"; fi
 
 unit: deps ## the tests that need no kernel
@@ -80,7 +80,7 @@ fuzz: deps ## the parsers with random input (cargo-fuzz; FUZZ_SECONDS for each)
 			-print_final_stats=1; \
 	done
 
-bench: deps ## gthctl beside other schedulers in the VM, into docs/bench (an hour)
+bench: deps ## gthctl beside other schedulers in the VM, into docs/bench (an hour and a half)
 	@tests/vm/install iperf3 libclang1-19 libseccomp-dev linux-perf rt-tests \
 		$$(command -v go >/dev/null || echo golang-go)
 	tests/vm/bench

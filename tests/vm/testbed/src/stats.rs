@@ -29,11 +29,13 @@ impl Summary {
     }
 }
 
-/// The middle one of a few numbers; of two, the greater.
+/// The middle one of a few numbers, or the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied()
+    let above = sorted.get(sorted.len() / 2)?;
+    let below = sorted[(sorted.len() - 1) / 2];
+    Some(f64::midpoint(below, *above))
 }
 
 /// The nearest-rank percentile: the smallest sample that `permille` of all samples do not exceed.

@@ -17,7 +17,9 @@ pub fn page(cells: &[Cell], bars: &[Bar], about: &str, times: &str) -> String {
         more than times, which are the emulation's. `waited` is the share of its time for which \
         the VM waited for a CPU of the host; on 2 CPUs a measurement in which that was more than \
         10 % was taken again, up to twice, and the least disturbed one counts. \
-        [NOTES.md](NOTES.md) says how to read it, and what was tried.\n\n## Bars\n\n"
+        [NOTES.md](NOTES.md) says how to read it, and what was tried.\n\n## Bars\n\n\
+        Medians of the ratios to what was measured in the same turn, or else in the same round; \
+        of several others the one that is closest, or ahead.\n\n"
     );
     page += &bar_table(bars);
     let _ = write!(
@@ -259,8 +261,8 @@ mod tests {
             error: error.map(str::to_owned),
             waited_percent: None,
         };
-        let cells = cells(&[record("a", None), record("b", Some("EINVAL | no kfunc"))]);
-        let page = page(&cells, &bars(&cells), "On a machine.", "policy: 1 ms");
+        let records = [record("a", None), record("b", Some("EINVAL | no kfunc"))];
+        let page = page(&cells(&records), &bars(&records), "On a machine.", "policy: 1 ms");
         assert!(page.contains("| a | 2.00 | 1.50 | 2.50 | 2.50 | 2.50 | 2 | 0.0 % |  |"), "{page}");
         assert!(page.contains("| b | failed: EINVAL / no kfunc | | | | | | | |"), "{page}");
         assert!(page.contains("policy / SCHED_FIFO | failed | ≤ 1.1 | **missed** |"), "{page}");

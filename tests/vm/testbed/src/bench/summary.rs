@@ -95,7 +95,7 @@ impl Cell {
             samples: sorted.len(),
             summary: Summary::of(&sorted),
             quantiles: quantiles.collect(),
-            loss: (sent > 0.0).then(|| (sent - sorted.len() as f64) * 100.0 / sent),
+            loss: loss(sent, sorted.len()),
             waited: median(&waited),
         }
     }
@@ -103,6 +103,11 @@ impl Cell {
     pub fn is(&self, measure: Measure, setting: &str, candidate: &str) -> bool {
         self.measure == measure && self.setting == setting && self.candidate == candidate
     }
+}
+
+/// Of probes that were sent, percent; `None` where none were.
+fn loss(sent: f64, answered: usize) -> Option<f64> {
+    (sent > 0.0).then(|| (sent - answered as f64) * 100.0 / sent)
 }
 
 /// A ratio, and what it must not exceed or fall below.
@@ -124,78 +129,106 @@ impl Bar {
     }
 }
 
-/// What gthctl is to be like, in ratios of one run.
-pub fn bars(cells: &[Cell]) -> Vec<Bar> {
-    let mut bars = Vec::new();
-    let find = |measure, setting: &str, candidate: &str, part: &str| {
-        cells
-            .iter()
-            .find(|cell| cell.is(measure, setting, candidate) && cell.part == part)
-            .filter(|cell| cell.error.is_none())
+/// The median of one thing's ratios to another, each to what was measured of that in the same
+/// turn, or else in the same round: the host's speed, which changes within minutes, is in both.
+///
+/// Things are a setting and a candidate; `None` where nothing was measured of both.
+fn beside(
+    records: &[Record],
+    measure: Measure,
+    of: (&str, &str),
+    than: (&str, &str),
+    value: &dyn Fn(&Record) -> Option<f64>,
+) -> Option<f64> {
+    let all = |(setting, candidate): (&str, &str)| -> Vec<&Record> {
+        let is = |key: &Key| {
+            key.measure == measure && key.setting == setting && key.candidate == candidate
+        };
+        records.iter().filter(|record| is(&record.key) && value(record).is_some()).collect()
     };
-    let ratio = |a: Option<f64>, b: Option<f64>| Some(a? / b?);
+    let others = all(than);
+    let ratio = |record: &Record| {
+        let of_round = || others.iter().filter(|other| other.key.round == record.key.round);
+        let of_turn = of_round().find(|other| other.key.turn == record.key.turn);
+        Some(value(record)? / value(of_turn.or(of_round().next())?)?)
+    };
+    median(&all(of).into_iter().filter_map(ratio).collect::<Vec<f64>>())
+}
+
+/// What the samples of a measurement without parts come to.
+fn summary(record: &Record) -> Option<Summary> {
+    let mut samples = record.parts.iter().find(|part| part.part.is_empty())?.samples.clone();
+    samples.sort_by(f64::total_cmp);
+    Summary::of(&samples)
+}
+
+/// What gthctl is to be like, in ratios of one run.
+pub fn bars(records: &[Record]) -> Vec<Bar> {
+    let mut bars = Vec::new();
     let mut at_most = |what: String, ratio: Option<f64>, most: f64| {
         bars.push(Bar { what, ratio, at_most: Some(most), at_least: None });
     };
-    let rtt = |setting: &str, candidate: &str, of: fn(&Summary) -> f64| {
-        find(Measure::Rtt, setting, candidate, "")?.summary.as_ref().map(of)
-    };
-    let average: fn(&Summary) -> f64 = |summary| summary.avg;
+    let average: fn(Summary) -> f64 = |summary| summary.avg;
     for load in LOADS {
+        let measured = |of: &dyn Fn(&Key) -> bool| -> Vec<&Record> {
+            let is = |key: &Key| key.measure == Measure::Rtt && key.setting == load && of(key);
+            records.iter().filter(|record| is(&record.key)).collect()
+        };
         for (kind, of) in [("average", average), ("p99", |summary| summary.p99)] {
-            let of_policy = rtt(load, POLICY, of);
-            let what = |than: &str| format!("RTT, {load}, {kind}: policy / {than}");
-            let (fifo, idle) = (rtt(load, FIFO, of), rtt(IDLE, EEVDF, of));
-            at_most(what("SCHED_FIFO"), ratio(of_policy, fifo), 1.1);
-            let of_dedicated = rtt(load, DEDICATED, of);
-            let what_of = |than: &str| format!("RTT, {load}, {kind}: dedicated CPU / {than}");
-            at_most(what_of("SCHED_FIFO"), ratio(of_dedicated, fifo), 1.0);
-            at_most(what_of("idle"), ratio(of_dedicated, idle), 1.2);
-            at_most(what("idle"), ratio(of_policy, idle), 1.2);
-            let others = cells.iter().filter(|cell| {
-                cell.measure == Measure::Rtt
-                    && cell.setting == load
-                    && cell.error.is_none()
-                    && (cell.candidate == EEVDF || cell.candidate.starts_with("scx_"))
-            });
-            let best =
-                others.filter_map(|cell| cell.summary.as_ref().map(of)).min_by(f64::total_cmp);
-            at_most(what("the best of EEVDF and the scx schedulers"), ratio(of_policy, best), 1.0);
+            let rtt = |candidate, than| {
+                let of = |record: &Record| summary(record).map(of);
+                beside(records, Measure::Rtt, (load, candidate), than, &of)
+            };
+            let what = |of: &str, than: &str| format!("RTT, {load}, {kind}: {of} / {than}");
+            at_most(what("policy", "SCHED_FIFO"), rtt(POLICY, (load, FIFO)), 1.1);
+            at_most(what("dedicated CPU", "SCHED_FIFO"), rtt(DEDICATED, (load, FIFO)), 1.0);
+            at_most(what("dedicated CPU", "idle"), rtt(DEDICATED, (IDLE, EEVDF)), 1.2);
+            at_most(what("policy", "idle"), rtt(POLICY, (IDLE, EEVDF)), 1.2);
+            let others =
+                measured(&|key| key.candidate == EEVDF || key.candidate.starts_with("scx_"));
+            let others = distinct(others.iter().map(|record| &record.key.candidate));
+            let best = others.into_iter().filter_map(|other| rtt(POLICY, (load, other)));
+            at_most(
+                what("policy", "the best of EEVDF and the scx schedulers"),
+                best.max_by(f64::total_cmp),
+                1.0,
+            );
         }
-        let loss = find(Measure::Rtt, load, POLICY, "").and_then(|cell| cell.loss);
+        let policy = measured(&|key| key.candidate == POLICY);
+        let parts = policy.iter().flat_map(|record| &record.parts);
+        let sent: f64 = parts.clone().filter_map(|part| part.values.get("sent")).sum();
+        let loss = loss(sent, parts.map(|part| part.samples.len()).sum());
         at_most(format!("RTT, {load}: loss with the policy, percent"), loss, 0.0);
     }
     for tasks in &CROWDS[1..] {
-        let p99 = |tasks: usize| {
-            let cell = find(Measure::Crowd, &format!("{tasks} tasks"), POLICY, "")?;
-            Some(cell.summary?.p99)
-        };
+        let [many, few] = [*tasks, CROWDS[0]].map(|tasks| format!("{tasks} tasks"));
+        let p99 = |record: &Record| Some(summary(record)?.p99);
+        let ratio = beside(records, Measure::Crowd, (&many, POLICY), (&few, POLICY), &p99);
         let what = format!("wake-up p99 with the policy: {tasks} runnable tasks / {}", CROWDS[0]);
-        at_most(what, ratio(p99(*tasks), p99(CROWDS[0])), 1.2);
+        at_most(what, ratio, 1.2);
     }
+    let value = |part: &'static str, name: &'static str| {
+        move |record: &Record| {
+            record.parts.iter().find(|other| other.part == part)?.values.get(name).copied()
+        }
+    };
     for (measure, name) in [(Measure::Pipe, "sched pipe"), (Measure::Hackbench, "hackbench")] {
-        let seconds = |candidate| find(measure, IDLE, candidate, "")?.values.get("s").copied();
-        let what = format!("{name} without a policy: gthctl / EEVDF, time");
-        at_most(what, ratio(seconds(NO_POLICY), seconds(EEVDF)), 1.05);
+        let seconds = value("", "s");
+        let ratio = beside(records, measure, (IDLE, NO_POLICY), (IDLE, EEVDF), &seconds);
+        at_most(format!("{name} without a policy: gthctl / EEVDF, time"), ratio, 1.05);
     }
     let mut at_least = |what: String, ratio: Option<f64>, least: f64| {
         bars.push(Bar { what, ratio, at_most: None, at_least: Some(least) });
     };
     for candidate in [NO_POLICY, POLICY] {
-        let bogo = |candidate| {
-            let cell = find(Measure::WakeUp, LOAD, candidate, "priority")?;
-            cell.values.get("cpu bogo/s").copied()
-        };
-        let what = format!("work that the load gets done: {candidate} / EEVDF");
-        at_least(what, ratio(bogo(candidate), bogo(EEVDF)), 0.95);
+        let bogo = value("priority", "cpu bogo/s");
+        let ratio = beside(records, Measure::WakeUp, (LOAD, candidate), (LOAD, EEVDF), &bogo);
+        at_least(format!("work that the load gets done: {candidate} / EEVDF"), ratio, 0.95);
     }
-    let share = |candidate| {
-        let cell = find(Measure::Usable, IDLE, candidate, "")?;
-        cell.values.get("share of normal tasks, %").copied()
-    };
+    let share = value("", "share of normal tasks, %");
     at_least(
         "share of normal tasks while as many priority tasks spin: policy / EEVDF".into(),
-        ratio(share(POLICY), share(EEVDF)),
+        beside(records, Measure::Usable, (IDLE, POLICY), (IDLE, EEVDF), &share),
         0.9,
     );
     bars
@@ -233,11 +266,35 @@ mod tests {
     fn a_bar_is_met_or_not() {
         let of = |ratio| {
             let records = [record(FIFO, 1, &[2.0, 2.0]), record(POLICY, 1, &[ratio, ratio])];
-            bars(&cells(&records)).remove(0)
+            bars(&records).remove(0)
         };
         assert!(of(2.2).is_met());
         assert!(!of(2.3).is_met());
         let nothing = bars(&[]);
         assert!(!nothing.is_empty() && nothing.iter().all(|bar| !bar.is_met()));
+    }
+
+    #[test]
+    fn a_ratio_is_to_what_was_measured_beside_it() {
+        let turn = |candidate, round, turn, value| {
+            let mut record = record(candidate, round, &[value]);
+            record.key.turn = turn;
+            record
+        };
+        // The host is slower by ten in the second turn, and by two in round 2.
+        let records = [
+            turn("a", 1, 1, 1.0),
+            turn("b", 1, 1, 1.0),
+            turn("a", 1, 2, 12.0),
+            turn("b", 1, 2, 10.0),
+            turn("a", 2, 1, 3.5),
+            turn("b", 2, 1, 2.0),
+            turn("once a round", 2, 1, 7.0),
+        ];
+        let average = |record: &Record| Some(summary(record)?.avg);
+        let beside = |of, than| beside(&records, Measure::Rtt, ("1x", of), ("1x", than), &average);
+        assert_eq!(beside("a", "b"), Some(1.2));
+        assert_eq!(beside("a", "once a round"), Some(0.5));
+        assert_eq!(beside("a", "nobody"), None);
     }
 }
