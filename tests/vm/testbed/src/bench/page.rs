@@ -262,7 +262,8 @@ mod tests {
             waited_percent: None,
         };
         let records = [record("a", None), record("b", Some("EINVAL | no kfunc"))];
-        let page = page(&cells(&records), &bars(&records), "On a machine.", "policy: 1 ms");
+        let cells = cells(&records);
+        let page = page(&cells, &bars(&records, &cells), "On a machine.", "policy: 1 ms");
         assert!(page.contains("| a | 2.00 | 1.50 | 2.50 | 2.50 | 2.50 | 2 | 0.0 % |  |"), "{page}");
         assert!(page.contains("| b | failed: EINVAL / no kfunc | | | | | | | |"), "{page}");
         assert!(page.contains("policy / SCHED_FIFO | failed | ≤ 1.1 | **missed** |"), "{page}");

@@ -95,7 +95,7 @@ impl Cell {
             samples: sorted.len(),
             summary: Summary::of(&sorted),
             quantiles: quantiles.collect(),
-            loss: loss(sent, sorted.len()),
+            loss: (sent > 0.0).then(|| (sent - sorted.len() as f64) * 100.0 / sent),
             waited: median(&waited),
         }
     }
@@ -103,11 +103,6 @@ impl Cell {
     pub fn is(&self, measure: Measure, setting: &str, candidate: &str) -> bool {
         self.measure == measure && self.setting == setting && self.candidate == candidate
     }
-}
-
-/// Of probes that were sent, percent; `None` where none were.
-fn loss(sent: f64, answered: usize) -> Option<f64> {
-    (sent > 0.0).then(|| (sent - answered as f64) * 100.0 / sent)
 }
 
 /// A ratio, and what it must not exceed or fall below.
@@ -140,40 +135,39 @@ fn beside(
     than: (&str, &str),
     value: &dyn Fn(&Record) -> Option<f64>,
 ) -> Option<f64> {
-    let all = |(setting, candidate): (&str, &str)| -> Vec<&Record> {
+    let all = |(setting, candidate): (&str, &str)| -> Vec<(&Key, f64)> {
         let is = |key: &Key| {
             key.measure == measure && key.setting == setting && key.candidate == candidate
         };
-        records.iter().filter(|record| is(&record.key) && value(record).is_some()).collect()
+        let records = records.iter().filter(|record| is(&record.key));
+        records.filter_map(|record| Some((&record.key, value(record)?))).collect()
     };
     let others = all(than);
-    let ratio = |record: &Record| {
-        let of_round = || others.iter().filter(|other| other.key.round == record.key.round);
-        let of_turn = of_round().find(|other| other.key.turn == record.key.turn);
-        Some(value(record)? / value(of_turn.or(of_round().next())?)?)
+    let ratio = |(key, value): (&Key, f64)| {
+        let mut of_round = others.iter().filter(|(other, _)| other.round == key.round);
+        let of_turn = of_round.clone().find(|(other, _)| other.turn == key.turn);
+        Some(value / of_turn.or_else(|| of_round.next())?.1)
     };
     median(&all(of).into_iter().filter_map(ratio).collect::<Vec<f64>>())
 }
 
-/// What the samples of a measurement without parts come to.
-fn summary(record: &Record) -> Option<Summary> {
-    let mut samples = record.parts.iter().find(|part| part.part.is_empty())?.samples.clone();
-    samples.sort_by(f64::total_cmp);
-    Summary::of(&samples)
+fn part<'a>(record: &'a Record, name: &str) -> Option<&'a Part> {
+    record.parts.iter().find(|part| part.part == name)
 }
 
-/// What gthctl is to be like, in ratios of one run.
-pub fn bars(records: &[Record]) -> Vec<Bar> {
+/// What the samples of a measurement without parts come to.
+fn summary(record: &Record) -> Option<Summary> {
+    Summary::of(&part(record, "")?.samples)
+}
+
+/// What gthctl is to be like, in ratios of one run. The cells are those of the records.
+pub fn bars(records: &[Record], cells: &[Cell]) -> Vec<Bar> {
     let mut bars = Vec::new();
     let mut at_most = |what: String, ratio: Option<f64>, most: f64| {
         bars.push(Bar { what, ratio, at_most: Some(most), at_least: None });
     };
     let average: fn(Summary) -> f64 = |summary| summary.avg;
     for load in LOADS {
-        let measured = |of: &dyn Fn(&Key) -> bool| -> Vec<&Record> {
-            let is = |key: &Key| key.measure == Measure::Rtt && key.setting == load && of(key);
-            records.iter().filter(|record| is(&record.key)).collect()
-        };
         for (kind, of) in [("average", average), ("p99", |summary| summary.p99)] {
             let rtt = |candidate, than| {
                 let of = |record: &Record| summary(record).map(of);
@@ -184,20 +178,20 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
             at_most(what("dedicated CPU", "SCHED_FIFO"), rtt(DEDICATED, (load, FIFO)), 1.0);
             at_most(what("dedicated CPU", "idle"), rtt(DEDICATED, (IDLE, EEVDF)), 1.2);
             at_most(what("policy", "idle"), rtt(POLICY, (IDLE, EEVDF)), 1.2);
-            let others =
-                measured(&|key| key.candidate == EEVDF || key.candidate.starts_with("scx_"));
-            let others = distinct(others.iter().map(|record| &record.key.candidate));
-            let best = others.into_iter().filter_map(|other| rtt(POLICY, (load, other)));
+            let others = cells.iter().filter(|cell| {
+                cell.measure == Measure::Rtt
+                    && cell.setting == load
+                    && (cell.candidate == EEVDF || cell.candidate.starts_with("scx_"))
+            });
+            let best = others.filter_map(|other| rtt(POLICY, (load, &other.candidate)));
             at_most(
                 what("policy", "the best of EEVDF and the scx schedulers"),
                 best.max_by(f64::total_cmp),
                 1.0,
             );
         }
-        let policy = measured(&|key| key.candidate == POLICY);
-        let parts = policy.iter().flat_map(|record| &record.parts);
-        let sent: f64 = parts.clone().filter_map(|part| part.values.get("sent")).sum();
-        let loss = loss(sent, parts.map(|part| part.samples.len()).sum());
+        let of_policy = cells.iter().find(|cell| cell.is(Measure::Rtt, load, POLICY));
+        let loss = of_policy.and_then(|cell| cell.loss);
         at_most(format!("RTT, {load}: loss with the policy, percent"), loss, 0.0);
     }
     for tasks in &CROWDS[1..] {
@@ -207,10 +201,8 @@ pub fn bars(records: &[Record]) -> Vec<Bar> {
         let what = format!("wake-up p99 with the policy: {tasks} runnable tasks / {}", CROWDS[0]);
         at_most(what, ratio, 1.2);
     }
-    let value = |part: &'static str, name: &'static str| {
-        move |record: &Record| {
-            record.parts.iter().find(|other| other.part == part)?.values.get(name).copied()
-        }
+    let value = |of: &'static str, name: &'static str| {
+        move |record: &Record| part(record, of)?.values.get(name).copied()
     };
     for (measure, name) in [(Measure::Pipe, "sched pipe"), (Measure::Hackbench, "hackbench")] {
         let seconds = value("", "s");
@@ -266,11 +258,11 @@ mod tests {
     fn a_bar_is_met_or_not() {
         let of = |ratio| {
             let records = [record(FIFO, 1, &[2.0, 2.0]), record(POLICY, 1, &[ratio, ratio])];
-            bars(&records).remove(0)
+            bars(&records, &cells(&records)).remove(0)
         };
         assert!(of(2.2).is_met());
         assert!(!of(2.3).is_met());
-        let nothing = bars(&[]);
+        let nothing = bars(&[], &[]);
         assert!(!nothing.is_empty() && nothing.iter().all(|bar| !bar.is_met()));
     }
 

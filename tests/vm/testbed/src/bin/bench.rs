@@ -155,7 +155,7 @@ fn write(options: &Page) -> Result<()> {
     }
     ensure!(!records.is_empty(), "nothing was measured (--only names Rtt/2x/EEVDF, for one)");
     let cells = summary::cells(&records);
-    let bars = summary::bars(&records);
+    let bars = summary::bars(&records, &cells);
     let times = fs::read_to_string(&options.times).context("the suite's times")?;
     fs::create_dir_all(&options.to)?;
     let to = |name: &str, text: String| {
