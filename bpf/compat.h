@@ -27,6 +27,7 @@
 #define WAKE_SYNC SCX_ENUM(scx_wake_flags, SCX_WAKE_SYNC)
 #define ENQ_WAKEUP SCX_ENUM(scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_PREEMPT SCX_ENUM(scx_enq_flags, SCX_ENQ_PREEMPT)
+#define ENQ_REENQ SCX_ENUM(scx_enq_flags, SCX_ENQ_REENQ)
 
 /* The same in every kernel since 6.12. */
 s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;
@@ -46,6 +47,10 @@ void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *cpumask) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *a, const struct cpumask *b) __ksym;
 u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) __ksym;
+struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
+void bpf_task_release(struct task_struct *p) __ksym;
+void bpf_preempt_disable(void) __ksym;
+void bpf_preempt_enable(void) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
 void bpf_rcu_read_unlock(void) __ksym;
 int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsigned int flags) __ksym;
@@ -139,26 +144,78 @@ static __always_inline bool dsq_move_to_local(u64 dsq_id)
 	return scx_bpf_consume(dsq_id);
 }
 
+/*
+ * From one DSQ to another, in an iteration: scx_bpf_dispatch[_vtime]_from_dsq in 6.12,
+ * scx_bpf_dsq_move[_vtime] since 6.13.
+ */
+bool scx_bpf_dsq_move(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id, u64 enq_flags) __ksym __weak;
+bool scx_bpf_dsq_move_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id, u64 enq_flags) __ksym __weak;
+void scx_bpf_dsq_move_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
+bool scx_bpf_dispatch_from_dsq(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id, u64 enq_flags) __ksym __weak;
+bool scx_bpf_dispatch_vtime_from_dsq(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+				     u64 enq_flags) __ksym __weak;
+void scx_bpf_dispatch_from_dsq_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime) __ksym __weak;
+
+/* The iterator that bpf_for_each() declares (bpf_helpers.h). */
+#define THIS_ITERATION (&___it)
+
+static __always_inline void dsq_move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move))
+		scx_bpf_dsq_move(it, p, dsq_id, 0);
+	else
+		scx_bpf_dispatch_from_dsq(it, p, dsq_id, 0);
+}
+
+static __always_inline void dsq_move_to_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,
+					      u64 vtime)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_vtime)) {
+		scx_bpf_dsq_move_set_vtime(it, vtime);
+		scx_bpf_dsq_move_vtime(it, p, dsq_id, 0);
+	} else {
+		scx_bpf_dispatch_from_dsq_set_vtime(it, vtime);
+		scx_bpf_dispatch_vtime_from_dsq(it, p, dsq_id, 0);
+	}
+}
+
+/* Only for ops.cpu_release: whatever waits for the caller's CPU is enqueued anew. */
+u32 scx_bpf_reenqueue_local(void) __ksym __weak;
+
 /* Since 6.19, without a lock; before that the iterator, which takes the DSQ's. */
 struct task_struct *scx_bpf_dsq_peek(u64 dsq_id) __ksym __weak;
 
-/* True with a DSQ's first task's virtual time, false if it is empty. */
-__noinline int head_key(u64 dsq, u64 *key __arg_nonnull)
+enum {
+	LOOK_PAST = 32,	/* tasks that may not run here, before a DSQ counts as empty */
+};
+
+/*
+ * True with the virtual time of a DSQ's first task that may run on @cpu; false if there is
+ * none, or none among the first LOOK_PAST.
+ */
+__noinline int head_key(u64 dsq, s32 cpu, u64 *key __arg_nonnull)
 {
 	struct task_struct *p;
+	u32 left = LOOK_PAST;
 
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		p = scx_bpf_dsq_peek(dsq);
 		if (!p)
 			return false;
-		*key = p->scx.dsq_vtime;
-		return true;
-	}
-	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			*key = p->scx.dsq_vtime;
+			return true;
+		}
+	} else if (scx_bpf_dsq_nr_queued(dsq) <= 0) {
 		return false;
+	}
 	bpf_for_each(scx_dsq, p, dsq, 0) {
-		*key = p->scx.dsq_vtime;
-		return true;
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+			*key = p->scx.dsq_vtime;
+			return true;
+		}
+		if (!--left)
+			break;
 	}
 	return false;
 }

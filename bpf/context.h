@@ -13,8 +13,9 @@
 
 /* include/linux/preempt.h */
 enum {
-	PREEMPT_MASK = 0x000000ff,
 	SERVING_SOFTIRQ = 0x00000100,
+	HARDIRQ_OFFSET = 0x00010000,
+	HARDIRQ_MASK = 0x000f0000,
 	NMI_MASK = 0x00f00000,
 };
 
@@ -40,12 +41,23 @@ static __always_inline u32 preempt_count(void)
  * do_softirq() to __local_bh_enable_ip(), or the interrupt to its entry code.
  */
 extern struct irq_stack *hardirq_stack_ptr __ksym __weak;
+extern const bool hardirq_stack_inuse __ksym __weak;
 extern const void __local_bh_enable_ip __ksym;
 
 enum {
 	FRAME_WORDS = 8,	/* more than do_softirq() keeps there */
 	CALLER_SIZE = 256,	/* more than __local_bh_enable_ip() has */
 };
+
+/* Whether something runs on the CPU's interrupt stack. */
+static __always_inline bool is_irq_stack_in_use(void)
+{
+	if (bpf_ksym_exists(&hardirq_stack_inuse))
+		return *(const bool *)bpf_this_cpu_ptr(&hardirq_stack_inuse);
+	if (bpf_ksym_exists(&pcpu_hot))
+		return ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->hardirq_stack_inuse;
+	return false;
+}
 
 static __always_inline bool is_raised_by_task(void)
 {
@@ -67,25 +79,25 @@ static __always_inline bool is_raised_by_task(void)
 }
 
 /*
- * A kprobe holds a preemption count of its own (include/linux/trace_recursion.h), or
- * is an NMI where it is a breakpoint. ksoftirqd holds none, nor does a task that is
- * interrupted in user mode: their softirqs leave the interrupt stack as it was.
+ * ksoftirqd and a task that is interrupted in user mode do not use the interrupt stack:
+ * what is on it then is old. A kprobe that is a breakpoint is an NMI, which counts as a
+ * hard interrupt too (__nmi_enter(), include/linux/hardirq.h).
  *
- * Of what a task runs there, something may have been raised by an interrupt just
- * before; of a kernel thread (RCU's, kswapd) that is to be expected.
+ * An interrupt just before may have raised a part of what a task runs there; of a kernel
+ * thread (RCU's, kswapd) that is to be expected.
  */
-static __always_inline enum gth_context context_of(struct task_struct *p, bool is_probe)
+static __always_inline enum gth_context context_of(struct task_struct *p)
 {
 	u32 count = preempt_count();
-	u32 held = count & PREEMPT_MASK;
+	u32 hardirqs = count & HARDIRQ_MASK;
 
-	if (is_probe && !(count & NMI_MASK) && held)
-		held--;
 	if (!p->pid)
 		return GTH_CONTEXT_IDLE;
+	if (hardirqs > ((count & NMI_MASK) ? HARDIRQ_OFFSET : 0))
+		return GTH_CONTEXT_SOFTIRQ;
 	if (!(count & SERVING_SOFTIRQ))
 		return GTH_CONTEXT_TASK;
-	if (!held || (p->flags & PF_KTHREAD) || !is_raised_by_task())
+	if (!is_irq_stack_in_use() || (p->flags & PF_KTHREAD) || !is_raised_by_task())
 		return GTH_CONTEXT_SOFTIRQ;
 	return GTH_CONTEXT_TASK;
 }

@@ -22,7 +22,7 @@
  * masks.h    CPU masks                     idle.h   finding a CPU
  * ask.h      making the running task choose its CPU anew
  * shared.h   what mark.bpf.c has, too      mark.h   tasks that process packets
- * woken.h    whom those wake up
+ * woken.h    whom those wake up            drain.h  what waits when a policy changes
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -36,6 +36,7 @@
 #include "match.h"
 #include "woken.h"
 #include "idle.h"
+#include "drain.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -44,6 +45,9 @@ enum {
 	GUARD_RATIO = 20,	/* priority tasks' time to one part of the normal tasks' */
 	GUARD_GRACE = 2,	/* times what is owed when only a woken-up task could pay it */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
+	ROUND_NS = 1000000000,	/* in which everybody who waits is to have had a turn */
+	LONG_NS = 20000000,	/* a slice from which on it is looked whether it fits into a round */
+	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
 };
 
 /* What is to happen to a task that is being queued. */
@@ -62,17 +66,48 @@ static __always_inline bool is_priority(u32 rank)
 	return rank <= GTH_RANK_WEAKEST_PRIO;
 }
 
+/* The turn that the guard gives a normal task. */
+static __always_inline u64 turn_ns(void)
+{
+	return knobs.slice_min_ns < TURN_NS ? knobs.slice_min_ns : TURN_NS;
+}
+
 /* ---- virtual time ---- */
+
+/* How many tasks wait for @cpu of @pool, as its part of those that wait for the pool. */
+static __noinline u64 waiting_for(u32 pool, s32 cpu)
+{
+	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+	s32 own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
+	s32 shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	s32 prio = scx_bpf_dsq_nr_queued(prio_dsq(pool));
+	u64 waiting = (shared > 0 ? shared : 0) + (prio > 0 ? prio : 0);
+
+	return (own > 0 ? own : 0) + (cpus ? waiting / cpus : waiting);
+}
+
+/* At most so long that everybody who waits for @cpu has a turn of this length in a round. */
+static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
+{
+	u64 most;
+
+	if (ns <= LONG_NS)
+		return ns;
+	most = ROUND_NS / (waiting_for(pool, cpu) + 1);
+	return ns < most ? ns : most;
+}
 
 /*
  * Puts the task on @pool's clock: it keeps its distance when it changes pools,
  * may lag by one slice (a sleeper's credit) and lead by what one slice costs
- * the lightest weight.
+ * the lightest weight, and less when so many wait that its turn would not come
+ * in a round.
  */
-static __always_inline void set_clock(struct task_ctx *tctx, u32 pool)
+static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 {
 	u64 now = pool_of(pool)->vtime_now;
 	u64 lag = knobs.slice_ns;
+	u64 lead = VTIME_AHEAD_SLICES * lag;
 
 	if (tctx->pool == NO_POOL)
 		tctx->vtime = now;
@@ -81,8 +116,11 @@ static __always_inline void set_clock(struct task_ctx *tctx, u32 pool)
 	tctx->pool = pool;
 	if ((s64)(tctx->vtime - (now - lag)) < 0)
 		tctx->vtime = now - lag;
-	else if ((s64)(tctx->vtime - (now + VTIME_AHEAD_SLICES * lag)) > 0)
-		tctx->vtime = now + VTIME_AHEAD_SLICES * lag;
+	else if ((s64)(tctx->vtime - now) > (s64)lag) {
+		lead = in_a_round(lead, pool, cpu);
+		if ((s64)(tctx->vtime - now) > (s64)lead)
+			tctx->vtime = now + lead;
+	}
 }
 
 /* The slice of a normal task: shorter the more tasks wait in its pool. */
@@ -98,29 +136,52 @@ static __always_inline u64 fair_slice(const struct gth_tables *t, u32 pool)
 }
 
 /* The slice of a task with this rule and rank: the rule's, the default, or a fair one. */
-static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth_rule *rule, u32 rank, u32 pool)
+static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth_rule *rule, u32 rank, u32 pool,
+				    s32 cpu)
 {
+	u64 slice;
+
 	if (rule && rule->slice_ns)
-		return rule->slice_ns;
-	return is_priority(rank) ? knobs.slice_ns : fair_slice(t, pool);
+		slice = rule->slice_ns;
+	else
+		slice = is_priority(rank) ? knobs.slice_ns : fair_slice(t, pool);
+	return in_a_round(slice, pool, cpu);
+}
+
+/*
+ * A normal task has run on a CPU that owes normal tasks time. The clock of its pool goes
+ * on by what they would have run in the time that they are paid for: who leads by a
+ * little must not wait for as long as a little takes at a twentieth of the speed.
+ */
+static __noinline void pay_debt(s32 cpu, u64 ran)
+{
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+	struct cpu_ctx *c = cpu_of(cpu);
+	u64 paid = ran * GUARD_RATIO;
+
+	if (paid > c->prio_debt)
+		paid = c->prio_debt;
+	c->prio_debt -= paid;
+	pool_of(pool)->vtime_now += paid / (waiting_for(pool, cpu) + 1) / (cpus ? cpus : 1);
 }
 
 /* Charges what the task ran since the last call, to itself and to its CPU. */
-static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c)
+static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
+	struct cpu_ctx *c = cpu_of(cpu);
 	u64 total = p->se.sum_exec_runtime;
 	u64 ran = total - tctx->charged_until;
 	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
 
 	tctx->charged_until = total;
+	tctx->running_at = now_ns();
 	tctx->vtime += ran * 100 / (weight ? weight : 100);
 	tctx->burst += ran;
 	if (is_priority(tctx->rank))
 		c->prio_debt += ran;
-	else if (c->prio_debt > ran * GUARD_RATIO)
-		c->prio_debt -= ran * GUARD_RATIO;
-	else
-		c->prio_debt = 0;
+	else if (c->prio_debt)
+		pay_debt(cpu, ran);
 }
 
 /* ---- what a rule makes of a task ---- */
@@ -156,10 +217,12 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	const struct gth_tables *t;
 	u32 generation;
 	s32 other;
+	u64 match;
 
 	tctx->asked = false;
-	rule = rule_of(p, tctx);
-	generation = match_generation(tctx->match);
+	match = match_of(p, tctx);
+	rule = rule_in(match);
+	generation = rule ? match_generation(match) : knobs.generation;
 	t = live_tables(generation);
 	plan->place.generation = generation;
 	plan->place.mask = GTH_MASK_NORMAL;
@@ -173,7 +236,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	plan->let_in = false;
 
 	if (rule && (rule->flags & GTH_RULE_CPUS)) {
-		u32 index = GTH_MASK_RULE + match_rule(tctx->match);
+		u32 index = GTH_MASK_RULE + match_rule(match);
 
 		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
 			plan->place.first = index;
@@ -201,18 +264,26 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 		}
 	}
 slice:
-	plan->slice = slice_of(t, rule, plan->rank, plan->pool);
+	plan->slice = slice_of(t, rule, plan->rank, plan->pool, plan->cpu);
 	return 0;
 }
 
 /* ---- kicks ---- */
 
-/* Makes a CPU schedule at once; user space calls it when a policy changes what may run there. */
-SEC("syscall")
-int kick_cpu(void *ctx)
+/* Wakes an idle CPU of a pool, if there is one. */
+static __always_inline void kick_idle_of(u32 pool)
 {
-	kick_preempt(request.cpu);
-	return 0;
+	const struct cpumask *mask;
+	s32 cpu;
+
+	if (pool_is_exclusive(pool))
+		return;
+	mask = mask_of(knobs.generation, GTH_MASK_NORMAL);
+	if (!mask)
+		return;
+	cpu = scx_bpf_pick_idle_cpu(mask, 0);
+	if (cpu >= 0)
+		kick_if_idle(cpu);
 }
 
 /* ---- wake-up ---- */
@@ -303,14 +374,15 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 
 	if (!tctx)
 		return prev;
-	note_handed_on(p, wake_flags);
+	note_handed_on(p, wake_flags & WAKE_SYNC);
 	make_plan(p, tctx, prev, &plan);
 	note_priority_wakeup(tctx, plan.rank);
 
 	cpu = pick_idle(p, &plan, prev, wake_flags);
 	if (cpu >= 0) {
 		tctx->rank = plan.rank;
-		set_clock(tctx, plan.pool);
+		occupy(cpu, plan.rank);
+		set_clock(tctx, plan.pool, cpu);
 		count_path(GTH_PATH_IDLE);
 		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
 		return cpu;
@@ -319,7 +391,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return plan.cpu;
 	if (follow_waker(p, &plan, here, wake_flags)) {
 		tctx->rank = plan.rank;
-		set_clock(tctx, plan.pool);
+		set_clock(tctx, plan.pool, here);
 		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
 		return here;
 	}
@@ -328,7 +400,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return plan.cpu;
 	tctx->rank = plan.rank;
 	tctx->interrupts = cpu != here;
-	set_clock(tctx, plan.pool);
+	set_clock(tctx, plan.pool, cpu);
 	count_path(GTH_PATH_PREEMPT);
 	dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
 	return cpu;
@@ -357,6 +429,7 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 		}
 		dsq_insert_vtime(p, prio_dsq(plan->pool), plan->slice, prio_key(plan->rank), enq_flags);
 	} else if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		occupy(cpu, plan->rank);
 		count_path(GTH_PATH_IDLE);
 		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags);
 		return;
@@ -384,9 +457,10 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 
 	if (!can_kick()) {
 		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
-		if (cpu >= 0)
+		if (cpu >= 0) {
+			occupy(cpu, plan->rank);
 			count_path(GTH_PATH_IDLE);
-		else if (plan->place.exclusive)
+		} else if (plan->place.exclusive)
 			cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0) {
 			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
@@ -403,6 +477,18 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 	}
 }
 
+/* A priority task whose CPU a real-time task has taken goes in front of something weaker elsewhere. */
+static __always_inline bool enqueue_elsewhere(struct task_struct *p, const struct plan *plan, s32 prev, u64 enq_flags)
+{
+	s32 cpu = claim_in(p, prev, plan->rank, plan->place.generation, plan->place.mask);
+
+	if (cpu < 0)
+		return false;
+	count_path(GTH_PATH_PREEMPT);
+	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags | ENQ_PREEMPT);
+	return true;
+}
+
 SEC("struct_ops/enqueue")
 void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 {
@@ -414,13 +500,15 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		dsq_insert(p, DSQ_LOCAL, knobs.slice_ns, enq_flags);
 		return;
 	}
+	if (is_pinned(p)) /* gth_select_cpu() was not asked */
+		note_handed_on(p, enq_flags & ENQ_WAKEUP);
 	make_plan(p, tctx, cpu, &plan);
 	if (enq_flags & ENQ_WAKEUP)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
 	if (is_pinned(p)) /* whatever CPUs its rule gives it, it waits for this one */
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
-	set_clock(tctx, plan.pool);
+	set_clock(tctx, plan.pool, cpu);
 
 	if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
 		if (plan.let_in)
@@ -432,6 +520,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	} else if (plan.let_in) {
 		count(GTH_COUNT_RESERVED_PINNED);
 		enqueue_on(p, tctx, &plan, cpu, enq_flags);
+	} else if ((enq_flags & ENQ_REENQ) && is_priority(plan.rank) && enqueue_elsewhere(p, &plan, cpu, enq_flags)) {
+		return;
 	} else if (is_priority(plan.rank)) {
 		enqueue_shared(p, &plan, prio_dsq(plan.pool), prio_key(plan.rank), enq_flags);
 	} else {
@@ -441,29 +531,29 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 
 /* ---- a CPU needs something to run ---- */
 
-/* May @prev go on here, as far as the policy is concerned? */
-__noinline int may_stay(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
+/* May a task with this match word go on here, as far as the policy is concerned? */
+__noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 {
-	const struct gth_rule *rule = rule_of(p, tctx);
-	const struct gth_tables *t = live_tables(knobs.generation);
-	u32 pool = cpu_pool(t, cpu);
+	const struct gth_rule *rule = rule_in(match);
+	u32 generation = rule ? match_generation(match) : knobs.generation;
+	u32 pool = cpu_pool(live_tables(generation), cpu);
 
 	if (rule && (rule->flags & GTH_RULE_EXCLUSIVE)) {
 		if (pool == rule->pool)
 			return true;
-		if (any_cpu_in(p, knobs.generation, GTH_MASK_RULE + match_rule(tctx->match)) >= 0)
+		if (any_cpu_in(p, generation, GTH_MASK_RULE + match_rule(match)) >= 0)
 			return false;
 	}
-	return !pool_is_exclusive(pool) || any_cpu_in(p, knobs.generation, GTH_MASK_NORMAL) < 0;
+	return !pool_is_exclusive(pool) || any_cpu_in(p, generation, GTH_MASK_NORMAL) < 0;
 }
 
 static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
-				 const struct gth_rule *rule, u32 rank, u32 pool)
+				 const struct gth_rule *rule, u32 rank, u32 pool, s32 cpu)
 {
 	tctx->rank = rank;
 	c->rank = rank;
 	count_path(GTH_PATH_KEPT);
-	task_set_slice(p, slice_of(live_tables(knobs.generation), rule, rank, pool));
+	task_set_slice(p, slice_of(live_tables(knobs.generation), rule, rank, pool, cpu));
 }
 
 static __always_inline bool take(u64 dsq, enum gth_path path)
@@ -495,36 +585,10 @@ __noinline int balance(s32 cpu, u32 pool)
 		return false;
 	here = scx_bpf_dsq_nr_queued(pool_dsq(pool));
 	there = scx_bpf_dsq_nr_queued(pool_dsq(other));
-	if (there > 0 && !t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
-		return take(pool_dsq(other), GTH_PATH_STOLEN); /* a policy took its CPUs */
 	if ((there - 1) * t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] <=
 	    (here + 1) * t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
 		return false;
 	return take(pool_dsq(other), GTH_PATH_STOLEN);
-}
-
-/*
- * Takes a task that was queued for exclusive CPUs of the policy before this one
- * and not run since; nobody else looks there any more.
- */
-__noinline int take_orphan(u32 generation)
-{
-	u32 before = generation + 1; /* the same parity */
-	u32 first = machine.nr_llcs + (before & 1) * GTH_MAX_RESERVED;
-	u32 reserved = live_tables(before)->nr_reserved;
-	u32 i;
-
-	if (!reserved)
-		return false;
-	bpf_for(i, 0, reserved) {
-		if (scx_bpf_dsq_nr_queued(prio_dsq(first + i)) > 0 &&
-		    take(prio_dsq(first + i), GTH_PATH_PRIORITY))
-			return true;
-		if (scx_bpf_dsq_nr_queued(pool_dsq(first + i)) > 0 &&
-		    take(pool_dsq(first + i), GTH_PATH_STOLEN))
-			return true;
-	}
-	return false;
 }
 
 /* Takes a task from any other LLC that has one: this CPU would be idle. */
@@ -555,17 +619,18 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	struct task_ctx *tctx = NULL;
 	u32 rank = GTH_RANK_IDLE;
 	u64 first = 0, shared_key = 0, pinned_key = 0;
-	u64 turn = GUARD_RATIO * knobs.slice_min_ns;
+	u64 match, turn = GUARD_RATIO * turn_ns();
 	bool pinned_first, guarded, asked, stays, held, shared, pinned;
 
 	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
 		tctx = task_of(prev);
 		if (tctx) {
-			charge(prev, tctx, c);
+			charge(prev, tctx, cpu);
 			asked = tctx->asked;
 			tctx->asked = false;
-			rule = rule_of(prev, tctx);
-			stays = may_stay(prev, tctx, cpu);
+			match = match_of(prev, tctx);
+			rule = rule_in(match);
+			stays = may_stay(prev, match, cpu);
 			held = is_held(prev);
 			if (held && (asked || !stays))
 				tctx->asked = true;
@@ -574,7 +639,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		}
 	}
 	guarded = c->prio_debt > (is_priority(rank) ? turn : GUARD_GRACE * turn);
-	if (guarded && !head_key(pool_dsq(pool), &shared_key) && !head_key(cpu_dsq(cpu), &pinned_key)) {
+	if (guarded && !head_key(pool_dsq(pool), cpu, &shared_key) && !head_key(cpu_dsq(cpu), cpu, &pinned_key)) {
 		c->prio_debt = 0; /* nobody to pay it to */
 		guarded = false;
 	}
@@ -582,31 +647,29 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	/* The shortest way for a priority task, which may have been woken up just now. */
 	if (!guarded) {
 		if (is_priority(rank)) {
-			if (!head_key(prio_dsq(pool), &first) || prio_key_rank(first) > rank ||
+			if (!head_key(prio_dsq(pool), cpu, &first) || prio_key_rank(first) > rank ||
 			    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
-				keep(prev, tctx, c, rule, rank, pool);
+				keep(prev, tctx, c, rule, rank, pool, cpu);
 			return;
 		}
 		if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
 			return;
 	}
 
-	if (!pool_is_exclusive(pool) && take_orphan(knobs.generation))
-		return;
 	if (!guarded && balance(cpu, pool))
 		return;
 
 	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
-	shared = head_key(pool_dsq(pool), &shared_key);
-	pinned = head_key(cpu_dsq(cpu), &pinned_key);
+	shared = head_key(pool_dsq(pool), cpu, &shared_key);
+	pinned = head_key(cpu_dsq(cpu), cpu, &pinned_key);
 	if (!shared && !pinned)
 		c->prio_debt = 0;
 	pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
 	first = pinned_first ? pinned_key : shared_key;
 	if (rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
-		set_clock(tctx, pool);
+		set_clock(tctx, pool, cpu);
 		if ((s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
-			keep(prev, tctx, c, rule, rank, pool);
+			keep(prev, tctx, c, rule, rank, pool, cpu);
 			return;
 		}
 	}
@@ -615,7 +678,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	    (pinned && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED))) {
 		if (guarded) {
 			count(GTH_COUNT_GUARDED);
-			c->protected_until = now_ns() + knobs.slice_min_ns;
+			c->protected_until = now_ns() + turn_ns();
 		}
 		return;
 	}
@@ -624,7 +687,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	if (rank == GTH_RANK_IDLE && steal(pool))
 		return;
 	if (rank != GTH_RANK_IDLE)
-		keep(prev, tctx, c, rule, rank, pool);
+		keep(prev, tctx, c, rule, rank, pool, cpu);
 	else
 		c->rank = GTH_RANK_IDLE;
 }
@@ -644,6 +707,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		return;
 	c->rank = tctx->rank;
 	tctx->charged_until = p->se.sum_exec_runtime;
+	tctx->running_at = now_ns();
 	if (tctx->woken_at) {
 		lag = now_ns() - tctx->woken_at;
 		tctx->woken_at = 0;
@@ -661,6 +725,27 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		pool->vtime_now = tctx->vtime;
 }
 
+/* What a task runs between its last fork and its end is its child's to pay. */
+static __always_inline void pass_on_debt(struct task_struct *p, struct task_ctx *tctx)
+{
+	s64 debt = tctx->vtime - tctx->heir_vtime;
+	struct task_struct *heir;
+	struct task_ctx *to;
+
+	if (!tctx->heir)
+		return;
+	if ((p->flags & PF_EXITING) && debt > 0) {
+		heir = bpf_task_from_pid(tctx->heir);
+		if (heir) {
+			to = task_of(heir);
+			if (to)
+				to->vtime += debt;
+			bpf_task_release(heir);
+		}
+	}
+	tctx->heir = 0;
+}
+
 SEC("struct_ops/stopping")
 void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 {
@@ -668,9 +753,10 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 
 	if (!tctx)
 		return;
-	charge(p, tctx, cpu_of(scx_bpf_task_cpu(p)));
+	charge(p, tctx, scx_bpf_task_cpu(p));
 	if (runnable)
 		return;
+	pass_on_debt(p, tctx);
 	tctx->burst = 0;
 	if (tctx->sync_at) {
 		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
@@ -682,6 +768,9 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
  * A priority task that waits in a DSQ has found no CPU to take over, or its
  * waker has not kept its promise to sleep. At the latest a tick ends that, as
  * it ends the turn of a task that was asked to leave and could not.
+ *
+ * A task may also have been queued just as a CPU went idle, which had looked into the DSQ
+ * before: any tick of another CPU finds it.
  */
 SEC("struct_ops/tick")
 void BPF_PROG(gth_tick, struct task_struct *p)
@@ -696,11 +785,47 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 		task_set_slice(p, 0);
 		return;
 	}
-	if (head_key(prio_dsq(pool), &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
+	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
 		task_set_slice(p, 0);
+	if (can_kick() && (scx_bpf_dsq_nr_queued(pool_dsq(pool)) > 0 || scx_bpf_dsq_nr_queued(prio_dsq(pool)) > 0))
+		kick_idle_of(pool);
+}
+
+/*
+ * A real-time task has taken the CPU: what it keeps from running, and what waits right
+ * behind it, is enqueued anew. The stopper is gone again at once.
+ */
+SEC("struct_ops/cpu_release")
+void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	if (bpf_ksym_exists(scx_bpf_reenqueue_local) &&
+	    args->reason != SCX_ENUM(scx_cpu_preempt_reason, SCX_CPU_PREEMPT_STOP))
+		scx_bpf_reenqueue_local();
 }
 
 /* ---- life cycle ---- */
+
+/*
+ * A new task goes on with its parent's clock and burst: else a chain of tasks that fork
+ * and end would always be the first. What its parent ran by right of a priority is none
+ * of its debts.
+ */
+static __always_inline void inherit_clock(struct task_struct *p, struct task_ctx *tctx)
+{
+	struct task_ctx *parent = task_of(bpf_get_current_task_btf());
+	u64 ran;
+
+	if (!parent || parent->pool == NO_POOL)
+		return;
+	ran = now_ns() - parent->running_at;
+	tctx->burst = parent->burst + ran;
+	if (is_priority(parent->rank))
+		return;
+	tctx->pool = parent->pool;
+	tctx->vtime = parent->vtime + ran * 100 / (parent->weight ? parent->weight : 100);
+	parent->heir = p->pid;
+	parent->heir_vtime = tctx->vtime;
+}
 
 SEC("struct_ops.s/init_task")
 s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *args)
@@ -711,6 +836,8 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 		return -12; /* ENOMEM */
 	tctx->pool = NO_POOL;
 	tctx->rank = GTH_RANK_NORMAL;
+	if (args->fork)
+		inherit_clock(p, tctx);
 	BPF_CORE_READ_STR_INTO(&tctx->comm, p, comm);
 	return 0;
 }
@@ -791,11 +918,12 @@ struct sched_ext_ops gthctl_ops = {
 	.running = (void *)gth_running,
 	.stopping = (void *)gth_stopping,
 	.tick = (void *)gth_tick,
+	.cpu_release = (void *)gth_cpu_release,
 	.init_task = (void *)gth_init_task,
 	.exit_task = (void *)gth_exit_task,
 	.init = (void *)gth_init,
 	.exit = (void *)gth_exit,
 	.flags = GTH_OPS_ENQ_LAST | GTH_OPS_ENQ_EXITING,
-	.timeout_ms = 10000,
+	.timeout_ms = 30000, /* SCX_WATCHDOG_MAX_TIMEOUT, the kernel's limit */
 	.name = "gthctl",
 };

@@ -130,6 +130,28 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 	return cpu != NO_KFUNC ? cpu : pick_idle_at(p, prev, w->generation, w->mask);
 }
 
+/* An idle CPU has been given to a task of this rank, which has not come there yet. */
+static __always_inline void occupy(s32 cpu, u32 rank)
+{
+	cpu_of(cpu)->rank = rank;
+}
+
+extern const struct rq runqueues __ksym __weak;
+
+/*
+ * The CPU runs a real-time, deadline or stop task, which no task of ours preempts. Nothing
+ * tells us when such a task comes onto a CPU that was idle.
+ */
+static __always_inline bool runs_above_us(s32 cpu)
+{
+	const struct rq *rq;
+
+	if (!bpf_ksym_exists(&runqueues))
+		return false;
+	rq = bpf_per_cpu_ptr(&runqueues, cpu);
+	return rq && rq->curr->prio < MAX_RT_PRIO;
+}
+
 /* Marks a CPU that ran @there as taken by @rank, unless somebody else was faster. */
 static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 {
@@ -171,7 +193,7 @@ __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank,
 		near = llc_of(cpu) == llc;
 		if (there < best_rank || (there == best_rank && (best_near || !near || best < 0)))
 			continue;
-		if (!may_run_on(p, mask, cpu) || now < c->protected_until)
+		if (!may_run_on(p, mask, cpu) || now < c->protected_until || runs_above_us(cpu))
 			continue;
 		best = cpu;
 		best_rank = there;
@@ -188,7 +210,7 @@ static __always_inline bool claim_cpu(s32 cpu, u32 rank)
 	struct cpu_ctx *c = cpu_of(cpu);
 	u32 there = c->rank;
 
-	return there > rank && now_ns() >= c->protected_until && take_over(c, there, rank);
+	return there > rank && now_ns() >= c->protected_until && !runs_above_us(cpu) && take_over(c, there, rank);
 }
 
 #endif

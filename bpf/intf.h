@@ -144,7 +144,7 @@ struct gth_mark {
 	u64 since;
 	u64 packets;			/* since then, and those of the window that led to it */
 	u32 function;			/* by which it was seen, or GTH_BY_WAKEUP */
-	u32 unused;
+	u32 asked;			/* enough packets: the next match decides (admit_marks()) */
 };
 
 struct gth_marks {
@@ -158,9 +158,9 @@ struct gth_marks {
  */
 struct gth_tables {
 	u32 nr_rules;
-	u32 nr_reserved;		/* exclusive pools in use */
 	u32 restricted;			/* any exclusive CPU at all */
 	u32 nr_gates;
+	u32 unused;
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
 	struct gth_rules all;
 	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */
@@ -171,7 +171,7 @@ struct gth_tables {
 	/*
 	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
 	 * GTH_MAX_RESERVED after those of even ones, so that what still waits in
-	 * a pool of the policy before is told apart (take_orphan()).
+	 * a pool of the policy before is told apart (drain.h).
 	 */
 	u16 cpu_pool[GTH_MAX_CPUS];
 	u16 pool_cpus[GTH_MAX_POOLS];	/* how many CPUs each pool has */
@@ -286,7 +286,7 @@ struct gth_enums {
  */
 struct gth_request {
 	u32 mask;			/* set_mask, get_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
-	s32 cpu;			/* kick_cpu */
+	u32 generation;			/* go_live */
 	u32 tables;			/* report_task: which to match by */
 	u32 tid;			/* report_task, report_mark: only this thread; 0: all */
 	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit a CPU */

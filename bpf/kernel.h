@@ -48,6 +48,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
 };
@@ -68,6 +69,7 @@ enum {
 
 /* include/linux/sched.h */
 enum {
+	PF_EXITING = 0x00000004,
 	PF_KTHREAD = 0x00200000,
 };
 
@@ -80,6 +82,16 @@ enum {
 
 enum scx_exit_kind {
 	SCX_EXIT_NONE,
+};
+
+/* Read through bpf_core_enum_value(), as those below. */
+enum scx_cpu_preempt_reason {
+	SCX_CPU_PREEMPT_STOP = 2,
+};
+
+/* include/linux/sched/prio.h: what is below is real-time, deadline or stop. */
+enum {
+	MAX_RT_PRIO = 100,
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
@@ -192,6 +204,7 @@ struct pt_regs {
 struct pcpu_hot {
 	int preempt_count;
 	void *hardirq_stack_ptr;
+	bool hardirq_stack_inuse;
 };
 
 struct irq_stack {
@@ -214,6 +227,7 @@ struct task_struct {
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	unsigned short migration_disabled;
+	int prio;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
 	int pid;
@@ -228,6 +242,15 @@ struct task_struct {
 	struct css_set *cgroups;
 	struct pid *thread_pid;
 	struct signal_struct *signal;
+};
+
+/* kernel/sched/sched.h */
+struct rq {
+	struct task_struct *curr;
+};
+
+struct scx_cpu_release_args {
+	enum scx_cpu_preempt_reason reason;
 };
 
 struct scx_exit_info {
@@ -297,6 +320,7 @@ enum scx_dsq_id_flags {
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1LLU << 0,
 	SCX_ENQ_PREEMPT = 1LLU << 32,
+	SCX_ENQ_REENQ = 1LLU << 40,
 };
 
 enum scx_wake_flags {
@@ -319,6 +343,7 @@ enum scx_pick_idle_cpu_flags {
 enum gth_ops_flag {
 	GTH_OPS_ENQ_LAST = 1 << 1,
 	GTH_OPS_ENQ_EXITING = 1 << 2,
+	GTH_OPS_ENQ_MIGRATION_DISABLED = 1 << 4, /* since 6.14 */
 };
 
 /* The members gthctl fills; libbpf finds each by name in the kernel's. */
@@ -331,10 +356,12 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *p, bool runnable);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
+	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *ei);
 	u64 flags;
 	u32 timeout_ms;
+	u64 hotplug_seq;
 	char name[128];
 };
 

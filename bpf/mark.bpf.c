@@ -21,21 +21,30 @@ int function_begins(struct pt_regs *ctx)
 	const struct gth_tables *t = live_tables(knobs.generation);
 	struct task_struct *p = bpf_get_current_task_btf();
 	u32 function = bpf_get_attach_cookie(ctx); /* its bit in gth_gate.functions */
-	struct gth_marks *m;
+	struct gth_marks *m = NULL;
+	struct task_ctx *tctx;
+	bool is_known;
 	u64 now;
 	u32 i;
 
-	if (context_of(p, true) != GTH_CONTEXT_TASK)
+	if (context_of(p) != GTH_CONTEXT_TASK)
 		return 0;
-	m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!m)
+	tctx = task_of(p);
+	if (!tctx)
 		return 0;
+	is_known = is_matched(tctx);
 	now = bpf_ktime_get_ns();
 	bpf_for(i, 0, t->nr_gates) {
 		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
 
-		if (gate->functions >> (function & (GTH_MAX_FUNCTIONS - 1)) & 1)
-			count_packet(p, gate, mark_of(m, gate), function, now);
+		if (!(gate->functions >> (function & (GTH_MAX_FUNCTIONS - 1)) & 1) ||
+		    !may_count(tctx, is_known, gate))
+			continue;
+		if (!m)
+			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!m)
+			return 0;
+		count_packet(p, gate, mark_of(m, gate), function, is_known, now);
 	}
 	return 0;
 }

@@ -74,12 +74,33 @@ static __always_inline bool may_begin(const struct gth_gate *gate)
 	return false;
 }
 
+/* Marks the task, unless there are as many marked ones as may be. */
+static __always_inline void begin_mark(const struct gth_gate *gate, struct gth_mark *mark, u64 now)
+{
+	if (!may_begin(gate)) {
+		if (mark->in_window == gate->min_packets)
+			count(GTH_COUNT_MARKS_REFUSED);
+		return;
+	}
+	mark->since = now;
+	mark->packets = mark->in_window;
+	__sync_lock_test_and_set(&mark->until, now + gate->hold_ns);
+	count(GTH_COUNT_MARKED);
+}
+
+static __always_inline bool rules_meet(const struct gth_rules *a, const struct gth_rules *b)
+{
+	return (a->word[0] & b->word[0]) | (a->word[1] & b->word[1]);
+}
+
 /*
- * Nobody but the task itself begins its marks, or whoever wakes it up, while it does not
- * run: at most one of these runs for a mark.
+ * A task whose record is up to date is marked at once if a rule of the gate holds for it
+ * otherwise; and not at all, nor counted, if none does. Where it is not known, the next
+ * match decides. Nobody but the task itself begins its marks, or whoever wakes it up or
+ * matches it, while it does not run: at most one of these runs for a mark.
  */
 static __always_inline void count_packet(struct task_struct *p, const struct gth_gate *gate, struct gth_mark *mark,
-					 u32 function, u64 now)
+					 u32 function, bool is_known, u64 now)
 {
 	if (mark->gate != gate->id) {
 		__builtin_memset(mark, 0, sizeof(*mark));
@@ -99,17 +120,19 @@ static __always_inline void count_packet(struct task_struct *p, const struct gth
 		return;
 	/* Not marked, or no longer at this moment. */
 	mark->until = 0;
-	if (!may_begin(gate)) {
-		if (mark->in_window == gate->min_packets)
-			count(GTH_COUNT_MARKS_REFUSED);
-		return;
-	}
-	mark->since = now;
-	mark->packets = mark->in_window;
 	mark->function = function;
-	__sync_lock_test_and_set(&mark->until, now + gate->hold_ns);
-	count(GTH_COUNT_MARKED);
-	match_when_queued(p);
+	if (is_known)
+		begin_mark(gate, mark, now);
+	else
+		mark->asked = true;
+	if (mark->until || mark->asked)
+		match_when_queued(p);
+}
+
+/* Whether packets of a task count for the gate: not if it meets none of its rules otherwise. */
+static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known, const struct gth_gate *gate)
+{
+	return !is_known || rules_meet(&tctx->by_traffic, &gate->rules);
 }
 
 #endif

@@ -17,7 +17,7 @@ static __always_inline struct gth_tables *tables_at(u32 index)
 {
 	if (index >= GTH_TABLES_TRIAL)
 		return &tables[GTH_TABLES_TRIAL];
-	/* As in rule_of(). */
+	/* As in rule_in(). */
 	barrier_var(index);
 	return &tables[index & 1];
 }
@@ -151,7 +151,50 @@ static __always_inline void look_at(const struct gth_tables *t, struct scratch *
 		read_marks(t, s, m);
 }
 
-/* Fills in hits and holds of the scratch's verdict for the task looked at. */
+/*
+ * Decides on marks that the task has asked for by its packets: one begins if a rule of its
+ * gate holds otherwise. Only for the task's own match, not for a report or a trial.
+ */
+static __noinline void admit_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
+{
+	struct gth_marks *m = bpf_task_storage_get(&marks, p, NULL, 0);
+	u64 now = bpf_ktime_get_ns();
+	u32 i;
+
+	if (!m)
+		return;
+	bpf_for(i, 0, t->nr_gates) {
+		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
+		struct gth_mark *mark = mark_of(m, gate);
+
+		if (mark->gate != gate->id || !mark->asked)
+			continue;
+		mark->asked = false;
+		if (!rules_meet(&s->by_traffic, &gate->rules))
+			continue;
+		begin_mark(gate, mark, now);
+		if (!mark->until)
+			continue;
+		add_rules(&s->marked, &gate->rules);
+		if (!s->marked_until || mark->until < s->marked_until)
+			s->marked_until = mark->until;
+	}
+}
+
+/* Takes the task's marks into account: the last of the conditions. */
+static __always_inline void hold_by_marks(const struct gth_tables *t, struct scratch *s)
+{
+	struct gth_rules *holds = &s->verdict.holds;
+
+	s->verdict.hits[GTH_COND_GTP] = s->marked;
+	holds->word[0] &= s->marked.word[0] | ~t->has[GTH_COND_GTP].word[0];
+	holds->word[1] &= s->marked.word[1] | ~t->has[GTH_COND_GTP].word[1];
+}
+
+/*
+ * Fills in hits and holds of the scratch's verdict for the task looked at, but for what
+ * its marks say: hold_by_marks() comes after it.
+ */
 __noinline int match_conditions(u32 index, u32 slot)
 {
 	const struct gth_tables *t = tables_at(index);
@@ -186,15 +229,16 @@ __noinline int match_conditions(u32 index, u32 slot)
 	if (any_rule(&t->has[GTH_COND_PID]) || any_rule(&t->has[GTH_COND_USER]) ||
 	    any_rule(&t->has[GTH_COND_NETNS]))
 		match_numbers(index, slot);
-	v->hits[GTH_COND_GTP] = s->marked;
 
 	v->holds = t->all;
-	bpf_for(i, 0, GTH_NR_CONDS) {
-		u32 cond = i < GTH_NR_CONDS ? i : 0;
+	bpf_for(i, 0, GTH_COND_GTP) {
+		u32 cond = i < GTH_COND_GTP ? i : 0;
 
 		v->holds.word[0] &= v->hits[cond].word[0] | ~t->has[cond].word[0];
 		v->holds.word[1] &= v->hits[cond].word[1] | ~t->has[cond].word[1];
 	}
+	s->by_traffic.word[0] = v->holds.word[0] & t->has[GTH_COND_GTP].word[0];
+	s->by_traffic.word[1] = v->holds.word[1] & t->has[GTH_COND_GTP].word[1];
 	return 0;
 }
 
@@ -228,6 +272,7 @@ static __noinline void find_lineage(u32 index, u32 generation, struct task_struc
 		}
 		look_at(tables_at(index), s, parent);
 		match_conditions(index, slot);
+		hold_by_marks(tables_at(index), s);
 		found->word[0] |= s->verdict.holds.word[0] & children->word[0];
 		found->word[1] |= s->verdict.holds.word[1] & children->word[1];
 		if (known) {
@@ -272,6 +317,9 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 	}
 	look_at(t, s, p);
 	match_conditions(index, slot);
+	if (slot == SCRATCH_SCHED && t->nr_gates)
+		admit_marks(t, s, p);
+	hold_by_marks(t, s);
 	s->verdict.inherited = inherited;
 	s->verdict.rule = first_rule(&s->verdict);
 	return 0;
@@ -296,6 +344,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->passed_on.word[1] = v->inherited.word[1] | (v->holds.word[1] & children->word[1]);
 	tctx->lineage_generation = generation;
 	tctx->marked_until = s->marked_until;
+	tctx->by_traffic = s->by_traffic;
 	count(GTH_COUNT_MATCHED);
 	/* Another CPU may have changed the task since: seen here or, as the exchange is a barrier, there. */
 	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
@@ -304,18 +353,29 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	return 0;
 }
 
-/* The task's rule under the live generation, or NULL. */
-static __always_inline const struct gth_rule *rule_of(struct task_struct *p, struct task_ctx *tctx)
+/*
+ * The task's match word under the live generation; 0, which is no rule's, while somebody
+ * keeps changing what rules ask about. Read once for each decision, so that one policy's
+ * rule never meets another's tables.
+ */
+static __always_inline u64 match_of(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 match;
-	u32 rule;
+	u64 match = *(volatile u64 *)&tctx->match;
 
-	if (match_generation(tctx->match) != knobs.generation ||
-	    (tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns()))
+	if (match_generation(match) != knobs.generation ||
+	    (tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns())) {
 		match_now(p, tctx);
-	match = tctx->match;
-	rule = match_rule(match);
-	if (rule >= GTH_MAX_RULES)
+		match = *(volatile u64 *)&tctx->match;
+	}
+	return match;
+}
+
+/* The rule that a match word names, or NULL. */
+static __always_inline const struct gth_rule *rule_in(u64 match)
+{
+	u32 rule = match_rule(match);
+
+	if (!match_generation(match) || rule >= GTH_MAX_RULES)
 		return NULL;
 	/* The compiler knows the bound now and would leave out the one that the verifier sees. */
 	barrier_var(rule);

@@ -21,6 +21,7 @@ struct scratch {
 	u32 start;			/* where the path in `text` begins; 0: there is none */
 	struct gth_rules marked;	/* the rules whose traffic condition holds */
 	u64 marked_until;		/* ... and when the first ends; 0: none does */
+	struct gth_rules by_traffic;	/* the rules that hold but for that condition */
 	struct gth_verdict verdict;
 };
 

@@ -55,11 +55,15 @@ struct task_ctx {
 	u64 woken_at;		/* of a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
 	u64 burst;		/* CPU time since it last slept */
+	u64 running_at;		/* since when it has run, or was charged last; now_ns() */
+	s32 heir;		/* the task that it has forked in this turn, or 0 */
+	u64 heir_vtime;		/* ... and where that began */
 	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
 	u32 changes;		/* of what rules ask about; counts up */
 	u64 marked_until;	/* it was matched by a mark, which ends then at the earliest; else 0 */
+	struct gth_rules by_traffic;	/* rules that hold for it but for their traffic condition */
 	u32 lineage_generation;	/* for which `inherited` was found */
 	struct gth_rules inherited;	/* rules it falls under as somebody's child */
 	struct gth_rules passed_on;	/* rules its children fall under */
@@ -76,6 +80,12 @@ struct {
 static __always_inline struct task_ctx *task_of(struct task_struct *p)
 {
 	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
+}
+
+/* Its record says what the live policy makes of it. */
+static __always_inline bool is_matched(const struct task_ctx *tctx)
+{
+	return *(volatile u64 *)&tctx->match >> 32 == knobs.generation;
 }
 
 /* What the task was matched by has changed. */

@@ -166,19 +166,25 @@ static __always_inline u64 cpu_dsq(s32 cpu)
 	return DSQ_CPU + (u32)cpu;
 }
 
+enum {
+	AGE_NS = 100000000,	/* a rank stands back for so long behind the next stronger one */
+	RANK_BITS = 15,		/* of a key: more than GTH_RANK_WEAKEST_PRIO */
+};
+
 /*
- * A priority DSQ is ordered by rank, then by the time of queueing. DSQ keys are
- * compared by signed difference (time_before64()), which ten ranks of 2^56 ns,
- * more than two years each, stay well inside of.
+ * A priority DSQ is ordered by rank, but nobody stands back for ever: the key is the time
+ * at which the task has waited long enough to go before all that come after it. Its
+ * lowest bits hold the rank.
  */
 static __always_inline u64 prio_key(u32 rank)
 {
-	return (u64)rank << 56 | (now_ns() & ((1ULL << 56) - 1));
+	return ((now_ns() + (u64)rank * AGE_NS) & ~(u64)RANK_BITS) | rank;
 }
 
+/* The rank of a task in a priority DSQ: the strongest, once it has waited long enough. */
 static __always_inline u32 prio_key_rank(u64 key)
 {
-	return key >> 56;
+	return (s64)(key - now_ns()) <= 0 ? 0 : key & RANK_BITS;
 }
 
 /* ---- policy ---- */

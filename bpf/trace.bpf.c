@@ -112,7 +112,7 @@ static __always_inline void send(const struct gth_trace_key *key, const struct g
 	bpf_ringbuf_submit(event, waiting >= WAKEUP_BYTES ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline int begin(u32 function, const void *skb, bool is_probe)
+static __always_inline int begin(u32 function, const void *skb)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct gth_trace_key key = {
@@ -120,7 +120,7 @@ static __always_inline int begin(u32 function, const void *skb, bool is_probe)
 		.tid = p->pid,
 		.tgid = p->tgid,
 		.function = function,
-		.context = context_of(p, is_probe),
+		.context = context_of(p),
 	};
 	struct gth_trace_count *count, fresh = {};
 	struct call *call;
@@ -186,7 +186,7 @@ int function_begins(u64 *ctx)
 
 	if (skb_arg_of(cookie) != GTH_TRACE_NO_ARG)
 		bpf_get_func_arg(ctx, skb_arg_of(cookie), &skb);
-	return begin(cookie, (const void *)skb, false);
+	return begin(cookie, (const void *)skb);
 }
 
 SEC("fexit")
@@ -202,7 +202,7 @@ int probed_function_begins(struct pt_regs *ctx)
 	u64 args[] = { ctx->di, ctx->si, ctx->dx, ctx->cx };
 	u32 arg = skb_arg_of(cookie);
 
-	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL, true);
+	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL);
 }
 
 SEC("kretprobe")

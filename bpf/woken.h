@@ -2,23 +2,28 @@
 /*
  * Whom a marked task hands its packets on to: whoever waits for them is woken up by it
  * with WF_SYNC (sock_def_readable(), net/core/sock.c; pipes), which says that the waker
- * is about to sleep.
+ * is about to sleep. A softirq on top of a marked task hands on nothing of that task's.
  */
 #ifndef GTH_WOKEN_H
 #define GTH_WOKEN_H
 
+#include "context.h"
 #include "mark.h"
 
 /* Counts a packet for @p, which the current task wakes up. */
 static __noinline void count_handed_on(struct task_struct *p, const struct gth_tables *t)
 {
+	struct task_struct *current = bpf_get_current_task_btf();
 	struct gth_marks *waker, *m = NULL;
+	struct task_ctx *tctx = task_of(p);
+	bool is_known;
 	u64 now;
 	u32 i;
 
-	waker = bpf_task_storage_get(&marks, bpf_get_current_task_btf(), NULL, 0);
-	if (!waker)
+	waker = bpf_task_storage_get(&marks, current, NULL, 0);
+	if (!waker || !tctx || context_of(current) != GTH_CONTEXT_TASK)
 		return;
+	is_known = is_matched(tctx);
 	now = bpf_ktime_get_ns();
 	bpf_for(i, 0, t->nr_gates) {
 		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
@@ -27,19 +32,25 @@ static __noinline void count_handed_on(struct task_struct *p, const struct gth_t
 		/* Who handles packets itself; it goes no further from there. */
 		if (!gate->woken || mark->gate != gate->id || mark->function == GTH_BY_WAKEUP || mark->until <= now)
 			continue;
+		if (!may_count(tctx, is_known, gate))
+			continue;
 		if (!m)
 			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!m)
 			return;
-		count_packet(p, gate, mark_of(m, gate), GTH_BY_WAKEUP, now);
+		count_packet(p, gate, mark_of(m, gate), GTH_BY_WAKEUP, is_known, now);
 	}
 }
 
-static __always_inline void note_handed_on(struct task_struct *p, u64 wake_flags)
+/*
+ * @sync: the waker says that it is about to sleep. For a task that may run on one CPU only
+ * the kernel asks for none and hands down no such word: there each wake-up counts.
+ */
+static __always_inline void note_handed_on(struct task_struct *p, bool sync)
 {
 	const struct gth_tables *t = live_tables(knobs.generation);
 
-	if (t->nr_gates && (wake_flags & WAKE_SYNC) && !(p->flags & PF_KTHREAD))
+	if (t->nr_gates && sync && !(p->flags & PF_KTHREAD))
 		count_handed_on(p, t);
 }
 

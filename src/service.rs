@@ -118,6 +118,7 @@ impl Service {
 
     /// One life of the scheduler in the kernel; returns what ended it.
     fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
+        let hotplug_seq = kernel::hotplug_seq(Path::new(kernel::SCHED_EXT));
         let topology = Topology::read(Path::new(topology::SYSFS))?;
         self.policy.settle(&surroundings(&self.config, &topology, &self.pods))?;
         kernel::check_sched_ext(Path::new(kernel::SCHED_EXT))?;
@@ -126,6 +127,7 @@ impl Service {
             slice_min_ns: self.config.slice_ns_min,
             builtin_idle: self.config.builtin_idle,
             debug: self.config.debug || self.options.debug,
+            hotplug_seq,
         };
         let mut object = MaybeUninit::uninit();
         let mut scheduler =

@@ -188,7 +188,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
 
     let mut masks = BTreeMap::new();
     let normal = |cpu: &u32| !reserved.contains(*cpu);
-    masks.insert(MaskIndex::NORMAL, topology.possible.iter().filter(normal).collect());
+    masks.insert(MaskIndex::NORMAL, topology.online.iter().filter(normal).collect());
     for llc in 0..nr_llcs {
         let members =
             topology.online.iter().filter(|&cpu| topology.llc[cpu as usize] == llc as u16);

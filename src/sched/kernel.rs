@@ -55,6 +55,13 @@ pub fn check_sched_ext(root: &Path) -> Result<()> {
     Err(Error::new(ExitCode::OtherScheduler, what).help("stop it first"))
 }
 
+/// How often CPUs have come and gone since boot; 0, which the kernel does not compare, where
+/// that cannot be read.
+pub fn hotplug_seq(root: &Path) -> u64 {
+    let text = fs::read_to_string(root.join("hotplug_seq")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
 /// The kernel's types, as far as the loader must know them itself.
 pub struct KernelTypes<'btf> {
     btf: Btf<'btf>,
@@ -76,7 +83,7 @@ impl KernelTypes<'_> {
             ("SCX_OPS_ENQ_LAST", gth_ops_flag::GTH_OPS_ENQ_LAST),
             ("SCX_OPS_ENQ_EXITING", gth_ops_flag::GTH_OPS_ENQ_EXITING),
         ] {
-            if types.enum_value("scx_ops_flags", name) != Some(i64::from(value.0)) {
+            if !types.has_ops_flag(name, value) {
                 return Err(unsupported(format!(
                     "this kernel's {name} is not the one gthctl knows"
                 ))
@@ -84,6 +91,11 @@ impl KernelTypes<'_> {
             }
         }
         Ok(types)
+    }
+
+    /// Whether `ops.flags` knows this flag, by the value that gthctl was built with.
+    pub fn has_ops_flag(&self, name: &str, flag: gth_ops_flag) -> bool {
+        self.enum_value("scx_ops_flags", name) == Some(i64::from(flag.0))
     }
 
     /// The value of an enumerator.

@@ -25,7 +25,7 @@ use libbpf_rs::{
 };
 use nix::unistd::{SysconfVar, sysconf};
 
-use self::bpf::types::{gth_knobs, gth_request};
+use self::bpf::types::{gth_knobs, gth_ops_flag, gth_request};
 use self::bpf::{GthctlSkel, GthctlSkelBuilder};
 use self::exit::Ended;
 use self::gates::{Mark, Numbers, Traced};
@@ -40,7 +40,12 @@ use crate::policy::compile::Compiled;
 use crate::topology::Topology;
 
 /// What `ops.timeout_ms` is set to: a task that waits longer ends the scheduler.
-pub const WATCHDOG: Duration = Duration::from_secs(10);
+///
+/// The kernel allows no more (SCX_WATCHDOG_MAX_TIMEOUT, kernel/sched/ext).
+pub const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// Another watchdog time in ms, for tests that want to see a stall soon.
+pub const WATCHDOG_VARIABLE: &str = "GTHCTL_WATCHDOG_MS";
 
 /// The scheduler's settings from the config file, in nanoseconds where times.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +54,9 @@ pub struct Settings {
     pub slice_min_ns: u64,
     pub builtin_idle: bool,
     pub debug: bool,
+    /// [`kernel::hotplug_seq`] before the topology was read: a CPU that comes or goes in
+    /// between has the kernel end the scheduler, to be loaded again.
+    pub hotplug_seq: u64,
 }
 
 /// A loaded scheduler. Dropping it takes it out of the kernel.
@@ -67,7 +75,6 @@ pub struct Scheduler<'obj> {
     kernel: KernelTypes<'static>,
     malformed: Vec<&'static str>,
     nr_llcs: usize,
-    online: CpuList,
 }
 
 impl<'obj> Scheduler<'obj> {
@@ -90,11 +97,18 @@ impl<'obj> Scheduler<'obj> {
         let knobs = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
         knobs.slice_ns = settings.slice_ns;
         knobs.slice_min_ns = settings.slice_min_ns;
-        open.struct_ops.gthctl_ops_mut().timeout_ms = WATCHDOG.as_millis() as u32;
+        let ops = open.struct_ops.gthctl_ops_mut();
+        ops.timeout_ms = watchdog().as_millis() as u32;
+        ops.hotplug_seq = settings.hotplug_seq;
+        let flag = gth_ops_flag::GTH_OPS_ENQ_MIGRATION_DISABLED;
+        if kernel.has_ops_flag("SCX_OPS_ENQ_MIGRATION_DISABLED", flag) {
+            ops.flags |= u64::from(flag.0);
+        }
         let mut skel = open.load().map_err(refused)?;
         let nr_llcs = topology.nr_llcs();
         let numbers = Numbers::default().next(&policy.gates);
         install(&mut skel, policy, &numbers, nr_llcs, 1)?;
+        skel.knobs().generation = 1;
         let hooks = [
             skel.progs.gth_task_rename.attach().map_err(refused)?,
             skel.progs.gth_cgroup_attach.attach().map_err(refused)?,
@@ -108,7 +122,7 @@ impl<'obj> Scheduler<'obj> {
         changes.add(&skel.maps.changes, |_| 0).map_err(refused)?;
         let changes = changes.build().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
-        let mut scheduler = Self {
+        let scheduler = Self {
             skel,
             ops: Some(ops),
             _hooks: hooks,
@@ -121,9 +135,8 @@ impl<'obj> Scheduler<'obj> {
             malformed: kernel.malformed_kfuncs(),
             kernel,
             nr_llcs,
-            online: topology.online.clone(),
         };
-        scheduler.reschedule()?;
+        run_program(&scheduler.skel.progs.kick_cpus)?;
         Ok(scheduler)
     }
 
@@ -146,8 +159,11 @@ impl<'obj> Scheduler<'obj> {
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
+        self.skel.request().generation = generation;
+        run_program(&self.skel.progs.go_live)?;
         self.numbers = numbers;
-        self.reschedule()
+        self.wait_for_readers()?;
+        run_program(&self.skel.progs.drain_queues)
     }
 
     /// What the live policy makes of every thread, or of one.
@@ -260,16 +276,13 @@ impl<'obj> Scheduler<'obj> {
         data.expect("the program has .data.knobs").knobs.generation
     }
 
-    /// Has every CPU choose anew what it runs: what runs on exclusive CPUs
-    /// without a right to leaves them, and what was queued for CPUs that are
-    /// exclusive no longer is found.
-    fn reschedule(&mut self) -> Result<()> {
-        wait_for_readers();
-        for cpu in self.online.iter() {
-            self.skel.request().cpu = cpu as i32;
-            run_program(&self.skel.progs.kick_cpu)?;
-        }
-        Ok(())
+    /// Waits until every BPF program that runs now has ended (bpf/drain.h).
+    fn wait_for_readers(&self) -> Result<()> {
+        let maps = &self.skel.maps;
+        let inner = maps.grace_period_inner.as_fd().as_raw_fd();
+        let failed = |e| Error::failure(format!("waiting for an RCU grace period: {e}"));
+        let key = 0u32.to_ne_bytes();
+        maps.grace_period.update(&key, &inner.to_ne_bytes(), MapFlags::ANY).map_err(failed)
     }
 
     /// The counters since loading.
@@ -304,7 +317,7 @@ impl<'obj> Scheduler<'obj> {
     }
 }
 
-/// Writes `policy` where `generation` is read from and makes it live.
+/// Writes `policy` where `generation` is read from.
 fn install(
     skel: &mut GthctlSkel<'_>,
     policy: &Compiled,
@@ -313,7 +326,7 @@ fn install(
     generation: u32,
 ) -> Result<()> {
     // Nobody is reading the generation before the live one, which had the same
-    // place: reschedule() has waited for that.
+    // place, and nothing is queued by it: set_policy() has seen to that.
     for (&index, cpus) in &policy.masks {
         let request = skel.request();
         request.mask = MaskIndex::of_generation(index, generation);
@@ -322,9 +335,6 @@ fn install(
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
     tables::write(policy, numbers, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
-    std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
-    // SAFETY: an aligned word in a map that is mapped for as long as the skeleton lives.
-    unsafe { (&raw mut skel.knobs().generation).write_volatile(generation) };
     Ok(())
 }
 
@@ -386,11 +396,10 @@ fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
     }
 }
 
-/// Waits until every BPF program that runs now has ended: they are RCU readers,
-/// and membarrier(2) waits for an RCU grace period.
-fn wait_for_readers() {
-    // SAFETY: no pointers are involved.
-    unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0, 0) };
+/// The watchdog's time: [`WATCHDOG`], or less if [`WATCHDOG_VARIABLE`] says so.
+fn watchdog() -> Duration {
+    let told = std::env::var(WATCHDOG_VARIABLE).ok().and_then(|ms| ms.parse().ok());
+    told.map_or(WATCHDOG, |ms| WATCHDOG.min(Duration::from_millis(ms)))
 }
 
 impl GthctlSkel<'_> {

@@ -67,7 +67,6 @@ pub fn write(
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
     tables.nr_rules = policy.rules.len() as u32;
-    tables.nr_reserved = (policy.pool_cpus.len() - nr_llcs) as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
     for (slot, effect) in tables.rules.iter_mut().zip(&policy.rules) {
         *slot = rule(effect);

@@ -123,7 +123,19 @@ impl Gthctl {
 
     /// As [`Gthctl::start`], on files that are there already.
     pub fn start_on(files: TempDir, args: &[&str]) -> Self {
-        let mut child = command(&files, args).spawn().unwrap();
+        let command = command(&files, args);
+        Self::spawn(files, command)
+    }
+
+    /// As [`Gthctl::start_on`]; the kernel ends the scheduler when a task has waited so long.
+    pub fn start_watched(files: TempDir, watchdog: Duration) -> Self {
+        let mut command = command(&files, &[]);
+        command.env("GTHCTL_WATCHDOG_MS", watchdog.as_millis().to_string());
+        Self::spawn(files, command)
+    }
+
+    fn spawn(files: TempDir, mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
         let stderr: Arc<Mutex<String>> = Arc::default();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::clone(&stderr);

@@ -4,7 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::gthctl::Gthctl;
+use crate::gthctl::{self, Gthctl};
 use crate::kernel;
 use crate::task::{self, Task};
 
@@ -80,7 +80,7 @@ fn the_watchdog_is_reported() {
     for path in &servers {
         let _ = fs::write(path, "0");
     }
-    let gthctl = Gthctl::start("strategies: []");
+    let gthctl = Gthctl::start_watched(gthctl::files("", "strategies: []"), Duration::from_secs(3));
     let spinner = Task::fork_on("realtime", Some(&[1]), |shared| {
         let param = libc::sched_param { sched_priority: 50 };
         // SAFETY: a valid sched_param.

@@ -83,11 +83,16 @@ impl Task {
 
     /// A spinner that is in a cgroup, an open directory, from its beginning.
     pub fn spinner_in_cgroup(comm: &str, cgroup: &File) -> Self {
+        Self::start_in_cgroup(comm, cgroup, spin)
+    }
+
+    /// As [`Task::fork`], in a cgroup, an open directory, from its beginning.
+    pub fn start_in_cgroup(comm: &str, cgroup: &File, job: impl FnOnce(&Shared)) -> Self {
         let set = |args: &mut libc::clone_args| {
             args.flags = CLONE_INTO_CGROUP;
             args.cgroup = cgroup.as_raw_fd() as u64;
         };
-        Self::start(comm, None, || clone3(set), spin)
+        Self::start(comm, None, || clone3(set), job)
     }
 
     fn start(

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * What waits when a policy comes into force waits where the one before had it wait, and
+ * there may be no CPU for it any more: its exclusive CPUs belong to nobody, or those that
+ * its affinity allows belong to others now. go_live() moves each such task in the same
+ * breath; what a program that still knew the old policy queues just after that,
+ * drain_queues() finds, once all such programs have ended and before the tables of that
+ * policy are used again (src/sched/mod.rs, set_policy()).
+ */
+#ifndef GTH_DRAIN_H
+#define GTH_DRAIN_H
+
+#include "idle.h"
+
+/* Where a task is to wait: the DSQ of a pool, or a CPU itself. */
+struct home {
+	u32 pool;
+	s32 cpu;	/* NO_CPU: the pool */
+};
+
+/*
+ * The task keeps to the pool of the CPU that it is on, unless that is exclusive now and
+ * was not when the task was queued. Then it goes to any normal CPU that its affinity
+ * allows, or else right onto the CPU that it is on.
+ */
+static __always_inline struct home home_of(struct task_struct *p, u32 generation, bool was_exclusive)
+{
+	const struct gth_tables *t = live_tables(generation);
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct home home = { .pool = cpu_pool(t, cpu), .cpu = NO_CPU };
+	s32 other = NO_CPU;
+
+	if (was_exclusive || !pool_is_exclusive(home.pool))
+		return home;
+	if (!is_migration_disabled(p))
+		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
+	if (other >= 0)
+		home.pool = cpu_pool(t, other);
+	else
+		home.cpu = cpu;
+	return home;
+}
+
+/* Puts a task on the clock of another pool, as set_clock() does; returns its new key. */
+static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
+{
+	struct task_ctx *tctx = task_of(p);
+	u64 distance = 0;
+
+	if (tctx && tctx->pool != NO_POOL && tctx->pool != pool) {
+		distance = pool_of(pool)->vtime_now - pool_of(tctx->pool)->vtime_now;
+		tctx->vtime += distance;
+		tctx->pool = pool;
+	}
+	return p->scx.dsq_vtime + distance;
+}
+
+/* Moves the tasks of one of a pool's DSQs to where the live policy has them wait. */
+static __noinline void drain_pool(u32 pool, bool is_prio)
+{
+	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
+	u32 generation = knobs.generation;
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return;
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		struct home home;
+		u64 to, key;
+
+		home = home_of(p, generation, pool_is_exclusive(pool));
+		if (home.cpu >= 0) {
+			dsq_move_to(THIS_ITERATION, p, DSQ_LOCAL_ON(home.cpu));
+			continue;
+		}
+		to = is_prio ? prio_dsq(home.pool) : pool_dsq(home.pool);
+		if (to == dsq)
+			continue;
+		key = is_prio ? p->scx.dsq_vtime : change_clock(p, home.pool);
+		dsq_move_to_vtime(THIS_ITERATION, p, to, key);
+	}
+}
+
+/* What waits for a CPU alone stays there, on the clock of the pool that the CPU is in now. */
+static __noinline void drain_cpu(s32 cpu)
+{
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u64 dsq = cpu_dsq(cpu);
+	struct task_struct *p;
+
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return;
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		u64 key = change_clock(p, pool);
+
+		if (key != p->scx.dsq_vtime)
+			dsq_move_to_vtime(THIS_ITERATION, p, dsq, key);
+	}
+}
+
+static __always_inline void drain_all(void)
+{
+	u32 i;
+
+	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
+		bpf_rcu_read_lock();
+		drain_pool(i, false);
+		if (!i || pool_is_exclusive(i)) /* the LLC pools share the first one's */
+			drain_pool(i, true);
+		bpf_rcu_read_unlock();
+	}
+	bpf_for(i, 0, machine.nr_cpus) {
+		bpf_rcu_read_lock();
+		drain_cpu(i);
+		bpf_rcu_read_unlock();
+	}
+}
+
+static __always_inline void kick_all(void)
+{
+	u32 i;
+
+	bpf_for(i, 0, machine.nr_cpus)
+		kick_preempt(i);
+}
+
+/* Has every CPU choose anew what it runs. */
+SEC("syscall")
+int kick_cpus(void *ctx)
+{
+	kick_all();
+	return 0;
+}
+
+/*
+ * Makes request.generation the live one, for what waits and what runs at once. Nothing
+ * comes in between: whoever runs this may have to wait long for its next turn.
+ */
+SEC("syscall")
+int go_live(void *ctx)
+{
+	bpf_preempt_disable();
+	*(volatile u32 *)&knobs.generation = request.generation;
+	drain_all();
+	kick_all();
+	bpf_preempt_enable();
+	return 0;
+}
+
+SEC("syscall")
+int drain_queues(void *ctx)
+{
+	bpf_preempt_disable();
+	drain_all();
+	bpf_preempt_enable();
+	return 0;
+}
+
+/*
+ * An update of a map of maps returns after an RCU grace period, which is after every BPF
+ * program that ran before it (maybe_wait_bpf_programs(), kernel/bpf/syscall.c). Unlike
+ * membarrier(2) it works with nohz_full.
+ */
+struct grace_period {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} grace_period_inner SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__array(values, struct grace_period);
+} grace_period SEC(".maps") = { .values = { &grace_period_inner } };
+
+#endif

@@ -1,0 +1,297 @@
+//! No task waits for the kernel's watchdog: whatever a policy does to what is queued, and
+//! whoever else wants the CPU.
+
+use std::fs;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::gthctl::{self, Gthctl, report};
+use crate::kernel;
+use crate::mix::Mix;
+use crate::task::{self, Task};
+
+/// What nobody may wait, whatever the policy.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// gthctl under a watchdog that ends it soon after a task has waited for too long.
+fn start(config: &str, policy: &str) -> Gthctl {
+    Gthctl::start_watched(gthctl::files(config, policy), LIMIT)
+}
+
+/// Replaces the policy and waits until it is in force.
+fn replace(gthctl: &Gthctl, policy: &str) {
+    let generation = || report(&["status"])["generation"].as_u64().unwrap();
+    let before = generation();
+    fs::write(gthctl.policy(), policy).unwrap();
+    assert!(
+        kernel::wait(Duration::from_secs(10), || generation() != before),
+        "{}",
+        gthctl.stderr()
+    );
+}
+
+/// Each of the tasks gets CPU time in each of three seconds.
+#[track_caller]
+fn assert_all_run(what: &str, tasks: &[Task]) {
+    for second in 1..=3 {
+        let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
+        std::thread::sleep(Duration::from_secs(1));
+        for (task, before) in tasks.iter().zip(before) {
+            assert!(
+                task.cpu_time() > before,
+                "{what}: {} does not run in second {second}",
+                task.pid
+            );
+        }
+    }
+}
+
+fn spinners_on(count: usize, comm: &str, cpus: &[usize]) -> Vec<Task> {
+    (0..count).map(|_| Task::fork_on(comm, Some(cpus), task::spin)).collect()
+}
+
+#[test]
+fn a_policy_that_takes_the_cpus_of_queued_tasks() {
+    let mut gthctl = start("", "strategies: [{command_regex: ^hot, priority: true}]");
+    let confined = spinners_on(3, "confined", &[2, 3]);
+    for _ in 0..4 {
+        replace(&gthctl, "strategies: [{command_regex: ^hot, cpus: 2-3, exclusive: true}]");
+        assert_all_run("exclusive", &confined);
+        replace(&gthctl, "strategies: [{command_regex: ^hot, priority: true}]");
+    }
+    assert_all_run("no longer exclusive", &confined);
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// The rule stays; its CPUs' queues are others with each policy.
+#[test]
+fn a_reload_that_keeps_an_exclusive_rule() {
+    let rule = "{command_regex: ^hot, cpus: 2-3, exclusive: true}";
+    let mut gthctl = start("", &format!("strategies: [{rule}]"));
+    let hot = spinners_on(3, "hot", &[2, 3]);
+    for weight in 1..=4 {
+        replace(
+            &gthctl,
+            &format!("strategies: [{rule}, {{command_regex: ^x$, weight: {weight}}}]"),
+        );
+        assert_all_run("the rule stays", &hot);
+    }
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+#[test]
+fn policies_that_follow_one_another_at_once() {
+    let exclusive = "strategies: [{command_regex: ^hot, cpus: 2-3, exclusive: true, priority: 1}]";
+    let mut gthctl = start("", exclusive);
+    let hot = spinners_on(5, "hot", &[2, 3]);
+    for round in 1..=8 {
+        replace(&gthctl, "strategies: []");
+        replace(&gthctl, &format!("strategies: [{{command_regex: ^x$, weight: {round}}}]"));
+        replace(&gthctl, exclusive);
+    }
+    replace(&gthctl, "strategies: []");
+    replace(&gthctl, "strategies: [{command_regex: ^x$, weight: 9}]");
+    assert_all_run("no rule any more", &hot);
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// Four tasks of the strongest rank that sleep briefly want more than the CPU there is.
+#[test]
+fn the_weakest_rank_behind_the_strongest() {
+    let mut gthctl = start(
+        "",
+        "strategies:
+- {command_regex: ^strong$, priority: 0}
+- {command_regex: ^weak$, priority: 9}",
+    );
+    let _strong: Vec<Task> = (0..4)
+        .map(|_| Task::fork_on("strong", Some(&[1]), task::spin_and_rest(3_000_000, 300_000)))
+        .collect();
+    let weak = Task::fork_on("weak", Some(&[1]), task::wake_often(1_000_000));
+    let mut wakes = weak.shared().latencies().len();
+    for second in 1..=2 {
+        let more = || weak.shared().latencies().len() > wakes;
+        assert!(kernel::wait(Duration::from_secs(4), more), "{second}: no turn in 4 s");
+        wakes = weak.shared().latencies().len();
+    }
+    let worst = weak.shared().latencies().last().copied().unwrap_or(0);
+    println!("longest wait {:?}", Duration::from_nanos(worst));
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// The longest wait of any of the spinners.
+fn longest_gap(tasks: &[Task]) -> Duration {
+    tasks.iter().map(|task| task.shared().gap()).max().unwrap()
+}
+
+#[test]
+fn the_lightest_weight_beside_many() {
+    let mut gthctl = start("", "strategies: []");
+    let light = Task::fork_on("light", Some(&[1]), |shared| {
+        // SAFETY: no pointers.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 19) };
+        task::spin(shared)
+    });
+    let _others = spinners_on(40, "others", &[1]);
+    light.shared().longest_gap.store(0, Ordering::Relaxed);
+    std::thread::sleep(Duration::from_secs(8));
+    let before = light.cpu_time();
+    assert!(kernel::wait(LIMIT, || light.cpu_time() > before), "no turn in {LIMIT:?}");
+    println!("longest wait {:?}", light.shared().gap());
+    assert!(light.shared().gap() < LIMIT, "{:?}", light.shared().gap());
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+#[test]
+fn slices_of_a_second_and_many_who_want_one() {
+    let long = "strategies: [{command_regex: ^own, execution_time: 1s}]";
+    for (config, policy) in
+        [("scheduler: {slice_ns_default: 1s, slice_ns_min: 1s}", "strategies: []"), ("", long)]
+    {
+        let mut gthctl = start(config, policy);
+        let tasks = spinners_on(11, "own", &[1]);
+        std::thread::sleep(Duration::from_secs(6));
+        let gap = longest_gap(&tasks);
+        println!("{config}{policy}: longest wait {gap:?}");
+        assert!(gap < LIMIT, "{config}{policy}: {gap:?}");
+        assert!(!gthctl.has_ended());
+        gthctl.stop();
+    }
+}
+
+const DUMP: &str = "/sys/kernel/tracing/events/sched_ext/sched_ext_dump/enable";
+
+/// What the kernel wrote of its queues when it ended the scheduler.
+fn dump() -> String {
+    let trace = kernel::read("/sys/kernel/tracing/trace");
+    let lines = trace.lines().filter_map(|line| line.split_once("sched_ext_dump: "));
+    lines.map(|(_, line)| format!("{line}\n")).collect()
+}
+
+/// 200 mixes, one after the other, on one scheduler: tasks come, go, move and change, and
+/// policies with them. The kernel's watchdog is the judge.
+#[test]
+fn any_mix_of_tasks_and_policies() {
+    let first: u64 = std::env::var("MIX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    let mut gthctl = start("", "strategies: []");
+    let mut mix = Mix::default();
+    fs::write(DUMP, "1").unwrap();
+    for seed in first..first + 200 {
+        mix.change(seed, &gthctl.policy());
+        std::thread::sleep(Duration::from_millis(200));
+        if gthctl.has_ended() {
+            panic!("seed {seed}: {mix:?}\n{}\n{}", gthctl.stderr(), dump());
+        }
+    }
+    fs::write(DUMP, "0").unwrap();
+    let gap = mix.longest_gap();
+    println!("longest wait of a spinner {gap:?}");
+    drop(mix);
+    assert_eq!(report(&["status"])["kernel_in_step"], true);
+    gthctl.stop();
+}
+
+/// Makes the calling task a real-time one.
+fn become_realtime() {
+    let param = libc::sched_param { sched_priority: 50 };
+    // SAFETY: a valid sched_param.
+    assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }, 0);
+}
+
+fn p99(task: &Task) -> Duration {
+    let latencies = task.shared().latencies();
+    assert!(latencies.len() > 100, "only {} wake-ups", latencies.len());
+    Duration::from_nanos(latencies[latencies.len() * 99 / 100])
+}
+
+/// Every CPU is busy; one of them with a real-time task, which no priority preempts.
+#[test]
+fn a_priority_task_keeps_clear_of_a_real_time_one() {
+    let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
+    let _load = task::spinners(kernel::cpus() * 2, "load");
+    let measure = || {
+        let prio = Task::fork("prio", task::wake_often(2_000_000));
+        std::thread::sleep(Duration::from_secs(3));
+        p99(&prio)
+    };
+    let without = measure();
+    // On and off, as a task that the priority task's CPU was given to before.
+    let _realtime = Task::fork_on("realtime", Some(&[1]), |_| {
+        become_realtime();
+        loop {
+            let until = task::now() + 200_000_000;
+            while task::now() < until {}
+            task::sleep_until(task::now() + 5_000_000);
+        }
+    });
+    let with = measure();
+    println!("p99 {without:?}, with a real-time task {with:?}");
+    assert!(with < without * 2 + Duration::from_millis(3), "{with:?} against {without:?}");
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// A CPU goes while gthctl loads, after it has looked which ones there are.
+#[test]
+fn a_cpu_that_goes_during_the_load() {
+    let online = |on: &str| fs::write("/sys/devices/system/cpu/cpu3/online", on).unwrap();
+    let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
+    let mut child =
+        gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // It reads the topology at once, and then the verifier takes seconds.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(kernel::state(), "disabled", "loaded already");
+    online("0");
+    let loaded = || kernel::state() == "enabled";
+    assert!(kernel::wait(Duration::from_secs(60), loaded));
+    // Loaded twice, then, which takes as long again.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(kernel::wait(Duration::from_secs(60), loaded));
+    std::thread::sleep(Duration::from_secs(1));
+    // SAFETY: no pointers.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+    let status = child.wait().unwrap();
+    online("1");
+    assert!(status.success(), "{stderr}");
+    assert!(stderr.contains("gthctl: scheduling 3 CPUs"), "{stderr}");
+}
+
+/// Tasks that are preempted within a BPF program cannot migrate there; the kernel asks
+/// gthctl about them only if it is told to (SCX_OPS_ENQ_MIGRATION_DISABLED, since 6.14).
+#[test]
+fn tasks_that_cannot_migrate_are_asked_about() {
+    const EVENTS: &str = "/sys/kernel/sched_ext/root/events";
+    let gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
+    let skipped = || {
+        let events = kernel::read(EVENTS);
+        let line = events.lines().find(|line| line.contains("ENQ_SKIP_MIGRATION_DISABLED"));
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok())
+    };
+    if skipped().is_none() {
+        println!("skipped: this kernel does not count it");
+        gthctl.stop();
+        return;
+    }
+    // Each setuid(2) runs a program of gthctl's.
+    let _setters: Vec<Task> = (0..kernel::cpus() * 3)
+        .map(|_| {
+            Task::fork("setter", |_| {
+                loop {
+                    // SAFETY: no pointers.
+                    unsafe { libc::seteuid(0) };
+                }
+            })
+        })
+        .collect();
+    let _prio: Vec<Task> = (0..4).map(|_| Task::fork("prio", task::wake_often(200_000))).collect();
+    std::thread::sleep(Duration::from_secs(4));
+    assert_eq!(skipped(), Some(0));
+    gthctl.stop();
+}
