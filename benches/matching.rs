@@ -31,7 +31,8 @@ fn compiled(text: &str) -> Compiled {
     };
     // A tree in which nothing exists.
     let root = Root(Path::new("/nonexistent"));
-    let machine = Machine { topology: &topology, root, pods: &[], slice_ns: 2_000_000 };
+    let machine =
+        Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
     compile(&policy, &machine).expect("it fits").0
 }
 

@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
+use crate::policy::paths;
 use crate::suggest;
 use crate::units::Nanoseconds;
-use crate::yaml::{Field, Node, Source, quote};
+use crate::yaml::{Field, Node, Source, Value, quote};
 
 /// What a slice may be, in nanoseconds: 10 us, below which switching eats the
 /// time, to 1 s, well inside the kernel's watchdog.
@@ -29,6 +30,9 @@ pub struct Config {
     pub policy: Option<PathBuf>,
     /// How to reach the Kubernetes API, where not in one of the usual ways.
     pub kubeconfig: Option<PathBuf>,
+    /// Globs on the cgroups in which kubelets keep their kubepods cgroup, besides the root.
+    /// Default none.
+    pub kubelet_cgroup_roots: Vec<String>,
 }
 
 impl Default for Config {
@@ -40,6 +44,7 @@ impl Default for Config {
             debug: false,
             policy: None,
             kubeconfig: None,
+            kubelet_cgroup_roots: Vec::new(),
         }
     }
 }
@@ -58,8 +63,9 @@ enum Kind {
 
 /// Every key, with its path. Those that are not ours are Gthulhu's, so that its
 /// config file loads as published.
-const KEYS: [(&str, Kind); 28] = [
+const KEYS: [(&str, Kind); 29] = [
     ("policy", Kind::Ours),
+    ("kubelet_cgroup_root", Kind::Ours),
     ("scheduler.slice_ns_default", Kind::Ours),
     ("scheduler.slice_ns_min", Kind::Ours),
     ("scheduler.mode", Kind::OneOf(&["none", "gthulhu", "simple", "simple-fifo", "scx"])),
@@ -148,6 +154,7 @@ impl Config {
                     let file = field.text_or_empty("the path of a kubeconfig file")?;
                     self.kubeconfig = (!file.is_empty()).then(|| beside(path, file));
                 }
+                "kubelet_cgroup_root" => self.kubelet_cgroup_roots = kubelet_roots(field)?,
                 _policy => {
                     let file = field.text("the path of a policy file")?;
                     self.policy = Some(beside(path, file));
@@ -205,6 +212,22 @@ impl Config {
     }
 }
 
+/// A path or a list of them.
+fn kubelet_roots(field: &Field) -> Result<Vec<String>> {
+    let items = match &field.value.value {
+        Value::List(items) => items.as_slice(),
+        _ => std::slice::from_ref(field.value),
+    };
+    let root = |item| {
+        let item = field.item(item);
+        let glob = item.text("a cgroup's path, or a list of them")?;
+        paths::kubelet_root(glob)
+            .map_err(|why| item.error(format!("bad path {}: {why}", quote(glob))))?;
+        Ok(glob.to_owned())
+    };
+    items.iter().map(root).collect()
+}
+
 /// `file`, taken from the directory of the config file at `path` if it is relative.
 fn beside(path: &Path, file: &str) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).join(file)
@@ -247,7 +270,7 @@ mod tests {
         parse(text).expect_err(text).to_string()
     }
 
-    const ROOT: &str = "policy, scheduler, simple_scheduler, builtin_idle, early_processing, \
+    const ROOT: &str = "policy, kubelet_cgroup_root, scheduler, simple_scheduler, builtin_idle, early_processing, \
                         debug, api, monitor";
 
     #[test]
@@ -261,7 +284,8 @@ mod tests {
     #[test]
     fn reads_every_key_of_ours() {
         let text = "scheduler: {slice_ns_default: 3000000, slice_ns_min: 1.5ms}\n\
-                    builtin_idle: true\ndebug: true\npolicy: p/q.yaml\nmonitor: {kubeconfig_path: k}\n";
+                    builtin_idle: true\ndebug: true\npolicy: p/q.yaml\nmonitor: {kubeconfig_path: k}\n\
+                    kubelet_cgroup_root: [/kubelet.slice, /docker/*/kubelet]\n";
         let (config, notes) = parse(text).unwrap();
         let expected = Config {
             slice_ns_default: 3_000_000,
@@ -270,8 +294,11 @@ mod tests {
             debug: true,
             policy: Some("etc/p/q.yaml".into()),
             kubeconfig: Some("etc/k".into()),
+            kubelet_cgroup_roots: vec!["/kubelet.slice".into(), "/docker/*/kubelet".into()],
         };
         assert_eq!((config, notes), (expected, vec![]));
+        let one = parse("kubelet_cgroup_root: /kubelet").unwrap().0.kubelet_cgroup_roots;
+        assert_eq!(one, ["/kubelet"]);
         assert_eq!(parse("policy: /q.yaml").unwrap().0.policy, Some("/q.yaml".into()));
     }
 
@@ -337,6 +364,14 @@ early_processing: true
     fn wrong_types_say_what_was_expected() {
         for (text, message) in [
             ("debug: 1", "1:8: debug: expected true or false, found 1"),
+            (
+                "kubelet_cgroup_root: [/a, b]",
+                "1:27: kubelet_cgroup_root: bad path \"b\": not a path from the root, such as /kubelet.slice",
+            ),
+            (
+                "kubelet_cgroup_root: 5",
+                "1:22: kubelet_cgroup_root: expected a cgroup's path, or a list of them (text; put it in quotes), found 5",
+            ),
             ("debug:", "1:7: debug: expected true or false, found nothing"),
             ("builtin_idle: [true]", "1:1: builtin_idle: expected true or false, found a list"),
             ("policy: \"\"", "1:9: policy: expected the path of a policy file, found \"\""),

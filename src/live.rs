@@ -37,6 +37,8 @@ pub struct Surroundings<'a> {
     pub pods: Option<&'a [Pod]>,
     /// Why they are not known, or perhaps not as they are now.
     pub pods_problem: Option<&'a str>,
+    /// Where kubelets keep their kubepods cgroup besides the root.
+    pub kubelets: &'a [String],
 }
 
 /// A policy that was read, and what it means here.
@@ -448,6 +450,7 @@ fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<
         topology: around.topology,
         root: Root(Path::new("/")),
         pods: around.pods.unwrap_or_default(),
+        kubelets: around.kubelets,
         slice_ns: around.slice_ns,
     };
     let (compiled, more) = compile(&policy, &machine)?;

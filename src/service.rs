@@ -250,6 +250,10 @@ impl Service {
             ("debug", config.debug != self.config.debug),
             ("policy", config.policy != self.config.policy && self.options.policy.is_none()),
             ("monitor.kubeconfig_path", config.kubeconfig != self.config.kubeconfig),
+            (
+                "kubelet_cgroup_root",
+                config.kubelet_cgroup_roots != self.config.kubelet_cgroup_roots,
+            ),
         ] {
             if differs {
                 eprintln!("gthctl: note: {path}: {key}: takes effect when gthctl is started again");
@@ -361,12 +365,17 @@ impl Missed {
     }
 }
 
-fn surroundings<'a>(config: &Config, topology: &'a Topology, pods: &'a Pods) -> Surroundings<'a> {
+fn surroundings<'a>(
+    config: &'a Config,
+    topology: &'a Topology,
+    pods: &'a Pods,
+) -> Surroundings<'a> {
     Surroundings {
         topology,
         slice_ns: config.slice_ns_default,
         pods: pods.state.pods.as_deref(),
         pods_problem: pods.state.problem.as_deref(),
+        kubelets: &config.kubelet_cgroup_roots,
     }
 }
 

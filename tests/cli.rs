@@ -166,8 +166,7 @@ fn the_policy_is_found_beside_the_config() {
 
 #[test]
 fn bad_configs() {
-    let root =
-        "policy, scheduler, simple_scheduler, builtin_idle, early_processing, debug, api, monitor";
+    let root = "policy, kubelet_cgroup_root, scheduler, simple_scheduler, builtin_idle, early_processing, debug, api, monitor";
     let slice = "expected a time from 10us to 1s (nanoseconds, or such as 500us or 2ms)";
     for (config, message) in [
         ("debgu: true", format!("c.yaml:1:1: debgu: unknown key; did you mean debug? allowed here: {root}")),

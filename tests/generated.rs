@@ -137,8 +137,9 @@ fn examples_load_without_notes() {
         llc: vec![0; 4],
         sibling: (0..4).collect(),
     };
+    let root = Root(Path::new("/"));
     let machine =
-        Machine { topology: &topology, root: Root(Path::new("/")), pods: &[], slice_ns: 2_000_000 };
+        Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
     let mut kinds = [0, 0];
     for file in fs::read_dir(tree("examples")).unwrap() {
         let path = file.unwrap().path();

@@ -110,6 +110,7 @@ fn check(args: &FileArgs) -> Result<()> {
         slice_ns: Config::default().slice_ns_default,
         pods: Some(&[]),
         pods_problem: None,
+        kubelets: &[],
     };
     let shown = live::check(named(&args.file), text, &around)?;
     print_notes(&shown.notes);

@@ -167,6 +167,8 @@ pub struct Machine<'a> {
     pub root: Root<'a>,
     /// This node's pods.
     pub pods: &'a [Pod],
+    /// Where kubelets keep their kubepods cgroup besides the root: globs.
+    pub kubelets: &'a [String],
     /// The default slice, the measure of the credit of priorities 10 to 20: half
     /// a slice for the weakest, and half a slice more with each step.
     pub slice_ns: u64,
@@ -180,7 +182,7 @@ pub struct Machine<'a> {
 pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<String>)> {
     let topology = machine.topology;
     let mut notes = Vec::new();
-    let patterns = patterns(policy, machine.pods);
+    let patterns = patterns(policy, machine);
     let dfas = compile_patterns(policy, &patterns)?;
     let (pools, cpu_pool) = reserve(policy, topology)?;
     let reserved: CpuList = pools.iter().flat_map(|pool| pool.iter()).collect();
@@ -317,7 +319,7 @@ impl super::Conditions {
     }
 
     /// The condition as a pattern; `None` where it has none, or no pod is meant by it.
-    fn pattern(&self, condition: usize, pods: &[Pod]) -> Option<String> {
+    fn pattern(&self, condition: usize, machine: &Machine<'_>) -> Option<String> {
         // Whether it can be translated was checked when the file was read.
         let glob = |glob: &Option<String>, translate: Translate| {
             glob.as_deref().and_then(|glob| translate(glob).ok())
@@ -327,12 +329,14 @@ impl super::Conditions {
             Condition::Thread => self.threads.clone(),
             Condition::Cgroup => glob(&self.cgroup, paths::cgroup),
             Condition::Unit => glob(&self.systemd_unit, paths::unit),
-            Condition::Container => self.container.as_deref().map(paths::container),
+            Condition::Container => {
+                self.container.as_deref().map(|id| paths::container(id, machine.kubelets))
+            }
             Condition::Pod => {
                 let meant = |pod: &&Pod| pods::selects(&self.selectors, &self.k8s_namespace, pod);
                 let uids: Vec<&str> =
-                    pods.iter().filter(meant).map(|pod| pod.uid.as_str()).collect();
-                (self.of_pods() && !uids.is_empty()).then(|| paths::pods(uids))
+                    machine.pods.iter().filter(meant).map(|pod| pod.uid.as_str()).collect();
+                (self.of_pods() && !uids.is_empty()).then(|| paths::pods(uids, machine.kubelets))
             }
             Condition::Exe => glob(&self.exe, paths::exe),
             Condition::Pid | Condition::User | Condition::Netns | Condition::Gtp => None,
@@ -365,9 +369,10 @@ fn bad(rule: &Rule, what: String) -> Error {
 /// The patterns of each kind, with the number of their rule.
 type Patterns = [Vec<(usize, String)>; Condition::PATTERNS];
 
-fn patterns(policy: &Policy, pods: &[Pod]) -> Patterns {
+fn patterns(policy: &Policy, machine: &Machine<'_>) -> Patterns {
     std::array::from_fn(|condition| {
-        let of = |(i, rule): (usize, &Rule)| Some((i, rule.conditions.pattern(condition, pods)?));
+        let of =
+            |(i, rule): (usize, &Rule)| Some((i, rule.conditions.pattern(condition, machine)?));
         policy.rules.iter().enumerate().filter_map(of).collect()
     })
 }
@@ -470,7 +475,7 @@ mod tests {
     fn try_compile(yaml: &str, topology: &Topology) -> Result<(Compiled, Vec<String>)> {
         let (policy, _) = Policy::parse(yaml, Path::new("p.yaml"))?;
         let root = Root(Path::new("/"));
-        compile(&policy, &Machine { topology, root, pods: &[], slice_ns: 2_000_000 })
+        compile(&policy, &Machine { topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 })
     }
 
     fn error(rules: &str) -> String {

@@ -8,7 +8,7 @@ pub mod dfa;
 pub mod diff;
 mod file;
 mod irq;
-mod paths;
+pub(crate) mod paths;
 pub mod resolve;
 mod rule;
 

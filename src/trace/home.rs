@@ -11,7 +11,8 @@ pub struct Home {
     /// The container's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The systemd unit, if it is in no container: the innermost service or scope.
+    /// The systemd unit, if it is in no container: the first below slices, as `systemd_unit` in a
+    /// policy finds it. Those below it may be anybody's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
 }
@@ -29,10 +30,11 @@ impl Home {
                 home.pod = pod(name).or(home.pod);
                 home.container = container(name).or(home.container);
             }
-            if part.ends_with(".service") || part.ends_with(".scope") {
-                home.unit = Some(part.to_owned());
-            }
         }
+        let unit = cgroup.split('/').skip(1).find(|part| !part.ends_with(".slice"));
+        home.unit = unit
+            .filter(|unit| unit.ends_with(".service") || unit.ends_with(".scope"))
+            .map(Into::into);
         if home.container.is_some() {
             home.unit = None;
         }
@@ -81,6 +83,11 @@ mod tests {
             ("/".to_owned(), String::new()),
             ("/user.slice/user-0.slice/session-1.scope".into(), "session-1.scope".into()),
             ("/system.slice/upf.service/main".into(), "upf.service".into()),
+            (
+                "/user.slice/user-1000.slice/user@1000.service/app.slice/upf.service".into(),
+                "user@1000.service".into(),
+            ),
+            ("/docker/01/system.slice/upf.service".into(), String::new()),
             (format!("/system.slice/docker-{id}.scope"), "container 0123456789ab".into()),
             (
                 format!("/machine.slice/libpod-{id}.scope/container"),

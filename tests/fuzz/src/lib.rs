@@ -41,7 +41,7 @@ pub fn policy(text: &str) {
     let pods = pods();
     // A tree in which nothing exists.
     let root = Root(Path::new("/nonexistent"));
-    let machine = Machine { topology: &topology, root, pods: &pods, slice_ns: 2_000_000 };
+    let machine = Machine { topology: &topology, root, pods: &pods, kubelets: &[], slice_ns: 2_000_000 };
     match compile(&policy, &machine) {
         Err(error) => lines.check_error(&error),
         Ok((compiled, notes)) => {
