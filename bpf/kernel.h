@@ -118,10 +118,19 @@ struct vfsmount {
 	struct dentry *mnt_root;
 };
 
+struct user_namespace {
+	int level;
+};
+
+struct mnt_namespace {
+	struct user_namespace *user_ns;
+};
+
 struct mount {
 	struct mount *mnt_parent;
 	struct dentry *mnt_mountpoint;
 	struct vfsmount mnt;
+	struct mnt_namespace *mnt_ns;
 };
 
 struct path {

@@ -127,8 +127,21 @@ __noinline u32 cgroup_path(u32 slot)
 }
 
 /*
- * The path of the task's executable, in the same way, as the task's own mount namespace has it
- * (fs/d_path.c does the same under locks that BPF cannot take).
+ * Whether only root can have put the mount where it is: it is mounted, in a mount namespace of
+ * the initial user namespace. In a user namespace of their own all users may mount what they
+ * like where they like (user_namespaces(7)). What is mounted nowhere has no namespace, what the
+ * kernel mounts for itself an error in its place (MNT_NS_INTERNAL), of which nothing is read.
+ */
+static __always_inline bool mounted_by_root(struct mount *mount)
+{
+	struct user_namespace *owner = BPF_CORE_READ(mount, mnt_ns, user_ns);
+
+	return owner && !BPF_CORE_READ(owner, level);
+}
+
+/*
+ * The path of the task's executable, in the same way, in the mount namespace that it is mounted
+ * in (fs/d_path.c does the same under locks that BPF cannot take). None where users can mount.
  */
 __noinline u32 exe_path(u32 slot)
 {
@@ -148,7 +161,7 @@ __noinline u32 exe_path(u32 slot)
 	mount = (void *)BPF_CORE_READ(file, f_path.mnt) - bpf_core_field_offset(struct mount, mnt);
 
 	/* A kernel thread may borrow an address space. */
-	if (!file || (BPF_CORE_READ(p, flags) & PF_KTHREAD))
+	if (!file || (BPF_CORE_READ(p, flags) & PF_KTHREAD) || !mounted_by_root(mount))
 		return 0;
 	bpf_for(i, 0, GTH_MAX_DEPTH) {
 		struct dentry *parent = BPF_CORE_READ(dentry, d_parent);
@@ -164,7 +177,7 @@ __noinline u32 exe_path(u32 slot)
 			continue;
 		}
 		if (dentry == parent)
-			return s->start; /* not reached by a path: a memfd, an unmounted tree */
+			return 0; /* not below what is mounted: moved out of it since */
 		if (!prepend(s, BPF_CORE_READ(dentry, d_name.name), BPF_CORE_READ(dentry, d_name.len)))
 			return 0;
 		dentry = parent;

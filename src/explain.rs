@@ -35,6 +35,8 @@ pub fn explain(
         let mark = marks.iter().find(|mark| mark.gate == gate);
         Some(why_marked(mark, policy.compiled().gates[gate].min_packets, now))
     };
+    let of_users = proc::has_mounts_of_users(Path::new("/proc"), tid) == Some(true);
+    let exe = of_users.then_some(EXE_OF_USERS);
     let rules = policy.rules().iter().enumerate();
     Ok(Explanation {
         tid,
@@ -43,7 +45,7 @@ pub fn explain(
         task,
         rule: name(one.rule),
         in_force: one.generation == generation && one.in_force == one.rule,
-        rules: rules.map(|(i, rule)| check(rule, i, &one, traffic(i))).collect(),
+        rules: rules.map(|(i, rule)| check(rule, i, &one, traffic(i), exe)).collect(),
         threads: others
             .map(|other| ThreadRule { tid: other.tid, rule: name(other.rule), comm: other.comm })
             .collect(),
@@ -70,16 +72,30 @@ fn why_marked(mark: Option<&Mark>, min_packets: u32, now: u64) -> String {
     }
 }
 
-fn check(rule: &Rule, index: usize, verdict: &Verdict, traffic: Option<String>) -> RuleCheck {
+/// Why a path that /proc shows does not count.
+const EXE_OF_USERS: &str =
+    "its mount namespace belongs to a user namespace, where users choose the paths";
+
+fn check(
+    rule: &Rule,
+    index: usize,
+    verdict: &Verdict,
+    traffic: Option<String>,
+    exe: Option<&str>,
+) -> RuleCheck {
     let has = |set: u128| set >> index & 1 == 1;
     let keys = live::keys(&rule.conditions);
     let conditions: Vec<ConditionCheck> = Condition::ALL
         .into_iter()
         .filter(|&condition| rule.conditions.asks(condition))
-        .map(|condition| ConditionCheck {
-            asks: pick(&keys, condition.keys()),
-            holds: has(verdict.hits[condition as usize]),
-            why: traffic.clone().filter(|_| condition == Condition::Gtp),
+        .map(|condition| {
+            let holds = has(verdict.hits[condition as usize]);
+            let why = match condition {
+                Condition::Gtp => traffic.clone(),
+                Condition::Exe if !holds => exe.map(Into::into),
+                _ => None,
+            };
+            ConditionCheck { asks: pick(&keys, condition.keys()), holds, why }
         })
         .collect();
     let inherited = has(verdict.inherited);

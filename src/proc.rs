@@ -1,6 +1,7 @@
 //! What /proc says of a task (proc(5)).
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -36,6 +37,21 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
     let netns = fs::metadata(dir.join("ns/net")).ok();
     add("netns", netns.map(|metadata| metadata.ino().to_string()));
     Some(facts)
+}
+
+/// Whether the thread's mount namespace belongs to another user namespace than the initial
+/// one, so that its paths are what a user made them; `None` when that cannot be told.
+pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
+    /// ioctl_ns(2): `_IO(0xb7, 0x1)`.
+    const NS_GET_USERNS: libc::Ioctl = 0xb701;
+    /// `PROC_USER_INIT_INO` (include/linux/proc_ns.h).
+    const INITIAL: u64 = 0xeffffffd;
+    let mounts = File::open(proc_root.join(format!("{tid}/ns/mnt"))).ok()?;
+    // SAFETY: an open file, and no argument.
+    let owner = unsafe { libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS) };
+    // SAFETY: a descriptor that nobody else has.
+    let owner = (owner >= 0).then(|| unsafe { File::from_raw_fd(owner) })?;
+    Some(owner.metadata().ok()?.ino() != INITIAL)
 }
 
 /// When the process or thread `pid` was started, in clock ticks since boot
@@ -85,6 +101,30 @@ mod tests {
         assert!(text("cgroup").starts_with('/'));
         assert!(text("netns").parse::<u64>().is_ok());
         assert!(super::facts(Path::new("/proc"), 4_194_304).is_none());
+    }
+
+    #[test]
+    fn mounts_of_users() {
+        use std::os::unix::process::CommandExt;
+        let this = std::process::id();
+        let here = has_mounts_of_users(Path::new("/proc"), this);
+        assert!(here.is_some());
+        assert_eq!(has_mounts_of_users(Path::new("/proc"), 4_194_304), None);
+        let mut command = std::process::Command::new("sleep");
+        // SAFETY: one system call.
+        unsafe {
+            command.arg("60").pre_exec(|| {
+                nix::sched::unshare(
+                    nix::sched::CloneFlags::CLONE_NEWUSER | nix::sched::CloneFlags::CLONE_NEWNS,
+                )?;
+                Ok(())
+            });
+        }
+        // Some machines forbid user namespaces.
+        let Ok(mut sleep) = command.spawn() else { return };
+        assert_eq!(has_mounts_of_users(Path::new("/proc"), sleep.id()), Some(true));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
     }
 
     #[test]

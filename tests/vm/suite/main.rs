@@ -11,6 +11,7 @@ mod fairness;
 mod gthctl;
 mod gtp5g;
 mod hot;
+mod identity;
 mod irq;
 mod kernel;
 mod kubernetes;
