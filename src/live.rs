@@ -18,7 +18,7 @@ use crate::irq::{self, collide};
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve::{Root, netns_path};
-use crate::policy::{Policy, Rule, diff};
+use crate::policy::{Policy, Rule, diff, trust};
 use crate::replace::Replacement;
 use crate::sched::Scheduler;
 use crate::sched::gates::Mark;
@@ -455,6 +455,7 @@ fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<
     };
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
+    notes.extend(trust::notes(&policy));
     if around.pods.is_none() {
         let why = around.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());

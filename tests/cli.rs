@@ -255,8 +255,7 @@ fn colour_only_when_asked_for_off_a_terminal() {
     }
 }
 
-const POLICY: &str =
-    "strategies:\n- {name: upf, command_regex: ^upf$, priority: 3, execution_time: 20ms}\n";
+const POLICY: &str = "strategies:\n- {name: upf, command_regex: ^upf$, user: root, priority: 3, execution_time: 20ms}\n";
 
 #[test]
 fn a_policy_is_checked_without_a_running_one() {
@@ -284,7 +283,7 @@ fn a_policy_is_checked_without_a_running_one() {
         let expected = serde_json::json!({
             "rules": [{
                 "name": "upf",
-                "conditions": {"command_regex": "^upf$"},
+                "conditions": {"command_regex": "^upf$", "user": "root"},
                 "effects": {"priority": 3, "execution_time": 20_000_000},
             }],
             "exclusive_cpus": "",
@@ -299,6 +298,21 @@ fn a_policy_is_checked_without_a_running_one() {
     assert_refused(&check(&["-", "-o", "json"], bad), &format!("<stdin>:{why}"));
     let missing = "missing.yaml: cannot read the policy file: no such file";
     assert_refused(&check(&["missing.yaml"], ""), missing);
+}
+
+#[test]
+fn a_rule_that_any_user_can_come_under_is_noted() {
+    let policy = "strategies:\n- {command_regex: ^upf$, priority: 3}\n- {gtp: gtp, weight: 200}\n";
+    let note = "p.yaml:2:4: rule 1: any user can name a task like that and get priority 3; \
+                user: or systemd_unit: ends that";
+    let directory = directory(&[("p.yaml", policy.as_bytes())]);
+    let check = |args: &[&str]| {
+        outcome(command(directory.path()).args(["policy", "check", "p.yaml"]).args(args))
+    };
+    let table = check(&[]);
+    assert_eq!((table.code, table.stderr), (Some(0), format!("gthctl: note: {note}\n")));
+    let json: serde_json::Value = serde_json::from_str(&check(&["-o", "json"]).stdout).unwrap();
+    assert_eq!(json["notes"], serde_json::json!([note]));
 }
 
 #[test]

@@ -16,6 +16,7 @@ use gthctl::cpulist::CpuList;
 use gthctl::error::ExitCode;
 use gthctl::policy::compile::{Machine, compile};
 use gthctl::policy::resolve::Root;
+use gthctl::policy::trust;
 use gthctl::policy::{self, Policy, Priority};
 use gthctl::topology::Topology;
 use gthctl::units::Nanoseconds;
@@ -154,6 +155,7 @@ fn examples_load_without_notes() {
         } else {
             let (policy, notes) = Policy::load(&path).unwrap();
             assert!(!policy.rules.is_empty() && notes.is_empty(), "{name}");
+            assert_eq!(trust::notes(&policy), [""; 0]);
             let (compiled, notes) = compile(&policy, &machine).unwrap();
             assert!(compiled.rules.len() == policy.rules.len() && notes.is_empty(), "{name}");
             kinds[1] += 1;

@@ -87,6 +87,32 @@ impl Dfa {
     }
 }
 
+impl Dfa {
+    /// Whether something is found in some text that begins so.
+    pub fn finds_some(&self, begin: &[u8]) -> bool {
+        let stride = usize::from(self.stride);
+        let mut state = self.start;
+        for &byte in begin {
+            let class = usize::from(self.class[usize::from(byte)]);
+            state = self.trans[usize::from(state) * stride + class];
+            if self.accept[usize::from(state)] != 0 {
+                return true;
+            }
+        }
+        let mut seen = vec![false; self.accept.len()];
+        let mut next = vec![state];
+        while let Some(state) = next.pop().map(usize::from) {
+            if self.accept[state] != 0 {
+                return true;
+            }
+            if !std::mem::replace(&mut seen[state], true) {
+                next.extend(&self.trans[state * stride..][..stride]);
+            }
+        }
+        false
+    }
+}
+
 /// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
 ///
 /// Fails with the index into `patterns` of one that is too large, by itself or
@@ -191,6 +217,22 @@ mod tests {
         let dfas = compile(&numbered, &mut Budget::default()).unwrap();
         let found = dfas.iter().fold(0, |set, dfa| set | dfa.find(comm.as_bytes()));
         (0..patterns.len()).filter(|i| found >> i & 1 == 1).collect()
+    }
+
+    #[test]
+    fn finds_what_may_follow() {
+        for (pattern, begin, some) in [
+            ("^/a/b", "", true),
+            ("^/a/b", "/a", true),
+            ("^/a/b", "/a/bc", true),
+            ("^/a/b$", "/a/bc", false),
+            ("^/a/b$", "/a/b", true),
+            ("^/a/b", "/b", false),
+            ("b", "/a", true),
+        ] {
+            let dfas = compile(&[(0, pattern)], &mut Budget::default()).unwrap();
+            assert_eq!(dfas[0].finds_some(begin.as_bytes()), some, "{pattern} {begin}");
+        }
     }
 
     #[test]

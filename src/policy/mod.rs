@@ -11,6 +11,7 @@ mod irq;
 pub(crate) mod paths;
 pub mod resolve;
 mod rule;
+pub mod trust;
 
 pub use irq::KEYS as IRQ_KEYS;
 pub use rule::{GTP_KEYS, KEYS};

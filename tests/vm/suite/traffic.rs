@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::gthctl::{Gthctl, report};
+use crate::gthctl::{Gthctl, notes, report};
 use crate::hot::{CPU, SOON, assert_places, is_cold, is_hot};
 use crate::kernel;
 use crate::plane::{Plane, succeeds};
@@ -263,7 +263,7 @@ fn the_module_goes_and_comes_again() {
         let status = report(&["status"]);
         let note =
             "the kernel module gtp is not loaded; rules with gtp: gtp match nothing until it is";
-        assert_eq!(status["notes"], serde_json::json!([note]));
+        assert_eq!(notes(&status), [note]);
         assert_eq!(status["traffic"]["functions"], serde_json::json!([]));
         succeeds(Command::new("insmod").arg(MODULE));
         assert!(gthctl.says(SEEN, time + 1));
@@ -307,13 +307,12 @@ fn a_module_or_function_that_is_not_there() {
     let _plane = sender::plane();
     let here = "{name: traffic, gtp: {module: gtp, functions: [gtp_dev_xmit, no_such_function]}, priority: 1}";
     let gthctl = start(&format!("strategies: [{here}, {{name: upf, gtp: gtp5g, priority: 2}}]"));
-    let notes = report(&["status"])["notes"].clone();
     assert_eq!(
-        notes,
-        serde_json::json!([
+        notes(&report(&["status"])),
+        [
             "the kernel module gtp5g is not loaded; rules with gtp: gtp5g match nothing until it is",
             "gtp: no_such_function: no such function in this version of the module",
-        ])
+        ]
     );
     let sender = sender("sender");
     send(&sender, 1);
