@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use super::gthulhu::{self, ANSWER, Format, SCHEDULING};
 use super::{MAX_RULES, Policy, Rule, irq, rule};
 use crate::error::Result;
-use crate::yaml::{Field, Place, Source, Value};
+use crate::yaml::{Field, Node, Place, Source, Value};
 
 /// The keys of a policy; one of them has to be there.
 const OURS: [&str; 2] = ["strategies", "irq"];
@@ -19,45 +20,76 @@ pub(super) fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
 pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
     let source = Source::new(path);
     let root = source.document(text)?;
-    let fields = root.fields(source, "", &OURS, &API_SERVER, &[])?;
-    let (ours, others): (Vec<_>, Vec<_>) =
-        fields.into_iter().partition(|field| OURS.contains(&field.name));
+    let is_json = gthulhu::is_json(text);
+    let mut hidden = API_SERVER.to_vec();
+    if is_json {
+        hidden.extend([SCHEDULING].iter().chain(&ANSWER));
+    }
+    let mut fields = root.fields(source, "", &OURS, &hidden, &[])?;
+    fields.retain(|field| !ANSWER.contains(&field.name));
+    let (ours, others): (Vec<_>, Vec<_>) = fields
+        .into_iter()
+        .partition(|field| OURS.contains(&field.name) || field.name == SCHEDULING);
     if ours.is_empty() {
         return Err(source.error(Place::START, "strategies: missing; expected a list of rules"));
     }
+    let find = |name| ours.iter().find(|field| field.name == name);
+    if let (Some(_), Some(second)) = (find("strategies"), find(SCHEDULING)) {
+        let what = format!("{SCHEDULING}: given beside strategies; only one is allowed");
+        return Err(source.error(second.place, what));
+    }
     let mut policy = Policy::default();
+    let mut notes = Vec::new();
+    let has_irq = find("irq").is_some();
     for field in &ours {
         match field.name {
-            "strategies" => policy.rules = rules(source, text, field)?,
-            _irq => policy.irq = irq::read(source, field)?,
+            "irq" => policy.irq = irq::read(source, field)?,
+            _strategies => {
+                let list = list(source, field)?;
+                let items = list.list(EXPECTED)?;
+                // Gthulhu's have no `irq`.
+                let (format, note) = match has_irq {
+                    true => (Format::Ours, None),
+                    false => gthulhu::format(source, is_json, items),
+                };
+                policy.rules = rules(source, text, &list, items, format)?;
+                notes.extend(note);
+            }
         }
     }
-    let notes = others.first().map(|first| {
+    notes.extend(others.first().map(|first| {
         let names: Vec<&str> = others.iter().map(|field| field.name).collect();
         let at = source.location(first.place);
         format!("{at}: {}: accepted, not acted on: they are for an API server", names.join(", "))
-    });
-    Ok((policy, notes.into_iter().collect()))
+    }));
+    Ok((policy, notes))
 }
 
-/// The rules under `strategies`: a list, or a map with the list as `default`.
-fn rules(source: Source, text: &str, strategies: &Field) -> Result<Vec<Rule>> {
-    let expected = "a list of rules ([] for none)";
-    let inner;
-    let list = if matches!(strategies.value.value, Value::Map(_)) {
-        inner = strategies.value.fields(source, "strategies.", &["default"], &[], &[])?;
-        inner.first().ok_or_else(|| strategies.expected(expected))?
-    } else {
-        strategies
-    };
-    let items = list.list(expected)?;
+/// The list of rules under `strategies`, itself or as `default` in a map.
+fn list<'a>(source: Source<'a>, strategies: &Field<'a>) -> Result<Field<'a>> {
+    if !matches!(strategies.value.value, Value::Map(_)) {
+        return Ok(strategies.clone());
+    }
+    let inner = strategies.value.fields(source, "strategies.", &["default"], &[], &[])?;
+    inner.into_iter().next().ok_or_else(|| strategies.expected(EXPECTED))
+}
+
+const EXPECTED: &str = "a list of rules ([] for none)";
+
+fn rules(
+    source: Source,
+    text: &str,
+    list: &Field,
+    items: &[Node],
+    format: Format,
+) -> Result<Vec<Rule>> {
     if let Some(extra) = items.get(MAX_RULES) {
         let what = format!("{}: more than {MAX_RULES} rules", list.path);
         return Err(source.error(extra.place_or(list.place), what));
     }
     let mut rules: Vec<Rule> = Vec::new();
     for (i, item) in items.iter().enumerate() {
-        let rule = rule::read(source, text, i + 1, item, item.place_or(list.place))?;
+        let rule = rule::read(source, text, i + 1, item, item.place_or(list.place), format)?;
         if let Some(earlier) = rules.iter().find(|earlier| earlier.name == rule.name) {
             let what = format!(
                 "rule {}: name: {:?} is also the name of the rule in line {}; names must differ",

@@ -7,6 +7,7 @@ pub mod compile;
 pub mod dfa;
 pub mod diff;
 mod file;
+mod gthulhu;
 mod irq;
 pub(crate) mod paths;
 pub mod resolve;

@@ -2,6 +2,7 @@
 
 use regex_automata::util::syntax;
 
+use super::gthulhu::Format;
 use super::{
     Conditions, Effects, Gtp, Module, Priority, Rule, Selector, paths, regex_syntax_config,
 };
@@ -66,6 +67,7 @@ pub(super) fn read(
     number: usize,
     item: &Node,
     place: Place,
+    format: Format,
 ) -> Result<Rule> {
     let label = match item.get("name") {
         Some(Value::Text(name)) => format!("rule {number} ({})", quote(name)),
@@ -104,8 +106,8 @@ pub(super) fn read(
             "k8s_namespace" => conditions.k8s_namespace = namespaces(field)?,
             "gtp" => conditions.gtp = Some(gtp(source, field)?),
             "include_children" => conditions.include_children = field.bool()?,
-            "priority" => effects.priority = priority(field)?,
-            "execution_time" => effects.execution_time_ns = Some(field.nanoseconds(SLICE_RANGE)?),
+            "priority" => effects.priority = priority(field, format)?,
+            "execution_time" => effects.execution_time_ns = execution_time(field, format)?,
             "weight" => {
                 let weight = field.integer("a weight (100 is everybody's)", 1..=10_000)?;
                 effects.weight = Some(weight as u32);
@@ -330,9 +332,19 @@ fn items<'a>(field: &Field<'a>, what: &str) -> Result<&'a [Node]> {
     Ok(items)
 }
 
-/// `true`, `false`, or a level.
-fn priority(field: &Field) -> Result<Option<Priority>> {
+fn execution_time(field: &Field, format: Format) -> Result<Option<u64>> {
+    match (&field.value.value, format) {
+        (Value::Integer(0), Format::Gthulhus) => Ok(None),
+        _ => field.nanoseconds(SLICE_RANGE).map(Some),
+    }
+}
+
+/// `true`, `false`, or a level; in Gthulhu's format any number.
+fn priority(field: &Field, format: Format) -> Result<Option<Priority>> {
     let level = match field.value.value {
+        Value::Integer(i) if format == Format::Gthulhus => {
+            Some((i > 0).then_some(Priority::STRONGEST))
+        }
         Value::Bool(true) => Some(Some(Priority::STRONGEST)),
         Value::Bool(false) => Some(None),
         Value::Integer(i) => u64::try_from(i).ok().and_then(Priority::new).map(Some),
