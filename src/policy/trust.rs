@@ -82,25 +82,30 @@ fn is_root(user: &str) -> bool {
     user == "root" || user == "0"
 }
 
-/// A unit by its whole name is one user's at most, unless it is that of all.
 fn users_have_unit(glob: &str) -> bool {
-    match glob.contains(['*', '?', '[', '{', '\\']) {
-        false => glob == "user.slice",
-        true => paths::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, ANY_USER)),
-    }
+    // By its whole name a unit of systemd-logind's is one user's.
+    let is_name = !glob.contains(['*', '?', '[', '{', '\\']);
+    let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
+    paths::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
 }
 
 fn users_have_cgroup(glob: &str) -> bool {
-    paths::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, ANY_USER))
+    paths::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &OF_USERS))
 }
 
-/// The cgroup of some user, whom no pattern means by chance.
-const ANY_USER: &str = "/user.slice/user-4294967293.slice/";
+/// The cgroups of some user, whom no pattern means by chance, and of services that run what
+/// users tell them, as themselves: crontab(1), at(1).
+const OF_USERS: [&str; 4] = [
+    "/user.slice/user-4294967293.slice/",
+    "/system.slice/cron.service/",
+    "/system.slice/crond.service/",
+    "/system.slice/atd.service/",
+];
 
-/// Whether the pattern matches a path that begins so, or one above it.
-fn can_match_below(pattern: &str, begin: &str) -> bool {
-    let dfas = dfa::compile(&[(0, pattern)], &mut Budget::default());
-    dfas.is_ok_and(|dfas| dfas.iter().any(|dfa| dfa.finds_some(begin.as_bytes())))
+/// Whether the pattern matches one of these paths, one below it or one above it.
+fn can_match_below(pattern: &str, paths: &[&str]) -> bool {
+    let dfas = dfa::compile(&[(0, pattern)], &mut Budget::default()).unwrap_or_default();
+    paths.iter().any(|path| dfas.iter().any(|dfa| dfa.finds_some(path.as_bytes())))
 }
 
 /// The first network namespace has everybody in it; a path may lead to another, by a link,
@@ -141,7 +146,11 @@ mod tests {
             "cgroup: '*'",
             "cgroup: '/*/*'",
             "cgroup: '/{system,user}.slice'",
+            "cgroup: '/system.slice/**'",
             "systemd_unit: user.slice",
+            "systemd_unit: system.slice",
+            "systemd_unit: '*.service'",
+            "systemd_unit: cron.service",
             "systemd_unit: '*.slice'",
             "systemd_unit: 'user-*.slice'",
             "systemd_unit: 'user@*.service'",
@@ -165,12 +174,13 @@ mod tests {
             "pid: 7, include_children: true",
             "systemd_unit: upf.service",
             "systemd_unit: 'upf@*.service', include_children: true",
-            "systemd_unit: '*.service'",
             "systemd_unit: user@1000.service",
+            "systemd_unit: user-1000.slice",
+            "systemd_unit: session-3.scope",
             "cgroup: /system.slice/upf.service",
-            "cgroup: '/system.slice/**'",
+            "cgroup: '/system.slice/upf*/**'",
             "cgroup: '/core*/**/upf.service'",
-            "cgroup: '/{system,machine}.slice/*'",
+            "cgroup: '/{core,machine}.slice/*'",
             "cgroup: /user.slice/user-1000.slice",
             "container: 0123abcd",
             "selectors: [{key: app, value: upf}]",
