@@ -40,7 +40,14 @@ use crate::policy::Selector;
 
 /// The uid of a static pod: that of its `metadata` is made by the API server, and the
 /// kubelet calls the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`).
+/// Whoever may create a pod may give it this annotation.
 const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
+/// The annotation of a mirror pod, by which the API shows a static pod. The kubelet gives
+/// it the value of [`STATIC_POD_UID`] (pkg/kubelet/pod/mirror_client.go:
+/// `CreateMirrorPod`), and deletes a mirror pod that is of no static pod. The API server
+/// lets nobody add, change or remove it (`ValidatePodSpecificAnnotationUpdates`,
+/// pkg/apis/core/validation/validation.go).
+const MIRROR: &str = "kubernetes.io/config.mirror";
 /// An API that has worked for so long is tried again soon when it fails.
 const WORKED: Duration = Duration::from_secs(10);
 
@@ -259,14 +266,20 @@ fn apply(pods: &mut BTreeMap<String, Pod>, pod: ApiPod) {
         pods.remove(&uid);
         return;
     }
-    let static_uid = metadata.annotations.and_then(|mut all| all.remove(STATIC_POD_UID));
     let pod = Pod {
-        uid: static_uid.unwrap_or_else(|| uid.clone()),
+        uid: static_uid(metadata.annotations).unwrap_or_else(|| uid.clone()),
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
     };
     pods.insert(uid, pod);
+}
+
+/// The kubelet's uid of a static pod, if `annotations` are those of its mirror pod.
+fn static_uid(annotations: Option<BTreeMap<String, String>>) -> Option<String> {
+    let mut all = annotations?;
+    let mirrored = all.remove(MIRROR)?;
+    all.remove(STATIC_POD_UID).filter(|uid| *uid == mirrored)
 }
 
 /// Words with one space between them, cut off after 400 characters.

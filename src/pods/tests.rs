@@ -190,12 +190,25 @@ fn a_static_pod_has_the_kubelets_uid() {
     let api = api();
     let node = Node::new(&url(&api));
     node.wait_for(&["a"]);
-    api.put("etcd", r#","annotations":{"kubernetes.io/config.hash":"0123abcd"}"#, "Running");
+    let annotations = |hash, mirror| {
+        let hash = format!(r#""kubernetes.io/config.hash":"{hash}""#);
+        format!(r#","annotations":{{{hash},"kubernetes.io/config.mirror":"{mirror}"}}"#)
+    };
+    api.put("etcd", &annotations("0123abcd", "0123abcd"), "Running");
     let pods = node.wait_soon_for(&["etcd", "a"]);
     assert_eq!(pods[0].uid, "0123abcd");
     // What is deleted may have other annotations.
     api.delete("etcd");
     node.wait_soon_for(&["a"]);
+    // Not of a mirror pod as the kubelet makes them: anybody's annotations.
+    let alone = r#","annotations":{"kubernetes.io/config.hash":"0123abcd"}"#;
+    for (name, annotations) in [("b", alone), ("c", &annotations("0123abcd", "4567abcd"))] {
+        api.put(name, annotations, "Running");
+        let pods = node.wait_soon_for(&["a", name]);
+        assert!(pods.iter().all(|pod| pod.uid != "0123abcd"), "{pods:?}");
+        api.delete(name);
+        node.wait_soon_for(&["a"]);
+    }
 }
 
 #[test]

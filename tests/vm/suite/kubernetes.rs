@@ -101,7 +101,9 @@ fn pods_come_change_and_go() {
 
     let fast = r#","labels":{"app":"5g","tier":"fast"}"#;
     let slow = r#","labels":{"app":"5g","tier":"slow"}"#;
-    let in_core = format!(r#"{fast},"annotations":{{"kubernetes.io/config.hash":"{STATIC}"}}"#);
+    let in_core = format!(
+        r#"{fast},"annotations":{{"kubernetes.io/config.hash":"{STATIC}","kubernetes.io/config.mirror":"{STATIC}"}}"#
+    );
     api.put("gnb", fast, "Running");
     api.put("upf", slow, "Running");
     api.start();
