@@ -113,7 +113,9 @@ pub enum Command {
 ///
 /// Both files are followed while it runs: a policy with a new content is in
 /// force as soon as the file is closed, and so are the slices of the config
-/// file. A file that has become bad is reported and changes nothing.
+/// file. A file that has become bad is reported and changes nothing. Both must be
+/// regular files. A note says when users other than root can change one of them:
+/// by its mode or owner, or those of a directory or link on the way to it.
 ///
 /// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
 #[derive(Debug, Args)]

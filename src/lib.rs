@@ -25,6 +25,7 @@ pub mod service;
 mod suggest;
 pub mod topology;
 pub mod trace;
+pub mod trust;
 pub mod units;
 pub mod view;
 mod wait;

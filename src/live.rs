@@ -440,7 +440,7 @@ fn shared_cpus(loaded: &Loaded, irqs: &irq::plan::Plan, topology: &Topology) -> 
 const NO_RULES: &str = "strategies: []";
 
 /// The text of a policy file.
-pub fn read_text(path: &Path) -> Result<String> {
+fn read_text(path: &Path) -> Result<String> {
     Source::new(path).read("policy file")
 }
 

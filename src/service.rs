@@ -25,6 +25,7 @@ use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
 use crate::topology::{self, Topology};
 use crate::trace::mark::Marker;
+use crate::trust;
 use crate::wait::{catch_signals, rounded_up};
 use crate::watch::Watch;
 
@@ -83,6 +84,7 @@ impl Service {
         watch.add(&options.config)?;
         let (config, notes) = Config::load(&options.config)?;
         print_notes(&notes);
+        print_notes(trust::note(&options.config).as_slice());
         let file = options.policy.clone().or_else(|| config.policy.clone());
         if let Some(file) = &file {
             watch.add(file)?;
@@ -92,6 +94,7 @@ impl Service {
         let topology = Topology::read(Path::new(topology::SYSFS))?;
         let around = surroundings(&config, &topology, &pods);
         let policy = LivePolicy::read(file, &around)?;
+        print_notes(policy.file().and_then(trust::note).as_slice());
         pods.follow(policy.asks_for_pods())?;
         let started = SystemTime::now();
         Ok(Self { options, config, policy, pods, signals, watch, watched, started })
@@ -309,7 +312,12 @@ impl Service {
         let reply = match request {
             Request::Status => {
                 let status = policy.status(scheduler, &around, marker, self.started);
-                status.map(|status| Reply::Status(Box::new(status)))
+                let files = [Some(self.options.config.as_path()), policy.file()];
+                let doubts = files.into_iter().flatten().filter_map(trust::note);
+                status.map(|mut status| {
+                    status.notes.extend(doubts);
+                    Reply::Status(Box::new(status))
+                })
             }
             Request::Show => policy.show(scheduler).map(Reply::Show),
             Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),

@@ -188,7 +188,7 @@ impl Watched {
 }
 
 /// The directory entries that the content at `path`, an absolute one, depends on.
-fn entries(path: &Path) -> BTreeSet<PathBuf> {
+pub(crate) fn entries(path: &Path) -> BTreeSet<PathBuf> {
     let mut entries = BTreeSet::new();
     let mut rest: Vec<PathBuf> = parts(path);
     let mut here = PathBuf::from("/");

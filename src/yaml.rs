@@ -10,10 +10,13 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read};
 use std::ops::RangeInclusive;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+
+use nix::libc::{ENXIO, O_NOCTTY, O_NONBLOCK};
 
 use serde::de::{
     DeserializeSeed, Deserializer, EnumAccess, Error as _, MapAccess, SeqAccess, Visitor,
@@ -118,18 +121,46 @@ impl<'a> Source<'a> {
         Self { path }
     }
 
-    /// Reads the file, which must be UTF-8 and of at most [`MAX_BYTES`].
+    /// Reads the file, which must be a regular one, in UTF-8 and of at most [`MAX_BYTES`].
+    /// Opening anything else, such as a FIFO, waits for nobody.
     ///
     /// `kind` says what the file is for, such as "config file".
     pub fn read(self, kind: &str) -> Result<String> {
+        self.read_from(self.open_regular(), kind)
+    }
+
+    /// As [`Source::read`]; it may also be a stream, such as a pipe, which is read to its end.
+    pub fn read_stream(self, kind: &str) -> Result<String> {
+        self.read_from(File::open(self.path), kind)
+    }
+
+    /// Opens the file for reading if it is a regular one.
+    fn open_regular(self) -> io::Result<File> {
+        let irregular = || io::Error::other("it is not a regular file");
+        // Without these, a FIFO is waited for (open(2)), and a terminal becomes gthctl's.
+        let flags = O_NONBLOCK | O_NOCTTY;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path).map_err(
+            |e| match e.raw_os_error() {
+                // A socket.
+                Some(ENXIO) => irregular(),
+                _ => e,
+            },
+        )?;
+        let kind = file.metadata()?.file_type();
+        match kind.is_file() {
+            true => Ok(file),
+            false if kind.is_dir() => Err(ErrorKind::IsADirectory.into()),
+            false => Err(irregular()),
+        }
+    }
+
+    fn read_from(self, file: io::Result<File>, kind: &str) -> Result<String> {
         let fail = |why: &str| {
             let what = format!("{}: cannot read the {kind}: {why}", self.path.display());
             Err(Error::new(ExitCode::Usage, what))
         };
         let mut bytes = Vec::new();
-        let read =
-            File::open(self.path).and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes));
-        match read {
+        match file.and_then(|file| file.take(MAX_BYTES + 1).read_to_end(&mut bytes)) {
             Ok(_) => {}
             Err(e) if e.kind() == ErrorKind::NotFound => return fail("no such file"),
             Err(e) if e.kind() == ErrorKind::IsADirectory => return fail("it is a directory"),

@@ -1,11 +1,15 @@
 //! The built program as a user meets it, without root: help, version, and what
 //! it says about bad input. All of it ends before anything touches the kernel.
 
-use std::fs;
-use std::io::Write;
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::sys::stat::Mode;
 use tempfile::TempDir;
 
 /// Exit code, standard output and standard error of one run.
@@ -40,8 +44,32 @@ fn directory(files: &[(&str, &[u8])]) -> TempDir {
     let directory = TempDir::new().unwrap();
     for (name, contents) in files {
         fs::write(directory.path().join(name), contents).unwrap();
+        set_mode(&directory.path().join(name), 0o644);
     }
     directory
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// As [`outcome`] of a command that must end by itself.
+#[track_caller]
+fn outcome_soon(command: &mut Command) -> Outcome {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begin = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begin.elapsed() > Duration::from_secs(10) {
+            child.kill().unwrap();
+            panic!("still running after 10 s");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut texts = [String::new(), String::new()];
+    child.stdout.take().unwrap().read_to_string(&mut texts[0]).unwrap();
+    child.stderr.take().unwrap().read_to_string(&mut texts[1]).unwrap();
+    let [stdout, stderr] = texts;
+    Outcome { code: child.wait().unwrap().code(), stdout, stderr }
 }
 
 /// Exactly one line on standard error, nothing on standard output, exit code 2.
@@ -152,6 +180,49 @@ fn unreadable_files() {
         &run(&["-c", "c.yaml", "-p", "sub"]),
         "sub: cannot read the policy file: it is a directory",
     );
+}
+
+#[test]
+fn what_is_followed_is_a_regular_file() {
+    let directory = directory(&[("c.yaml", b"")]);
+    nix::unistd::mkfifo(&directory.path().join("fifo"), Mode::from_bits_truncate(0o600)).unwrap();
+    let _listener = UnixListener::bind(directory.path().join("socket")).unwrap();
+    let run = |args: &[&str]| outcome_soon(command(directory.path()).arg("run").args(args));
+    for file in ["fifo", "socket", "/dev/null"] {
+        let why = "it is not a regular file";
+        let hint = "name one with --config FILE";
+        let message = format!("{file}: cannot read the config file: {why}; {hint}");
+        assert_refused(&run(&["-c", file]), &message);
+        let message = format!("{file}: cannot read the policy file: {why}");
+        assert_refused(&run(&["-c", "c.yaml", "-p", file]), &message);
+    }
+}
+
+#[test]
+fn a_file_that_others_can_change_is_noted() {
+    let directory = directory(&[("c.yaml", b""), ("p.yaml", POLICY.as_bytes())]);
+    let at = fs::canonicalize(directory.path()).unwrap();
+    let note = |name: &str, mode: &str| {
+        let file = at.join(name);
+        let file = file.display();
+        format!(
+            "{name}: other users can change it: {file} has the mode {mode}; to end that: \
+             chmod go-w {file}"
+        )
+    };
+    set_mode(&at.join("c.yaml"), 0o666);
+    set_mode(&at.join("p.yaml"), 0o664);
+    let check = |args: &[&str]| outcome(command(&at).args(["policy", "check"]).args(args));
+    let of_policy = note("p.yaml", "0664");
+    let table = check(&["p.yaml"]);
+    assert_eq!((table.code, table.stderr), (Some(0), format!("gthctl: note: {of_policy}\n")));
+    let json: serde_json::Value =
+        serde_json::from_str(&check(&["p.yaml", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json["notes"], serde_json::json!([of_policy]));
+    // Both are read before the missing one ends it.
+    let started = outcome(command(&at).args(["run", "-c", "c.yaml", "-p", "none"]));
+    let of_config = format!("gthctl: note: {}\n", note("c.yaml", "0666"));
+    assert!(started.stderr.starts_with(&of_config), "{}", started.stderr);
 }
 
 #[test]
@@ -273,7 +344,7 @@ fn a_policy_is_checked_without_a_running_one() {
         let (stdout, stderr) = (text(output.stdout), text(output.stderr));
         Outcome { code: output.status.code(), stdout, stderr }
     };
-    for (file, input) in [("p.yaml", ""), ("-", POLICY)] {
+    for (file, input) in [("p.yaml", ""), ("-", POLICY), ("/dev/stdin", POLICY)] {
         let table = check(&[file], input);
         assert_eq!((table.code, table.stderr.as_str()), (Some(0), ""), "{file}");
         for part in ["upf", "command_regex: ^upf$", "priority: 3", "execution_time: 20ms"] {

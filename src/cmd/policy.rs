@@ -13,7 +13,9 @@ use crate::control::{Proposal, Reply, Request, SOCKET, client};
 use crate::error::{Error, ExitCode, Result};
 use crate::live::{self, Surroundings, print_notes};
 use crate::topology::{self, Topology};
+use crate::trust;
 use crate::view::{self, Format};
+use crate::yaml::{MAX_BYTES, Source};
 
 /// Runs one of the subcommands.
 pub fn run(command: &PolicyCommand) -> Result<()> {
@@ -112,7 +114,10 @@ fn check(args: &FileArgs) -> Result<()> {
         pods_problem: None,
         kubelets: &[],
     };
-    let shown = live::check(named(&args.file), text, &around)?;
+    let mut shown = live::check(named(&args.file), text, &around)?;
+    if args.file != Path::new("-") {
+        shown.notes.extend(trust::note(&args.file));
+    }
     print_notes(&shown.notes);
     view::print(args.output.format, &shown, view::rules)
 }
@@ -150,10 +155,10 @@ fn named(file: &Path) -> &Path {
 
 fn read(file: &Path) -> Result<String> {
     if file != Path::new("-") {
-        return live::read_text(file);
+        return Source::new(file).read_stream("policy file");
     }
     let mut bytes = Vec::new();
-    let read = stdin().take(crate::yaml::MAX_BYTES + 1).read_to_end(&mut bytes);
+    let read = stdin().take(MAX_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|e| Error::failure(format!("{STDIN}: {e}")))?;
-    crate::yaml::Source::new(named(file)).text(bytes, "policy")
+    Source::new(named(file)).text(bytes, "policy")
 }
