@@ -1,7 +1,8 @@
 //! One at a time: a lock file that holds its owner's PID.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Write};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,8 +11,9 @@ use nix::fcntl::{Flock, FlockArg};
 
 use crate::error::{Error, ExitCode, Result};
 
-/// The lock file of `gthctl run`.
-pub const RUN_LOCK: &str = "/run/gthctl.lock";
+/// The lock file of `gthctl run`. Only root may enter the directory: whoever can open a
+/// lock file, even only for reading, can hold the lock (flock(2)).
+pub const RUN_LOCK: &str = "/run/gthctl/lock";
 
 /// How often it is looked whether a lock is free.
 const RETRY: Duration = Duration::from_millis(20);
@@ -21,7 +23,7 @@ const RETRY: Duration = Duration::from_millis(20);
 pub struct Lock(#[allow(dead_code)] Flock<File>);
 
 impl Lock {
-    /// Takes the lock at `path`.
+    /// Takes the lock at `path`, in a directory that becomes this user's alone.
     ///
     /// Fails with [`ExitCode::AlreadyRunning`] and the owner's PID when another
     /// process holds it.
@@ -32,7 +34,7 @@ impl Lock {
         })
     }
 
-    /// Takes the lock at `path` once it is free.
+    /// As [`Lock::take`], once it is free.
     ///
     /// Fails with the owner's PID when another process still holds it after `patience`.
     pub fn wait(path: &Path, patience: Duration) -> Result<Self> {
@@ -52,11 +54,13 @@ impl Lock {
     /// The lock, or who holds it.
     fn attempt(path: &Path) -> Result<std::result::Result<Self, String>> {
         let failed = |e: &dyn std::fmt::Display| Error::failure(format!("{}: {e}", path.display()));
+        make_private_dir(path.parent().unwrap_or(Path::new("/"))).map_err(|e| failed(&e))?;
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(path)
             .map_err(|e| failed(&e))?;
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -79,9 +83,30 @@ impl Lock {
     }
 }
 
+/// Makes the directory `dir` and those above it, if they are missing; only this user may
+/// enter it afterwards, whoever might before.
+pub fn make_private_dir(dir: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever opens the file for reading can lock it: nobody else can.
+    #[test]
+    fn nobody_else_comes_near_it() {
+        assert_eq!(Path::new(RUN_LOCK).parent(), Path::new(crate::control::SOCKET).parent());
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let path = dir.path().join("run/lock");
+        drop(Lock::take(&path).unwrap());
+        assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+        fs::set_permissions(path.parent().unwrap(), Permissions::from_mode(0o755)).unwrap();
+        drop(Lock::take(&path).unwrap());
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+    }
 
     #[test]
     fn only_one_holds_it() {

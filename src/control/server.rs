@@ -1,9 +1,9 @@
 //! The running gthctl's end of the socket.
 
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,6 +13,7 @@ use nix::unistd::geteuid;
 
 use super::{MAX_BYTES, Reply, Request};
 use crate::error::{Error, Result};
+use crate::lock::make_private_dir;
 
 /// How long a client may take to send its request, and to take its reply.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -29,8 +30,7 @@ impl Server {
     pub fn listen(path: &Path) -> Result<Self> {
         let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", path.display()));
         let dir = path.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(failed)?;
-        fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(failed)?;
+        make_private_dir(dir).map_err(failed)?;
         let _ = fs::remove_file(path);
         let listener = UnixListener::bind(path).map_err(failed)?;
         fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;

@@ -5,9 +5,8 @@
 //! /proc and /sys. It is of one boot: after another, IRQs have other numbers.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -20,7 +19,7 @@ use super::roots::Roots;
 use super::target::Target;
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
-use crate::lock::Lock;
+use crate::lock::{Lock, make_private_dir};
 use crate::proc;
 use crate::replace::Replacement;
 
@@ -275,10 +274,7 @@ pub fn ifindex(roots: &Roots, nic: &str) -> Option<u32> {
 /// Keeps others from changing anything meanwhile; makes the directory.
 pub fn lock(roots: &Roots) -> Result<Lock> {
     let dir = &roots.state;
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
-    builder.create(dir).map_err(|e| failed(roots, &e))?;
-    fs::set_permissions(dir, Permissions::from_mode(0o700)).map_err(|e| failed(roots, &e))?;
+    make_private_dir(dir).map_err(|e| failed(roots, &e))?;
     Lock::wait(&dir.join("lock"), PATIENCE)
 }
 
@@ -305,6 +301,8 @@ fn failed(roots: &Roots, e: &std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::irq::tree::{Machine, Tree};
 
