@@ -292,7 +292,7 @@ mod tests {
         assert!(well.commands.is_empty(), "{well:?}");
         assert_eq!(well.facts.last().unwrap(), "eth0: its interrupts are well where they are");
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "c\n");
-        tree.write("proc/42/comm", "irqbalance\n");
+        tree.irqbalance(42);
         let seen = advice(&tree, "eth0", &[], "2", "");
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread --rps --ban"]);
     }

@@ -271,7 +271,7 @@ mod tests {
     /// A machine with an irqbalance that has no socket, and its environment file.
     fn without_socket(text: &str) -> Tree {
         let tree = Tree::machine(&Machine::VIRTIO);
-        tree.write("proc/42/comm", "irqbalance\n");
+        tree.irqbalance(42);
         tree.write("proc/42/cmdline", "irqbalance\0--foreground\0");
         tree.write(FILE, text);
         tree
@@ -401,7 +401,7 @@ mod tests {
     #[test]
     fn two_of_them() {
         let tree = without_socket("");
-        tree.write("proc/43/comm", "irqbalance\n");
+        tree.irqbalance(43);
         let e = ban(&tree, &[]).unwrap_err();
         assert!(e.what.starts_with("more than one irqbalance runs (PID 42, 43)"), "{e}");
         assert_eq!((told(&tree), file(&tree).as_str()), (None, ""));

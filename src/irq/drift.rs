@@ -121,7 +121,7 @@ mod tests {
         std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
         let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
         tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
-        tree.write("proc/42/comm", "irqbalance\n");
+        tree.irqbalance(42);
         let drift = look(&roots).unwrap();
         let away: Vec<_> =
             drift.away().map(|look| (look.target.irq().unwrap(), look.state)).collect();

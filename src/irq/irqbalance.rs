@@ -9,7 +9,10 @@ use std::fmt::Display;
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -25,6 +28,7 @@ use serde::Serialize;
 use super::nic::entries;
 use super::roots::Roots;
 use crate::error::{Error, Result};
+use crate::trust;
 
 /// A second, which is shorter in the tests.
 const SECOND: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
@@ -38,8 +42,10 @@ const INTERVAL: u32 = 10;
 const MARGIN: u32 = 5;
 /// But no longer than this, in seconds.
 const LONGEST: u32 = 30;
+/// What the program and its process are called.
+const NAME: &str = "irqbalance";
 /// More than an answer ever has.
-const MOST: u64 = 1 << 20;
+const MOST: usize = 1 << 20;
 /// Versions 1.4 to 1.9.4 read so much of a request, and take the number that is cut there
 /// for an IRQ (sock_handle(), irqbalance.c).
 const REQUEST: usize = 500;
@@ -64,6 +70,26 @@ pub struct Irqbalance {
     patience: Duration,
 }
 
+/// When the other end is waited for no longer, however often it sends a little meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Deadline {
+    end: Instant,
+    /// How long that was at first.
+    patience: Duration,
+}
+
+impl Deadline {
+    fn after(patience: Duration) -> Self {
+        Self { end: Instant::now() + patience, patience }
+    }
+
+    /// How long is left, never zero. Fails once nothing is.
+    fn left(&self) -> io::Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
 /// Why there is no answer.
 #[derive(Debug)]
 enum Unasked {
@@ -81,12 +107,12 @@ struct Setup {
 
 impl Irqbalance {
     /// Those of this machine: one, if any, unless the administrator has odd plans. One that
-    /// is busy is not waited for.
+    /// is busy is not waited for. It takes at most a second, however many there are.
     pub fn running(roots: &Roots) -> Result<Vec<Self>> {
         Self::all(roots, BRIEF)
     }
 
-    /// As [`Irqbalance::running`]; one that is busy is waited for, up to 15 s.
+    /// As [`Irqbalance::running`]; those that are busy are waited for, up to 15 s in all.
     pub fn awaited(roots: &Roots) -> Result<Vec<Self>> {
         Self::all(roots, patience(INTERVAL))
     }
@@ -98,16 +124,18 @@ impl Irqbalance {
             .filter(|&pid| is_irqbalance(roots, pid))
             .collect();
         pids.sort_unstable();
-        Ok(pids.into_iter().map(|pid| Self::of(roots, pid, patience)).collect())
+        let deadline = Deadline::after(patience);
+        Ok(pids.into_iter().map(|pid| Self::of(roots, pid, deadline)).collect())
     }
 
     /// The one with that id, if it still is one; waited for as [`Irqbalance::awaited`].
     pub fn with_pid(roots: &Roots, pid: u32) -> Option<Self> {
-        is_irqbalance(roots, pid).then(|| Self::of(roots, pid, patience(INTERVAL)))
+        let deadline = Deadline::after(patience(INTERVAL));
+        is_irqbalance(roots, pid).then(|| Self::of(roots, pid, deadline))
     }
 
-    fn of(roots: &Roots, pid: u32, most: Duration) -> Self {
-        let (no_socket, why) = match setup(roots, pid, most) {
+    fn of(roots: &Roots, pid: u32, deadline: Deadline) -> Self {
+        let (no_socket, why) = match setup(roots, pid, deadline) {
             Ok(Setup { interval, banned }) => {
                 let patience = patience(interval);
                 return Self { pid, banned, silent: None, no_socket: false, told: false, patience };
@@ -150,11 +178,13 @@ impl Irqbalance {
         let patience = self.patience;
         // If there is no answer now, the next one is not worth such a wait.
         self.patience = BRIEF;
-        let mut stream = connect_to(roots, self.pid, patience).map_err(Unasked::why)?;
-        send(&stream, &request(irqs), patience)?;
+        let deadline = Deadline::after(patience);
+        let mut stream = connect_to(roots, self.pid, deadline).map_err(Unasked::why)?;
+        send(&stream, &request(irqs), deadline)?;
         self.told = true;
-        answer(&mut stream, patience)?;
-        let setup = setup(roots, self.pid, patience).map_err(Unasked::why)?;
+        answer(&mut stream, deadline)?;
+        // It may have begun to look at all IRQs anew.
+        let setup = setup(roots, self.pid, Deadline::after(patience)).map_err(Unasked::why)?;
         (self.banned, self.patience) = (setup.banned, patience);
         match self.banned == *irqs {
             true => Ok(()),
@@ -176,9 +206,41 @@ impl Unasked {
     }
 }
 
+/// True for a process of that name which root has started from a file of that name, and
+/// which nobody else can have written: any user can give a process of his a name.
 fn is_irqbalance(roots: &Roots, pid: u32) -> bool {
-    let comm = fs::read_to_string(roots.proc.join(format!("{pid}/comm")));
-    comm.is_ok_and(|comm| comm.trim_end() == "irqbalance")
+    let dir = roots.proc.join(pid.to_string());
+    let comm = fs::read_to_string(dir.join("comm"));
+    let status = fs::read_to_string(dir.join("status"));
+    comm.is_ok_and(|comm| comm.trim_end() == NAME)
+        && status.is_ok_and(|status| is_roots(&status))
+        && is_its_file(&dir.join("exe"))
+}
+
+/// True when all user ids are 0 (proc_pid_status(5)); in a set-user-ID program that
+/// somebody else has started, the real one is not. The owner of /proc/PID does not tell:
+/// that is root where a process is not dumpable (proc(5)).
+fn is_roots(status: &str) -> bool {
+    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    ids.is_some_and(|ids| {
+        ids.split_ascii_whitespace().count() == 4
+            && ids.split_ascii_whitespace().all(|id| id == "0")
+    })
+}
+
+/// True when `exe` leads to the program, which may have been replaced since it was started
+/// (proc_pid_exe(5)). Only root may look where it leads: to anybody else, the user ids of
+/// the process have to do.
+fn is_its_file(exe: &Path) -> bool {
+    let file = match fs::read_link(exe) {
+        Ok(file) => file,
+        Err(e) => return e.kind() == ErrorKind::PermissionDenied,
+    };
+    let name = file.file_name().unwrap_or_default().as_bytes();
+    let name = name.strip_suffix(b" (deleted)").unwrap_or(name);
+    name == NAME.as_bytes()
+        && fs::metadata(exe)
+            .is_ok_and(|file| trust::is_trusted(file.uid()) && !trust::is_writable_by_others(&file))
 }
 
 /// For one that balances every `interval` seconds.
@@ -197,34 +259,45 @@ fn request(irqs: &BTreeSet<u32>) -> String {
 }
 
 /// Asks the irqbalance with that id for its settings.
-fn setup(roots: &Roots, pid: u32, patience: Duration) -> std::result::Result<Setup, Unasked> {
-    let mut stream = connect_to(roots, pid, patience)?;
-    let answer = send(&stream, "setup", patience).and_then(|()| answer(&mut stream, patience));
+fn setup(roots: &Roots, pid: u32, deadline: Deadline) -> std::result::Result<Setup, Unasked> {
+    let mut stream = connect_to(roots, pid, deadline)?;
+    let answer = send(&stream, "setup", deadline).and_then(|()| answer(&mut stream, deadline));
     answer.and_then(|answer| Setup::parse(&answer)).map_err(Unasked::NoAnswer)
 }
 
 /// Sends a request, with the credentials that it looks at.
-fn send(stream: &UnixStream, text: &str, patience: Duration) -> std::result::Result<(), String> {
+fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> std::result::Result<(), String> {
     let sender = UnixCredentials::new();
     let message = [ControlMessage::ScmCredentials(&sender)];
     let text = [IoSlice::new(text.as_bytes())];
     let sent = sendmsg::<()>(stream.as_raw_fd(), &text, &message, MsgFlags::MSG_NOSIGNAL, None);
-    sent.map(drop).map_err(|e| failed(&"its socket", e.into(), patience))
+    sent.map(drop).map_err(|e| failed(&"its socket", e.into(), deadline))
 }
 
 /// All that it sends until it closes the connection.
-fn answer(stream: &mut UnixStream, patience: Duration) -> std::result::Result<String, String> {
-    let failed = |e| failed(&"its socket", e, patience);
-    stream.set_read_timeout(Some(patience)).map_err(failed)?;
-    let mut answer = Vec::new();
-    stream.take(MOST).read_to_end(&mut answer).map_err(failed)?;
+fn answer(stream: &mut UnixStream, deadline: Deadline) -> std::result::Result<String, String> {
+    let mut read = || {
+        let mut answer = Vec::new();
+        let mut part = [0; 4096];
+        while answer.len() < MOST {
+            stream.set_read_timeout(Some(deadline.left()?))?;
+            match stream.read(&mut part) {
+                Ok(0) => break,
+                Ok(n) => answer.extend_from_slice(&part[..n]),
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(answer)
+    };
+    let answer = read().map_err(|e| failed(&"its socket", e, deadline))?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-fn failed(what: &dyn Display, e: io::Error, patience: Duration) -> String {
+fn failed(what: &dyn Display, e: io::Error, deadline: Deadline) -> String {
     match e.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("{what}: no answer in {} s", patience.as_secs_f64())
+            format!("{what}: no answer in {} s", deadline.patience.as_secs_f64())
         }
         _ => format!("{what}: {e}"),
     }
@@ -235,7 +308,7 @@ fn failed(what: &dyn Display, e: io::Error, patience: Duration) -> String {
 fn connect_to(
     roots: &Roots,
     pid: u32,
-    patience: Duration,
+    deadline: Deadline,
 ) -> std::result::Result<UnixStream, Unasked> {
     let name = format!("irqbalance{pid}.sock");
     let path = roots.run.join("irqbalance").join(&name);
@@ -246,24 +319,24 @@ fn connect_to(
     ];
     let mut first = None;
     for address in addresses {
-        let why = match address.and_then(|address| connected(&address, patience)) {
+        let why = match address.and_then(|address| connected(&address, deadline)) {
             Ok((stream, peer)) if peer == pid => {
-                return match is_taken(roots, &name, patience) {
+                return match is_taken(roots, &name, deadline) {
                     true => Ok(stream),
                     false => {
                         // No request is not taken for none.
-                        let _ = send(&stream, "none", patience);
+                        let _ = send(&stream, "none", deadline);
                         let e = ErrorKind::TimedOut.into();
-                        Err(Unasked::NoAnswer(failed(&"its socket", e, patience)))
+                        Err(Unasked::NoAnswer(failed(&"its socket", e, deadline)))
                     }
                 };
             }
             // Another's socket of that name would be told nothing.
             Ok((_, peer)) => format!("{} is the socket of PID {peer}", path.display()),
             Err(e @ (Errno::ENOENT | Errno::ENOTDIR | Errno::ECONNREFUSED)) => {
-                failed(&path.display(), e.into(), patience)
+                failed(&path.display(), e.into(), deadline)
             }
-            Err(e) => return Err(Unasked::NoAnswer(failed(&path.display(), e.into(), patience))),
+            Err(e) => return Err(Unasked::NoAnswer(failed(&path.display(), e.into(), deadline))),
         };
         first.get_or_insert(why);
     }
@@ -273,7 +346,7 @@ fn connect_to(
 /// Waits until it has taken the connections to its socket. Before that, it is asked nothing:
 /// it would answer when nobody waits any more, and that ends it (SIGPIPE, unless it was
 /// started by systemd).
-fn is_taken(roots: &Roots, name: &str, patience: Duration) -> bool {
+fn is_taken(roots: &Roots, name: &str, deadline: Deadline) -> bool {
     // Until then they have the socket's name, zeros being shown as @, and the state
     // SS_CONNECTING (unix_seq_show(), net/unix/af_unix.c).
     let waits = |line: &str| {
@@ -282,13 +355,12 @@ fn is_taken(roots: &Roots, name: &str, patience: Duration) -> bool {
         let is_its = |path: &str| path.ends_with(name) || path.chars().all(|c| c == '@');
         state == Some("02") && path.is_some_and(is_its)
     };
-    let end = Instant::now() + patience;
     loop {
         let table = fs::read(roots.proc.join("net/unix")).unwrap_or_default();
         if !String::from_utf8_lossy(&table).lines().any(waits) {
             return true;
         }
-        if Instant::now() >= end {
+        if deadline.left().is_err() {
             return false;
         }
         sleep(SECOND / 100);
@@ -296,10 +368,11 @@ fn is_taken(roots: &Roots, name: &str, patience: Duration) -> bool {
 }
 
 /// A connection, and the PID at its other end.
-fn connected(address: &UnixAddr, patience: Duration) -> nix::Result<(UnixStream, u32)> {
+fn connected(address: &UnixAddr, deadline: Deadline) -> nix::Result<(UnixStream, u32)> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // That counts for connecting too, when too many others wait.
-    setsockopt(&fd, SendTimeout, &TimeVal::milliseconds(patience.as_millis() as i64))?;
+    // That counts for connecting too, when too many others wait; 0 would be for ever.
+    let left = deadline.left().map_err(|_| Errno::EAGAIN)?.as_millis().max(1);
+    setsockopt(&fd, SendTimeout, &TimeVal::milliseconds(left as i64))?;
     connect(fd.as_raw_fd(), address)?;
     let peer = getsockopt(&fd, PeerCredentials)?.pid() as u32;
     Ok((fd.into(), peer))
@@ -335,7 +408,10 @@ pub fn banned_by<'a>(mut words: impl Iterator<Item = &'a str>) -> BTreeSet<u32> 
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::io::Write;
     use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::fs::PermissionsExt;
     use std::os::unix::net::{SocketAddr, UnixListener};
 
     use super::*;
@@ -445,7 +521,7 @@ mod tests {
     #[test]
     fn one_without_a_socket_is_known_by_its_command_line() {
         let tree = Tree::new();
-        tree.write("proc/42/comm", "irqbalance\n");
+        tree.irqbalance(42);
         tree.write("proc/42/cmdline", "irqbalance\0--banirq=9\0");
         let mut running = Irqbalance::running(&tree.roots()).unwrap();
         assert_eq!((running[0].pid, &running[0].banned), (42, &set(&[9])));
@@ -456,9 +532,63 @@ mod tests {
     }
 
     #[test]
+    fn only_roots_program_is_believed() {
+        let tree = Tree::new();
+        let is_one = || Irqbalance::with_pid(&tree.roots(), 42).is_some();
+        let program = tree.path("usr/sbin/irqbalance");
+        tree.irqbalance(42);
+        assert!(is_one());
+        // Started by root under a name of his own; by a user; a set-user-ID program of root's.
+        for (file, text) in [
+            ("comm", "irq\n"),
+            ("status", "Name:\tirqbalance\nUid:\t1000\t1000\t1000\t1000\n"),
+            ("status", "Name:\tirqbalance\nUid:\t1000\t0\t0\t0\n"),
+            ("status", "Name:\tirqbalance\n"),
+        ] {
+            tree.write(&format!("proc/42/{file}"), text);
+            assert!(!is_one(), "{text}");
+            tree.irqbalance(42);
+        }
+        // Whoever can write to the program makes it what he likes.
+        fs::set_permissions(&program, Permissions::from_mode(0o757)).unwrap();
+        assert!(!is_one());
+        fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        assert!(is_one());
+        // Replaced by a newer package; another program; none, as a zombie has none.
+        for (file, believed) in
+            [("usr/sbin/irqbalance (deleted)", true), ("usr/bin/python3", false), ("none", false)]
+        {
+            fs::remove_file(tree.path("proc/42/exe")).unwrap();
+            if file != "none" {
+                tree.write(file, "");
+                fs::set_permissions(tree.path(file), Permissions::from_mode(0o755)).unwrap();
+                tree.link("proc/42/exe", file);
+            }
+            assert_eq!(is_one(), believed, "{file}");
+            tree.irqbalance(42);
+        }
+    }
+
+    #[test]
+    fn one_that_sends_a_little_now_and_then_is_not_waited_for_longer() {
+        let patience = SECOND;
+        let begin = Instant::now();
+        let (mut slow, fast) = UnixStream::pair().unwrap();
+        let dripping = std::thread::spawn(move || {
+            while begin.elapsed() < 20 * patience && slow.write_all(b"S").is_ok() {
+                sleep(patience / 4);
+            }
+        });
+        let why = answer(&mut { fast }, Deadline::after(patience)).unwrap_err();
+        assert_eq!(why, "its socket: no answer in 0.1 s");
+        assert!(begin.elapsed() < 5 * patience, "{:?}", begin.elapsed());
+        dripping.join().unwrap();
+    }
+
+    #[test]
     fn the_socket_of_another_is_not_used() {
         let tree = Tree::new();
-        tree.write("proc/42/comm", "irqbalance\n");
+        tree.irqbalance(42);
         fs::create_dir_all(tree.path("run/irqbalance")).unwrap();
         let path = tree.path("run/irqbalance/irqbalance42.sock");
         let _listener = UnixListener::bind(path).unwrap();

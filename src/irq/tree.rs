@@ -1,8 +1,8 @@
 //! A directory with a /proc and a /sys written by hand, for the tests.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread::{JoinHandle, sleep, spawn};
@@ -97,6 +97,18 @@ impl Tree {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(self.path(target), path).unwrap();
+    }
+
+    /// A process of root's that runs irqbalance.
+    pub fn irqbalance(&self, pid: u32) {
+        let program = "usr/sbin/irqbalance";
+        self.write(program, "");
+        fs::set_permissions(self.path(program), Permissions::from_mode(0o755)).unwrap();
+        self.write(&format!("proc/{pid}/comm"), "irqbalance\n");
+        self.write(&format!("proc/{pid}/status"), "Name:\tirqbalance\nUid:\t0\t0\t0\t0\n");
+        let exe = format!("proc/{pid}/exe");
+        let _ = fs::remove_file(self.path(&exe));
+        self.link(&exe, program);
     }
 
     /// A PCI function at `dir` under sys/devices, with its driver and MSI vectors.
@@ -208,7 +220,7 @@ impl Daemon {
 
     /// As [`Daemon::new`], with another socket, and other IRQs that are banned.
     pub fn at(tree: &Tree, listener: UnixListener, banned: Vec<u32>, pauses: &[u64]) -> Self {
-        tree.write(&format!("proc/{}/comm", std::process::id()), "irqbalance\n");
+        tree.irqbalance(std::process::id());
         tree.write("proc/1/comm", "init\n");
         let (pauses, heard) = (pauses.to_owned(), listener.try_clone().unwrap());
         let answer = |irqs: Vec<String>| -> String {

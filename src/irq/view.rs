@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(cells_of(&text, "37"), first, "{text}");
         assert_eq!(cells_of(&text, "38")[9..], ["none", "-", "?"], "{text}");
         assert!(text.ends_with("\nn6 is a macvlan on eth0\nirqbalance does not run"), "{text}");
-        tree.write("proc/42/comm", "irqbalance\n");
+        tree.irqbalance(42);
         tree.write("proc/42/cmdline", "irqbalance\0-i38\0");
         let text = list(&lister.look().unwrap());
         assert_eq!(cells_of(&text, "38")[7..10], ["380", "0", "-"], "{text}");
