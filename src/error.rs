@@ -7,6 +7,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::escape;
+
 /// Exit codes of gthctl, each with the meaning the man page prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -119,16 +121,15 @@ impl fmt::Display for Location {
     }
 }
 
+/// In one line, whatever the names in it hold.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(at) = &self.at {
-            write!(f, "{at}: ")?;
-        }
-        f.write_str(&self.what)?;
+        let mut text = self.at.as_ref().map_or(String::new(), |at| format!("{at}: "));
+        text += &self.what;
         if let Some(help) = &self.help {
-            write!(f, "; {help}")?;
+            text += &format!("; {help}");
         }
-        Ok(())
+        f.write_str(&escape::line(&text.replace('\n', " ")))
     }
 }
 
@@ -137,12 +138,21 @@ impl std::error::Error for Error {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::escape::NASTY;
 
     #[test]
     fn the_table_is_complete_and_in_order() {
         for (i, (code, _)) in ExitCode::ALL.iter().enumerate() {
             assert_eq!(*code as usize, i);
         }
+    }
+
+    #[test]
+    fn one_line_that_moves_no_cursor() {
+        let e = Error::failure(format!("{NASTY}: bad\nname")).help(NASTY);
+        let text = e.to_string();
+        assert!(!text.contains(['\n', '\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
+        assert!(text.contains("a\\u{1b}[2J\\u{9b}2J\\r \\t"), "{text}");
     }
 
     #[test]

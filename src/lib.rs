@@ -11,6 +11,7 @@ pub mod config;
 pub mod control;
 pub mod cpulist;
 pub mod error;
+mod escape;
 mod explain;
 pub mod irq;
 mod libbpf_log;

@@ -11,6 +11,7 @@ use crate::control::report::{
     self, Applied, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic,
 };
 use crate::error::{Error, ExitCode, Result};
+use crate::escape;
 use crate::irq::keep::Keeper;
 use crate::irq::plan::{Absent, Placement};
 use crate::irq::roots::Roots;
@@ -506,7 +507,7 @@ pub fn count(count: usize, what: &str) -> String {
 /// One line each, on standard error.
 pub fn print_notes(notes: &[String]) {
     for note in notes {
-        eprintln!("gthctl: note: {note}");
+        eprintln!("gthctl: note: {}", escape::line(note));
     }
 }
 

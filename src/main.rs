@@ -23,8 +23,7 @@ fn main() -> ExitCode {
         Err(error) => {
             let (red, plain) =
                 if cli.colored(&stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-            let line = error.to_string().replace('\n', " ");
-            eprintln!("gthctl: {red}error:{plain} {line}");
+            eprintln!("gthctl: {red}error:{plain} {error}");
             ExitCode::from(error.exit_code())
         }
     }

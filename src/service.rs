@@ -15,6 +15,7 @@ use crate::config::Config;
 use crate::control::server::Server;
 use crate::control::{self, Reply, Request};
 use crate::error::{Error, Result};
+use crate::escape;
 use crate::explain::explain;
 use crate::live::{LivePolicy, Surroundings, count, print_notes};
 use crate::lock::{Lock, RUN_LOCK};
@@ -447,7 +448,7 @@ fn note_malformed(scheduler: &Scheduler<'_>) {
 fn report(ended: &Ended) -> Result<()> {
     let Some(error) = ended.error() else { return Ok(()) };
     for line in ended.backtrace_lines() {
-        eprintln!("gthctl:   {line}");
+        eprintln!("gthctl:   {}", escape::line(&line));
     }
     Err(error)
 }

@@ -1,5 +1,6 @@
 //! How reports are printed: as a table, or as the same facts in JSON or YAML.
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, stdout};
 
 use clap::ValueEnum;
@@ -14,6 +15,7 @@ use crate::control::report::{
     Status, Traffic,
 };
 use crate::error::{Error, Result};
+use crate::escape;
 use crate::policy::{GTP_KEYS, IRQ_KEYS};
 use crate::units::Nanoseconds;
 
@@ -31,27 +33,45 @@ pub fn print<T: Serialize>(
     report: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<()> {
-    let failed = |e: &dyn std::fmt::Display| Error::failure(format!("writing the report: {e}"));
-    match format {
-        Format::Table => println!("{}", table(report)),
-        Format::Json => {
-            println!("{}", serde_json::to_string_pretty(report).map_err(|e| failed(&e))?);
-        }
-        Format::Yaml => print!("{}", serde_yaml::to_string(report).map_err(|e| failed(&e))?),
-    }
+    print!("{}", written(format, report, table)?);
     Ok(())
+}
+
+/// What [`print`] prints: fit for a terminal, whatever names it holds.
+fn written<T: Serialize>(
+    format: Format,
+    report: &T,
+    table: impl FnOnce(&T) -> String,
+) -> Result<String> {
+    let failed = |e: &dyn std::fmt::Display| Error::failure(format!("writing the report: {e}"));
+    let json = || {
+        let json = serde_json::to_string_pretty(report).map_err(|e| failed(&e))?;
+        Ok(escape::json(&json).into_owned() + "\n")
+    };
+    match format {
+        Format::Table => Ok(escape::lines(&table(report)).into_owned() + "\n"),
+        Format::Json => json(),
+        Format::Yaml => {
+            let yaml = serde_yaml::to_string(report).map_err(|e| failed(&e))?;
+            // YAML has no escapes outside double quotes; JSON, which is YAML too, has them
+            // wherever text is.
+            if yaml.contains(escape::is_unfit_in_lines) { json() } else { Ok(yaml) }
+        }
+    }
 }
 
 /// `value` in one line, with its end.
 pub fn json_line(value: &impl Serialize) -> Result<String> {
     let line = serde_json::to_string(value);
-    Ok(line.map_err(|e| Error::failure(format!("writing JSON: {e}")))? + "\n")
+    let line = line.map_err(|e| Error::failure(format!("writing JSON: {e}")))?;
+    Ok(escape::json(&line).into_owned() + "\n")
 }
 
 /// `screen` as it is written over the one before, on a terminal: from the upper left on; what
 /// was below before is cleared.
 pub fn redrawn(screen: &str) -> String {
-    format!("\x1b[H{}\x1b[K\n\x1b[J", screen.replace('\n', "\x1b[K\n"))
+    let screen = escape::lines(screen).replace('\n', "\x1b[K\n");
+    format!("\x1b[H{screen}\x1b[K\n\x1b[J")
 }
 
 /// The rules of a policy.
@@ -60,7 +80,7 @@ pub fn rules(shown: &Shown) -> String {
     let mut rows = vec![row(["#", "rule", "conditions", "effects", "tasks"])];
     for (i, rule) in shown.rules.iter().enumerate() {
         let [name, conditions, effects, tasks] = cells(rule);
-        rows.push(vec![(i + 1).to_string(), name, conditions, effects, tasks]);
+        rows.push(vec![(i + 1).to_string().into(), name, conditions, effects, tasks]);
     }
     if !counted {
         rows.iter_mut().for_each(|row| row.truncate(4));
@@ -96,11 +116,11 @@ pub fn plan(plan: &Plan) -> String {
             let before = self::cells(before);
             for (cell, before) in cells[1..].iter_mut().zip(before) {
                 if *cell != before && change.kind == ChangeKind::Changed {
-                    *cell = format!("{before}\n-> {cell}");
+                    *cell = before.then(cell);
                 }
             }
         } else if change.kind == ChangeKind::Removed {
-            cells[4] += " -> 0";
+            cells[4].0 += " -> 0";
         }
         rows.push(cells);
     }
@@ -183,16 +203,16 @@ pub fn status(status: &Status) -> String {
     text
 }
 
-fn marked_task(task: &MarkedTask) -> Vec<String> {
+fn marked_task(task: &MarkedTask) -> Vec<Cell> {
     vec![
-        task.comm.clone(),
-        task.tid.to_string(),
-        task.pid.to_string(),
-        task.rules.join("\n"),
-        task.since.clone(),
-        task.function.clone(),
-        task.packets.to_string(),
-        Nanoseconds(task.ends_in_ms * 1_000_000).to_string(),
+        task.comm.as_str().into(),
+        task.tid.to_string().into(),
+        task.pid.to_string().into(),
+        Cell::lines(&task.rules),
+        task.since.as_str().into(),
+        task.function.as_str().into(),
+        task.packets.to_string().into(),
+        Nanoseconds(task.ends_in_ms * 1_000_000).to_string().into(),
     ]
 }
 
@@ -218,11 +238,12 @@ pub fn explanation(explanation: &Explanation) -> String {
             (true, false) => "matches, but an earlier rule does too",
             (false, _) => "no",
         };
-        let mut because: Vec<String> = rule.conditions.iter().map(check).collect();
+        let mut because: Vec<String> = rule.conditions.iter().flat_map(check).collect();
         if rule.inherited {
             because.push("yes  child of a task that matches".into());
         }
-        rows.push(vec![(i + 1).to_string(), rule.name.clone(), verdict.into(), because.join("\n")]);
+        let name = rule.name.as_str().into();
+        rows.push(vec![(i + 1).to_string().into(), name, verdict.into(), Cell::lines(&because)]);
     }
     if rows.len() > 1 {
         text += &format!("\n{}", table(rows));
@@ -238,25 +259,60 @@ pub fn explanation(explanation: &Explanation) -> String {
     text
 }
 
-fn check(condition: &ConditionCheck) -> String {
-    let why = condition.why.as_ref().map_or(String::new(), |why| format!("\n     {why}"));
-    format!("{}  {}{why}", if condition.holds { "yes" } else { "no " }, lines(&condition.asks))
+/// The lines that tell of a condition.
+fn check(condition: &ConditionCheck) -> Vec<String> {
+    let holds = if condition.holds { "yes" } else { "no " };
+    let mut lines = lines(&condition.asks);
+    let first = lines.first().map_or("", String::as_str);
+    let first = format!("{holds}  {first}");
+    lines.splice(..lines.len().min(1), [first]);
+    lines.extend(condition.why.as_ref().map(|why| format!("     {why}")));
+    lines
 }
 
-pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+/// What a cell of a table holds, fit for a terminal: its only line feeds are those between
+/// its own lines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cell(String);
+
+impl Cell {
+    fn lines(lines: &[String]) -> Self {
+        let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| escape::line(line)).collect();
+        Self(lines.join("\n"))
+    }
+
+    /// What was there before, and on the next line what comes in its place.
+    fn then(&self, after: &Self) -> Self {
+        Self(format!("{}\n-> {}", self.0, after.0))
+    }
+}
+
+impl From<&str> for Cell {
+    fn from(text: &str) -> Self {
+        Self(escape::line(text).into_owned())
+    }
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+pub(crate) fn row<T: From<&'static str>, const N: usize>(cells: [&'static str; N]) -> Vec<T> {
     cells.map(Into::into).into()
 }
 
 /// Name, conditions, effects, tasks.
-fn cells(rule: &Rule) -> [String; 4] {
+fn cells(rule: &Rule) -> [Cell; 4] {
     let tasks = rule.tasks.map_or(String::new(), |tasks| tasks.to_string());
-    [rule.name.clone(), lines(&rule.conditions), lines(&rule.effects), tasks]
+    let of = |keys| Cell::lines(&lines(keys));
+    [rule.name.as_str().into(), of(&rule.conditions), of(&rule.effects), tasks.into()]
 }
 
 /// One key a line, as in a policy file.
-fn lines(keys: &Keys) -> String {
-    let lines = keys.iter().map(|(key, value)| format!("{key}: {}", plain(key, value)));
-    lines.collect::<Vec<_>>().join("\n")
+fn lines(keys: &Keys) -> Vec<String> {
+    keys.iter().map(|(key, value)| format!("{key}: {}", plain(key, value))).collect()
 }
 
 fn plain(key: &str, value: &Value) -> String {
@@ -294,10 +350,10 @@ fn or_none(cpus: &str) -> &str {
 }
 
 /// A table no wider than the terminal.
-pub(crate) fn table(rows: Vec<Vec<String>>) -> String {
+pub(crate) fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
     let mut builder = Builder::default();
     for row in rows {
-        builder.push_record(row);
+        builder.push_record(row.into_iter().map(|cell| cell.into().0));
     }
     let mut table = builder.build();
     table.with(Style::psql());
@@ -319,6 +375,7 @@ mod tests {
 
     use super::*;
     use crate::control::report::{Change, Rejected, RuleCheck, ThreadRule};
+    use crate::escape::NASTY;
 
     /// The cells of a table's rows, without the lines that separate them.
     fn rows(table: &str) -> Vec<Vec<&str>> {
@@ -369,7 +426,7 @@ mod tests {
         }}));
         let text =
             "gtp: {module: gtp5g, functions: [a, b], min_pps: 10, hold: 30s, max_tasks: 256}";
-        assert_eq!(lines(&conditions), text);
+        assert_eq!(lines(&conditions), [text]);
     }
 
     #[test]
@@ -507,6 +564,71 @@ mod tests {
         }
         let marked = ["rx", "12", "10", "a", "then", "gtp_rx", "7", "1.5s"];
         assert!(rows(&bad).contains(&marked.to_vec()), "{bad}");
+    }
+
+    /// Names are others' to choose: none reaches the terminal as it is, and none makes rows.
+    #[test]
+    fn no_name_moves_the_cursor() {
+        let asks = keys(json!({"exe": NASTY, "k8s_namespace": [NASTY]}));
+        let rule = Rule { name: NASTY.into(), conditions: asks.clone(), ..rule("a", "1", None) };
+        let condition = ConditionCheck { asks: asks.clone(), holds: true, why: Some(NASTY.into()) };
+        let check = RuleCheck {
+            name: NASTY.into(),
+            matches: true,
+            inherited: false,
+            conditions: vec![condition],
+        };
+        let explanation = Explanation {
+            tid: 12,
+            pid: 10,
+            generation: 3,
+            task: keys(json!({"comm": NASTY, "exe": NASTY, "cgroup": NASTY})),
+            rule: Some(NASTY.into()),
+            in_force: true,
+            rules: vec![check],
+            threads: vec![ThreadRule { tid: 10, comm: NASTY.into(), rule: Some(NASTY.into()) }],
+        };
+        let table = written(Format::Table, &explanation, super::explanation).unwrap();
+        // A line each for two heads, five facts, the rule's two conditions and why, a thread;
+        // and one under each head and between the facts.
+        assert_eq!(table.lines().filter(|line| !line.starts_with('-')).count(), 11, "{table}");
+        let task = MarkedTask {
+            tid: 12,
+            pid: 10,
+            comm: NASTY.into(),
+            rules: vec![NASTY.into(), NASTY.into()],
+            since: "then".into(),
+            function: "gtp_rx".into(),
+            packets: 7,
+            ends_in_ms: 1500,
+        };
+        let marked = super::table(vec![marked_task(&task)]);
+        // Its two rules, and what is under the first row of a table.
+        assert_eq!(marked.lines().count(), 3, "{marked}");
+        let moved = |nic: &str| IrqMove {
+            nic: nic.into(),
+            what: "IRQ 38".into(),
+            name: Some(nic.into()),
+            now: "0".into(),
+            wanted: "2".into(),
+        };
+        let table = |shown: &Shown| rules(shown);
+        let shown = shown(None, vec![rule]);
+        for text in [
+            marked,
+            moves(&[moved(NASTY)]),
+            written(Format::Table, &shown, table).unwrap(),
+            written(Format::Json, &explanation, super::explanation).unwrap(),
+            written(Format::Yaml, &explanation, super::explanation).unwrap(),
+            json_line(&explanation).unwrap(),
+        ] {
+            assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
+            assert!(text.contains("[2J"), "{text}");
+        }
+        for format in [Format::Json, Format::Yaml] {
+            let text = written(format, &explanation, super::explanation).unwrap();
+            assert_eq!(serde_yaml::from_str::<Explanation>(&text).unwrap(), explanation);
+        }
     }
 
     #[test]

@@ -49,7 +49,7 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     }
     if format == Format::Table {
         print_notes(&plan.notes);
-        println!("{}", view::plan(&plan));
+        view::print(format, &plan, view::plan)?;
     }
     if !args.yes {
         confirm(&proposal)?;

@@ -13,6 +13,7 @@ use super::restore::{self, Restored};
 use super::saved::By;
 use super::target::{Target, shown};
 use crate::cpulist::CpuList;
+use crate::escape;
 use crate::view::{row, table};
 
 /// NICs and their IRQs.
@@ -179,8 +180,9 @@ pub fn drift(drift: &Drift) -> String {
 
 /// What was seen, and the commands that follow: a script, with the rest as comments.
 pub fn advice(advice: &Advice) -> String {
-    let facts = advice.facts.iter().map(|fact| format!("# {fact}"));
-    facts.chain(advice.commands.iter().cloned()).collect::<Vec<_>>().join("\n")
+    let facts = advice.facts.iter().map(|fact| format!("# {}", escape::line(fact)));
+    let commands = advice.commands.iter().map(|command| escape::line(command).into_owned());
+    facts.chain(commands).collect::<Vec<_>>().join("\n")
 }
 
 fn cells<const N: usize>(
@@ -204,6 +206,7 @@ fn with_devices(mut text: String, devices: &[Device]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::escape::NASTY;
     use crate::irq::list::Lister;
     use crate::irq::tree::{Machine, Tree, pin};
 
@@ -243,6 +246,28 @@ mod tests {
         let text = list(&lister.look().unwrap());
         assert_eq!(cells_of(&text, "38")[7..10], ["380", "0", "-"], "{text}");
         assert!(text.contains("(PID 42) and moves IRQs except IRQ 38 (not asked: "), "{text}");
+    }
+
+    /// Whoever may name a network device is not believed to mean the terminal well.
+    #[test]
+    fn no_name_moves_the_cursor() {
+        // As far as the kernel allows (dev_valid_name(), net/core/dev.c): no white space.
+        let nasty = "a\u{1b}[2J\u{9b}2J\u{202e}b";
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.nic(nasty, "pci0000:00/0000:00:03.0");
+        let list_of_all = Lister::new(&tree.roots(), None).look().unwrap();
+        let advice = Advice {
+            facts: vec![format!("{NASTY}: 1 interrupts/s")],
+            busy_cpus: CpuList::default(),
+            exclusive_cpus: CpuList::default(),
+            commands: vec![format!("gthctl irq pin {NASTY} --cpus 1")],
+        };
+        let advice = super::advice(&advice);
+        assert_eq!(advice.lines().count(), 2, "{advice}");
+        for text in [list(&list_of_all), advice] {
+            assert!(text.contains("a\\u{1b}[2J"), "{text}");
+            assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ mod rule;
 pub mod trust;
 
 pub use irq::KEYS as IRQ_KEYS;
-pub use rule::{GTP_KEYS, KEYS};
+pub use rule::{GTP_KEYS, KEYS, MAX_NAME};
 
 use std::path::Path;
 

@@ -43,7 +43,7 @@ pub const GTP_KEYS: [&str; 6] = ["module", "functions", "min_pps", "hold", "max_
 const MAX_PID: u64 = 4_194_304;
 
 /// The longest name of a rule, in characters: it stands in tables and messages.
-const MAX_NAME: usize = 64;
+pub const MAX_NAME: usize = 64;
 
 /// The longest pattern, glob or other text, in characters.
 const MAX_TEXT: usize = 1024;

@@ -13,6 +13,7 @@ use super::symbols::{KALLSYMS, Symbols, place};
 use super::target::Target;
 use super::uevents::Uevents;
 use crate::error::Result;
+use crate::escape;
 use crate::policy::Module;
 use crate::sched::Scheduler;
 use crate::sched::gates::Traced;
@@ -124,7 +125,7 @@ impl Marker {
             Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
         }));
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
-            eprintln!("gthctl: note: {note}");
+            eprintln!("gthctl: note: {}", escape::line(note));
         }
         self.notes = notes;
     }

@@ -1,5 +1,6 @@
 //! A policy file for what a trace saw.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use super::counts::Context;
@@ -7,6 +8,8 @@ use super::feed::Feed;
 use super::report::Row;
 use super::target::Stage;
 use crate::cpulist::CpuList;
+use crate::escape;
+use crate::policy::MAX_NAME;
 
 /// Tasks with less than this part of the packets get no rule: they only help.
 const LEAST_SHARE: f64 = 0.01;
@@ -92,13 +95,13 @@ pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
         text += &format!(
             "  # {:.0} packets/s on CPUs {cpus}{}\n  - name: {}\n",
             per_second(seen.packets),
-            seen.home.as_ref().map_or(String::new(), |home| format!(", in {home}")),
-            quoted(&who.comm),
+            seen.home.as_ref().map_or(String::new(), |home| format!(", in {}", escape::line(home))),
+            quoted(&escape::line(&who.comm).chars().take(MAX_NAME).collect::<String>()),
         );
         if let Some(unit) = &who.unit {
             text += &format!("    systemd_unit: {}\n", quoted(unit));
         }
-        let pattern = format!("^{}$", regex_syntax::escape(&who.comm));
+        let pattern = format!("^{}$", pattern(&who.comm));
         text += &format!("    command_regex: {}\n    priority: true\n", quoted(&pattern));
         if let Some(place) = &place {
             text += &format!("    cpus: {}\n", quoted(&place.to_string()));
@@ -151,6 +154,8 @@ impl Who {
     fn of(row: &Row) -> Self {
         // A session's scope is another one each time.
         let unit = row.home.unit.clone().filter(|unit| unit.ends_with(".service"));
+        // Of another name there is no way to write it in a policy.
+        let unit = unit.filter(|unit| matches!(escape::line(unit), Cow::Borrowed(_)));
         Self { comm: row.comm.clone(), unit }
     }
 }
@@ -170,9 +175,22 @@ impl Seen {
     }
 }
 
+/// A regular expression for that name; in a policy it has no control characters.
+fn pattern(comm: &str) -> String {
+    let of = |c: char| {
+        let mut bytes = [0; 4];
+        let text: &str = c.encode_utf8(&mut bytes);
+        match escape::line(text) {
+            Cow::Borrowed(_) => regex_syntax::escape(text),
+            Cow::Owned(_) => text.bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
+        }
+    };
+    comm.chars().map(of).collect()
+}
+
 /// As a scalar of YAML: JSON's strings are.
 fn quoted(text: &str) -> String {
-    serde_json::Value::from(text).to_string()
+    escape::json(&serde_json::Value::from(text).to_string()).into_owned()
 }
 
 #[cfg(test)]
@@ -180,6 +198,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
+    use crate::escape::NASTY;
     use crate::policy::Policy;
 
     fn suggest(rows: &[Row]) -> Option<String> {
@@ -239,6 +258,18 @@ mod tests {
         assert_eq!(conditions.command_regex.as_deref(), Some("^a b\"c$"));
         assert!(policy.rules.iter().all(|rule| rule.effects.priority.is_some()));
         assert!(policy.rules.iter().all(|rule| rule.effects.cpus.is_none()));
+    }
+
+    /// A name ends no comment, in which case what follows would be a rule.
+    #[test]
+    fn no_name_is_read_as_a_rule() {
+        let mut row = Row::of_packets(NASTY, 2, Context::Task, 400);
+        row.home.unit = Some(format!("x\u{85}irq: [{NASTY}.scope"));
+        let text = suggest(&[row]).unwrap();
+        assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(policy.rules.len(), 1);
+        assert!(policy.irq.is_empty());
     }
 
     #[test]

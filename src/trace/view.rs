@@ -9,6 +9,7 @@ use super::events::Event;
 use super::feed::Feed;
 use super::report::{CpuTotal, Row};
 use super::target::{Direction, Function, Stage};
+use crate::escape;
 
 /// The table of rows with what belongs to it, in at most `height` lines of `width`.
 pub fn screen(
@@ -24,7 +25,7 @@ pub fn screen(
     let mut builder = Builder::default();
     builder.push_record(HEAD);
     for row in rows.iter().take(room) {
-        builder.push_record(cells(row));
+        builder.push_record(cells(row).iter().map(|cell| escape::line(cell)));
     }
     let mut lines: Vec<String> =
         builder.build().with(Style::psql()).to_string().lines().map(Into::into).collect();
@@ -35,7 +36,8 @@ pub fn screen(
     }
     lines.push(String::new());
     lines.extend(below);
-    let fitted = lines.iter().map(|line| line.chars().take(width).collect::<String>());
+    let fitted =
+        lines.iter().map(|line| escape::line(line).chars().take(width).collect::<String>());
     fitted.collect::<Vec<_>>().join("\n")
 }
 
@@ -95,12 +97,12 @@ pub fn line(row: &Row) -> String {
     if !home.is_empty() {
         line += &format!(" in=\"{home}\"");
     }
-    line
+    escape::line(&line).into_owned()
 }
 
 /// A packet on a line of its own: its time in seconds since boot comes first.
 pub fn event_line(event: &Event) -> String {
-    format!(
+    let line = format!(
         "{}.{:09} {} tid={} pid={} cpu={} as={} dir={} function={} bytes={}",
         event.at_ns / 1_000_000_000,
         event.at_ns % 1_000_000_000,
@@ -112,7 +114,8 @@ pub fn event_line(event: &Event) -> String {
         direction(event.direction),
         event.function,
         event.bytes,
-    )
+    );
+    escape::line(&line).into_owned()
 }
 
 /// All of a CPU.
@@ -200,6 +203,7 @@ fn ago(ms: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::escape::NASTY;
     use crate::trace::home::Home;
 
     fn row(tid: u32) -> Row {
@@ -255,6 +259,36 @@ mod tests {
         let narrow = screen(&rows, &cpus, None, (40, 12));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40));
         assert!(screen(&[], &[], None, (80, 24)).contains("no packets yet"));
+    }
+
+    #[test]
+    fn no_name_moves_the_cursor() {
+        let home = Home { unit: Some(format!("{NASTY}.service")), ..Home::default() };
+        let row = Row { comm: NASTY.into(), home, ..row(171) };
+        let (nic, name) = (NASTY.to_owned(), NASTY.to_owned());
+        let feed = Feed { cpu: 1, nic, irq: 34, name, per_second: 1.0 };
+        let cpu = CpuTotal { cpu: 1, packets_per_second: 9.0, in_softirq: 9.0, irqs: vec![feed] };
+        let screen = screen(std::slice::from_ref(&row), &[cpu], None, (400, 40));
+        // The head, the line under it, the row, an empty line, the CPU.
+        assert_eq!(screen.lines().count(), 5, "{screen}");
+        let event = Event {
+            at_ns: 1,
+            comm: NASTY.into(),
+            tid: 7,
+            tgid: 7,
+            tid_inside: 7,
+            tgid_inside: 7,
+            cpu: 1,
+            context: Context::Task,
+            function: "f".into(),
+            direction: Direction::Both,
+            bytes: 1,
+        };
+        for text in [screen, line(&row), event_line(&event)] {
+            assert!(text.contains("a\\u{1b}[2J"), "{text}");
+            assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
+        }
+        assert_eq!(line(&row).lines().count() + event_line(&event).lines().count(), 2);
     }
 
     #[test]
