@@ -1090,7 +1090,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__trace)
-            opts="-f -o -h --function --stages --wait --pid --cpu --interval --duration --once --events --kprobe --suggest --output --color --help gtp5g gtp"
+            opts="-f -v -o -h --function --stages --wait --pid --cpu --interval --duration --once --verbose --events --kprobe --suggest --output --color --help gtp5g gtp"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

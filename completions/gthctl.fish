@@ -120,6 +120,7 @@ never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l stages -d 'Also the functions where a packet\'s time goes: look-up, QoS, route, header'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait until the data plane\'s module is loaded'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l once -d 'End after one interval'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s v -l verbose -d 'Tell of each function how it is traced or why it is not, one a line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Single packets with their times in ns, not counts'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Kprobes also where there is BTF; slower, but the module can be unloaded'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what was seen: rules for tasks, and irq for NICs whose packets are processed in softirq'

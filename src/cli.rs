@@ -162,9 +162,10 @@ Examples:
 /// under softirq (with the task that was interrupted) or idle, and the NIC's interrupts on
 /// that CPU are shown. A task in a PID namespace has both of its ids.
 ///
-/// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe, and
-/// it is said how each is. fentry keeps a module from being unloaded meanwhile. A module
-/// that is unloaded and loaded again is followed.
+/// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe. A line
+/// on standard error names the functions that are traced and how, a second one those that
+/// are not and why; JSON has an object for each. fentry keeps a module from being unloaded
+/// meanwhile. A module that is unloaded and loaded again is followed.
 #[derive(Debug, Args)]
 #[command(after_help = TRACE_EXAMPLES)]
 pub struct TraceArgs {
@@ -203,6 +204,10 @@ pub struct TraceArgs {
     /// End after one interval
     #[arg(long)]
     pub once: bool,
+
+    /// Tell of each function how it is traced or why it is not, one a line
+    #[arg(short, long)]
+    pub verbose: bool,
 
     /// Single packets with their times in ns, not counts
     #[arg(long)]

@@ -189,6 +189,7 @@ fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
         interval: time,
         duration: Some(time),
         once: false,
+        verbose: false,
         output: Output::Quiet,
     })?;
     Ok(Some((traced.name(), seen.rows)))

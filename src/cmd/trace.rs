@@ -44,6 +44,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         interval: Duration::from_nanos(args.interval),
         duration: duration.or(args.suggest.then_some(SUGGEST_AFTER)),
         once: args.once,
+        verbose: args.verbose,
         output,
     };
     let seen = trace(&options)?;

@@ -1,6 +1,6 @@
 //! One trace from its start to its end: attach, show what is counted, stop.
 
-use std::io::{Write, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -23,6 +23,7 @@ use super::view;
 use crate::clock;
 use crate::cpulist::CpuList;
 use crate::error::{Error, ExitCode, Result};
+use crate::escape;
 use crate::proc;
 use crate::view::redrawn;
 use crate::wait::{catch_signals, rounded_up};
@@ -41,12 +42,14 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// End after one interval.
     pub once: bool,
+    /// Tell of each function how it is traced.
+    pub verbose: bool,
     pub output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A table that is drawn anew in place.
+    /// A table, which on a terminal is drawn anew in place.
     Table,
     /// A line for each task, CPU and function in each interval with packets.
     Lines,
@@ -146,18 +149,17 @@ impl Session<'_> {
             return Ok(());
         }
         let module = self.options.target.module;
-        for (function, how) in self.functions.iter().zip(&self.hows) {
-            let line = view::how(function, how, module);
-            match self.options.output {
-                Output::Json => {
-                    let (function, traced) = (&function.symbol, how.is_traced());
-                    print_json(
-                        "function",
-                        &json!({"function": function, "traced": traced, "how": line}),
-                    )?;
-                }
-                _ => eprintln!("gthctl: {line}"),
+        let is_json = self.options.output == Output::Json;
+        let lines =
+            view::attached(self.functions, &self.hows, module, self.options.verbose || is_json);
+        if is_json {
+            for ((function, how), line) in self.functions.iter().zip(&self.hows).zip(lines) {
+                let (function, traced) = (&function.symbol, how.is_traced());
+                let object = json!({"function": function, "traced": traced, "how": line});
+                print_json("function", &object)?;
             }
+        } else {
+            lines.iter().for_each(|line| eprintln!("gthctl: {}", escape::line(line)));
         }
         if let (Some(module), Some(_), true) = (module, self.life, self.hows.contains(&How::Fentry))
         {
@@ -195,7 +197,7 @@ impl Session<'_> {
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
         let begin = Instant::now();
         let mut shown = begin;
-        if self.options.output == Output::Table {
+        if self.is_in_place() {
             print("\x1b[2J")?;
         }
         loop {
@@ -240,6 +242,13 @@ impl Session<'_> {
         }
     }
 
+    /// Whether there is one table that is drawn anew: that takes a terminal, and a second
+    /// table.
+    fn is_in_place(&self) -> bool {
+        let Options { output, once, settings, .. } = self.options;
+        *output == Output::Table && !once && !settings.events && stdout().is_terminal()
+    }
+
     fn is_wanted(&self, cpu: u32) -> bool {
         self.options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
     }
@@ -273,10 +282,12 @@ impl Session<'_> {
                     .map(|(function, _)| function.symbol.as_str())
                     .collect();
                 let untraced = (!untraced.is_empty()).then(|| untraced.join(", "));
-                let size = terminal_size::terminal_size();
+                let size = terminal_size::terminal_size_of(stdout());
                 let size = size.map_or(SCREEN, |(w, h)| (w.0.into(), h.0.into()));
+                let in_place = self.is_in_place();
+                let size = if in_place { size } else { (usize::MAX, usize::MAX) };
                 let screen = view::screen(rows, &cpus, untraced.as_deref(), size);
-                text = redrawn(&screen);
+                text = if in_place { redrawn(&screen) } else { screen + "\n" };
             }
             Output::Lines => active.for_each(|row| text += &(view::line(row) + "\n")),
             Output::Json => {

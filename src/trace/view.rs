@@ -130,6 +130,50 @@ pub fn cpu_line(total: &CpuTotal) -> String {
     line
 }
 
+/// How functions are traced, one line for those that are and one for those that are not;
+/// `verbose`: a line for each.
+pub fn attached(
+    functions: &[Function],
+    hows: &[How],
+    module: Option<&str>,
+    verbose: bool,
+) -> Vec<String> {
+    let all = || functions.iter().zip(hows);
+    if verbose {
+        return all().map(|(function, how)| self::how(function, how, module)).collect();
+    }
+    let together = |is_traced: bool| {
+        // In the order of the first of each.
+        let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+        for (function, how) in all().filter(|(_, how)| how.is_traced() == is_traced) {
+            let means = means(&function.symbol, how, module);
+            match groups.iter_mut().find(|(known, _)| *known == means) {
+                Some((_, names)) => names.push(&function.symbol),
+                None => groups.push((means, vec![&function.symbol])),
+            }
+        }
+        let groups = groups.iter().map(|(means, names)| format!("{} ({means})", names.join(", ")));
+        groups.collect::<Vec<_>>().join("; ")
+    };
+    let lines = [("tracing", together(true)), ("not traced", together(false))];
+    let lines = lines.iter().filter(|(_, names)| !names.is_empty());
+    lines.map(|(what, names)| format!("{what}: {names}")).collect()
+}
+
+/// How a function is traced, or why not, in few words.
+fn means(symbol: &str, how: &How, module: Option<&str>) -> String {
+    match how {
+        How::Fentry => "fentry, fexit".into(),
+        How::Kprobe(on) if on == symbol => "kprobe, kretprobe".into(),
+        How::Kprobe(on) => format!("kprobe, kretprobe on {on}; bytes are not known"),
+        How::Missing => {
+            let place = module.map_or("this kernel".into(), |module| format!("this {module}"));
+            format!("not in {place}, or inlined")
+        }
+        How::Refused(why) => format!("the kernel refused: {why}"),
+    }
+}
+
 /// How a function is traced, and what can be done if it is not.
 pub fn how(function: &Function, how: &How, module: Option<&str>) -> String {
     let symbol = &function.symbol;
@@ -205,6 +249,7 @@ mod tests {
     use super::*;
     use crate::escape::NASTY;
     use crate::trace::home::Home;
+    use crate::trace::target::Target;
 
     fn row(tid: u32) -> Row {
         Row {
@@ -289,6 +334,36 @@ mod tests {
             assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
         }
         assert_eq!(line(&row).lines().count() + event_line(&event).lines().count(), 2);
+    }
+
+    #[test]
+    fn a_line_for_what_is_traced_and_one_for_what_is_not() {
+        let names: Vec<String> = (0..6).map(|i| format!("f{i}")).collect();
+        let target = Target::functions(&names);
+        let functions: Vec<Function> = target.selected(true).cloned().collect();
+        let hows = [
+            How::Fentry,
+            How::Missing,
+            How::Fentry,
+            How::Missing,
+            How::Kprobe("f4.isra.0".into()),
+            How::Refused("EINVAL".into()),
+        ];
+        assert_eq!(
+            attached(&functions, &hows, Some("gtp5g"), false),
+            [
+                "tracing: f0, f2 (fentry, fexit); \
+                 f4 (kprobe, kretprobe on f4.isra.0; bytes are not known)",
+                "not traced: f1, f3 (not in this gtp5g, or inlined); f5 (the kernel refused: EINVAL)",
+            ]
+        );
+        assert_eq!(
+            attached(&functions[..1], &hows[..1], None, false),
+            ["tracing: f0 (fentry, fexit)"]
+        );
+        let each = attached(&functions, &hows, Some("gtp5g"), true);
+        assert_eq!(each.len(), 6, "{each:?}");
+        assert!(each[1].starts_with("f1: not traced: not in this gtp5g, or inlined;"), "{each:?}");
     }
 
     #[test]
