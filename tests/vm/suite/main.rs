@@ -8,6 +8,7 @@ mod conditions;
 mod cost;
 mod exclusive;
 mod fairness;
+mod files;
 mod gthctl;
 mod gtp5g;
 mod hot;

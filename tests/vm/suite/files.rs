@@ -1,0 +1,172 @@
+//! What other users have a hand in: the files that gthctl follows, its lock, the names of
+//! their tasks.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use serde_json::json;
+
+use crate::gthctl::{self, Gthctl, notes, output, policy, report};
+use crate::kernel;
+use crate::task::Task;
+
+const BUSYBOX: &str = "/bin/busybox";
+const NOBODY: u32 = 65_534;
+
+/// Killed when dropped.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+}
+
+/// The files that a process has locked by flock(2), by their inodes in /proc/locks.
+fn locked_by(pid: i32) -> Vec<PathBuf> {
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    let rows = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let flocks = rows.filter(|row| row[1] == "FLOCK" && row[4] == pid.to_string());
+    let inodes: Vec<u64> =
+        flocks.map(|row| row[5].rsplit(':').next().unwrap().parse().unwrap()).collect();
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
+    let open = open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
+    let is_locked =
+        |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| inodes.contains(&metadata.ino()));
+    open.filter(is_locked).collect()
+}
+
+#[test]
+fn nobody_can_hold_the_lock() {
+    let gthctl = Gthctl::start("strategies: []");
+    let locks = locked_by(gthctl.pid());
+    assert_eq!(locks.len(), 1, "{locks:?}");
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    let read = output(Command::new(BUSYBOX).arg("cat").arg(&locks[0]).uid(NOBODY).gid(NOBODY));
+    assert!(read.stderr.contains("Permission denied"), "{locks:?}: {}", read.stdout);
+    assert_eq!((mode(&locks[0]), mode(locks[0].parent().unwrap())), (0o600, 0o700));
+    let second = output(&mut gthctl::command(&gthctl::files("", "strategies: []"), &[]));
+    assert_eq!(second.code(), 6, "{}", second.stderr);
+    gthctl.stop();
+}
+
+#[test]
+fn files_that_others_can_change_are_named() {
+    let files = gthctl::files("", "strategies: []");
+    let (config, live) = (files.path().join("config.yaml"), files.path().join("policy.yaml"));
+    set_mode(&config, 0o666);
+    set_mode(&live, 0o664);
+    let of = |path: &Path, mode| {
+        format!(
+            "{0}: other users can change it: {0} has the mode {mode}; to end that: chmod go-w {0}",
+            path.display()
+        )
+    };
+    let told = [of(&config, "0666"), of(&live, "0664")];
+    let gthctl = Gthctl::start_on(files, &[]);
+    for note in &told {
+        assert_eq!(gthctl.has_said(&format!("gthctl: note: {note}\n")), 1, "{}", gthctl.stderr());
+    }
+    assert_eq!(notes(&report(&["status"])), told);
+    assert_eq!(report(&["check", live.to_str().unwrap()])["notes"], json!([told[1]]));
+    set_mode(&config, 0o600);
+    set_mode(&live, 0o640);
+    assert_eq!(notes(&report(&["status"])), [""; 0]);
+    gthctl.stop();
+}
+
+#[test]
+fn a_fifo_in_the_policys_place_is_refused() {
+    let gthctl = Gthctl::start("strategies: []");
+    let (live, fifo) = (gthctl.policy(), gthctl.policy().with_file_name("fifo"));
+    mkfifo(&fifo, Mode::from_bits_truncate(0o600)).unwrap();
+    fs::rename(&fifo, &live).unwrap();
+    assert!(gthctl.says("cannot read the policy file: it is not a regular file", 1));
+    let why = report(&["status"])["rejected"]["why"].clone();
+    assert!(why.as_str().unwrap().ends_with("it is not a regular file"), "{why}");
+    fs::remove_file(&live).unwrap();
+    fs::write(&live, "strategies: [{pid: 1, weight: 200}]").unwrap();
+    assert!(kernel::wait(Duration::from_secs(10), || report(&["status"])["rules"] == 1));
+    gthctl.stop();
+}
+
+#[test]
+fn a_tasks_name_moves_no_cursor() {
+    let nasty = "a\u{1b}[2J\nb";
+    let gthctl = Gthctl::start("strategies: [{command_regex: \"^a\", weight: 200}]");
+    let task = Task::spinner(nasty);
+    let tid = task.pid.to_string();
+    let table = policy(&["explain", &tid]).stdout;
+    assert!(table.contains("a\\u{1b}[2J\\nb") && !table.contains('\u{1b}'), "{table:?}");
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with('b')).collect();
+    assert_eq!(rows, [""; 0], "{table:?}");
+    assert_eq!(report(&["explain", &tid])["task"]["comm"], nasty);
+    gthctl.stop();
+}
+
+#[test]
+fn a_users_irqbalance_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    set_mode(dir.path(), 0o755);
+    let program = dir.path().join("irqbalance");
+    fs::copy(BUSYBOX, &program).unwrap();
+    set_mode(&program, 0o755);
+    let start = |uid| {
+        let mut command = Command::new(&program);
+        let command = command.arg0("sleep").arg("60").uid(uid).gid(uid);
+        Running(command.stdin(Stdio::null()).spawn().unwrap())
+    };
+    let listed = || {
+        let list = output(Command::new(gthctl::binary()).args(["irq", "list", "-o", "json"]));
+        assert_eq!(list.code(), 0, "{}", list.stderr);
+        let list: serde_json::Value = serde_json::from_str(&list.stdout).unwrap();
+        list["irqbalance"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|one| one["pid"].clone())
+            .collect::<Vec<_>>()
+    };
+    let users = start(NOBODY);
+    assert_eq!(fs::read_to_string(format!("/proc/{}/comm", users.0.id())).unwrap(), "irqbalance\n");
+    assert_eq!(listed(), [json!(null); 0]);
+    let roots = start(0);
+    assert_eq!(listed(), [json!(roots.0.id())]);
+    // Whoever can write to the program decides what it is.
+    set_mode(&program, 0o757);
+    assert_eq!(listed(), [json!(null); 0]);
+}
+
+#[test]
+fn a_trace_into_a_file_is_plain_text() {
+    let trace = |args: &[&str]| {
+        let function = ["trace", "--function", "vfs_write", "--function", "no_such_function"];
+        let mut command = Command::new(gthctl::binary());
+        let trace = output(command.args(function).args(["-o", "table", "--once"]).args(args));
+        assert_eq!(trace.code(), 0, "{}", trace.stderr);
+        trace
+    };
+    let brief = trace(&[]);
+    assert!(!brief.stdout.contains('\u{1b}'), "{:?}", brief.stdout);
+    assert!(brief.stdout.contains("packets"), "{:?}", brief.stdout);
+    assert_eq!(
+        brief.stderr,
+        "gthctl: tracing: vfs_write (fentry, fexit)\n\
+         gthctl: not traced: no_such_function (not in this kernel, or inlined)\n"
+    );
+    let verbose = trace(&["--verbose"]);
+    let why = "gthctl: no_such_function: not traced: not in this kernel, or inlined; \
+               what it does counts in its caller\n";
+    assert_eq!(verbose.stderr, format!("gthctl: vfs_write: fentry, fexit\n{why}"));
+}
