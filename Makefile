@@ -46,7 +46,7 @@ run: build ## gthctl on this host, or measured in the test VM
 
 test: lint unit vm ## everything CI runs
 
-lint: deps ## shellcheck; rustfmt and clippy where installed
+lint: deps ## shellcheck; rustfmt and clippy where installed; licences
 	shellcheck -x -P SCRIPTDIR $(SCRIPTS)
 	shellcheck -s dash tests/vm/init
 	@if cargo fmt --version >/dev/null 2>&1; then \
@@ -56,6 +56,8 @@ lint: deps ## shellcheck; rustfmt and clippy where installed
 		set -x; cargo clippy --release --workspace --all-targets -- -D warnings; \
 		cargo clippy --release --workspace --test vm -- -D warnings; \
 	else echo "no clippy here: not checked"; fi
+	cargo fetch --locked --target x86_64-unknown-linux-gnu
+	cargo test --release -p gthctl-licences
 
 unit: deps ## the tests that need no kernel
 	cargo test --release --workspace
@@ -85,8 +87,9 @@ bench: deps ## gthctl beside other schedulers in the VM, into docs/bench (an hou
 		$$(command -v go >/dev/null || echo golang-go)
 	tests/vm/bench
 
-generate: deps ## man pages and completions, from the command line's definition
+generate: deps ## man pages, completions, third-party notices
 	UPDATE=1 cargo test --release --test generated
+	UPDATE=1 cargo test --release -p gthctl-licences
 
 clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target

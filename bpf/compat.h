@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * One name for each kfunc whose name or signature differs from kernel to
  * kernel (6.12 to 7.3). Which one is there is known at load time: a weak ksym

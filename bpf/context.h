@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * For whom a function of the kernel runs: the task that the CPU is on, or a softirq
  * that has nothing to do with it.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks the tasks that a data plane's functions are seen to run for, in the maps that
  * the scheduler reads: it finds the mark when the task is next queued, without user space.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks of tasks that process packets. bpf/mark.bpf.c begins and prolongs a task's own
  * marks, in that task, and the scheduler those of whom it wakes up (woken.h); whoever

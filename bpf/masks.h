@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * CPU masks as the kernel wants them (struct bpf_cpumask), one set for each
  * parity of the policy generation: written by user space through set_mask,

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Which rule of the policy a task falls under. The answer is kept in the task's
  * record with the generation it was found under. A newer generation, the end of a

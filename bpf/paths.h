@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The texts that a policy's patterns are matched against: names and paths of a
  * task, written into a scratch buffer.

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The state that the scheduler has in common with bpf/mark.bpf.c, which is given the
  * scheduler's maps of the same names (src/trace/mark.rs).

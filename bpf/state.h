@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * All state of the scheduler: what user space sets, what each CPU and each
  * task carries, and the counters; in shared.h what it has in common with the

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Counts the packets that a data-plane function of the kernel handles: for which
  * task, on which CPU, how many bytes, how long it takes.

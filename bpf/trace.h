@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What bpf/trace.bpf.c and user space share. Every struct here is the type of a
  * global variable or of a map of it, as in intf.h. Times in ns, CLOCK_MONOTONIC.

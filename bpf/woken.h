@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Whom a marked task hands its packets on to: whoever waits for them is woken up by it
  * with WF_SYNC (sock_def_readable(), net/core/sock.c; pipes), which says that the waker

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What gthctl trace is measured against: a line of text in the trace pipe for each
  * packet, from the same functions.

@@ -1,4 +1,4 @@
-// SPDX-License-Identifier: GPL-2.0-only
+// SPDX-License-Identifier: GPL-2.0-or-later
 /*
  * A small GTP-U data path that looks to a tracer like free5GC's gtp5g v0.10.2:
  * the same module name, functions, arguments and contexts. For the VM tests only.
