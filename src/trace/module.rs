@@ -13,13 +13,19 @@ pub struct Life(u64);
 
 /// The present life of the module `name`; `None` while it is not loaded. What is built
 /// into the kernel has one, too, if it has parameters. `root` is [`MODULES`] but in tests.
+///
+/// A module that is being unloaded loses its files before the kernel announces that, and
+/// its directory after (mod_sysfs_teardown(), kernel/module/sysfs.c; __kobject_del(),
+/// lib/kobject.c). What is built in has no `initstate`, but `uevent`, which a module loses
+/// first.
 pub fn life(root: &Path, name: &str) -> Option<Life> {
     let dir = root.join(name);
     let inode = fs::metadata(&dir).ok()?.ino();
-    match fs::read_to_string(dir.join("initstate")) {
-        Ok(state) if state.trim() != "live" => None,
-        _ => Some(Life(inode)),
-    }
+    let there = match fs::read_to_string(dir.join("initstate")) {
+        Ok(state) => state.trim() == "live",
+        Err(_) => dir.join("uevent").exists(),
+    };
+    there.then_some(Life(inode))
 }
 
 #[cfg(test)]
@@ -37,10 +43,22 @@ mod tests {
         fs::write(dir.join("initstate"), "live\n").unwrap();
         let first = life(root.path(), "gtp");
         assert!(first.is_some() && first == life(root.path(), "gtp"));
+        // Announced as going: the kernel has removed the files, and the directory not yet.
+        fs::remove_file(dir.join("initstate")).unwrap();
+        assert_eq!(life(root.path(), "gtp"), None);
         fs::create_dir(root.path().join("other")).unwrap();
         fs::rename(&dir, root.path().join("gone")).unwrap();
         assert_eq!(life(root.path(), "gtp"), None);
         fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("initstate"), "live\n").unwrap();
         assert!(life(root.path(), "gtp").is_some_and(|second| Some(second) != first));
+    }
+
+    #[test]
+    fn what_is_built_in_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("gtp/parameters")).unwrap();
+        fs::write(root.path().join("gtp/uevent"), "").unwrap();
+        assert!(life(root.path(), "gtp").is_some());
     }
 }
