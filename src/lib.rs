@@ -17,6 +17,7 @@ pub mod irq;
 mod libbpf_log;
 pub mod live;
 pub mod lock;
+pub mod log;
 pub mod pods;
 pub mod policy;
 pub mod proc;

@@ -5,6 +5,7 @@ use std::sync::{LazyLock, Mutex};
 use libbpf_rs::{PrintLevel, set_print};
 
 use crate::error::{Error, ExitCode};
+use crate::log;
 
 /// Since the last call of [`capture`].
 static MESSAGES: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
@@ -17,7 +18,7 @@ pub fn capture(debug: bool) {
         }
     }
     fn keep_and_print(level: PrintLevel, message: String) {
-        eprint!("{message}");
+        log::err_raw(&message);
         keep(level, message);
     }
     if let Ok(mut messages) = MESSAGES.lock() {

@@ -16,6 +16,7 @@ use crate::irq::keep::Keeper;
 use crate::irq::plan::{Absent, Placement};
 use crate::irq::roots::Roots;
 use crate::irq::{self, collide};
+use crate::log;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve::{Root, netns_path};
@@ -191,10 +192,10 @@ impl LivePolicy {
         self.now = new;
         if differs {
             scheduler.set_policy(&self.now.compiled)?;
-            eprintln!(
+            log::err(format_args!(
                 "gthctl: what the policy refers to has changed; generation {} is in force",
                 scheduler.generation()
-            );
+            ));
         }
         Ok(())
     }
@@ -300,13 +301,13 @@ impl LivePolicy {
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
         self.since = SystemTime::now();
-        eprintln!(
+        log::err(format_args!(
             "gthctl: {}: {} in force as generation {} after {:.1} ms",
             self.file.as_deref().unwrap_or(Path::new("policy")).display(),
             self.summary(),
             scheduler.generation(),
             begin.elapsed().as_secs_f64() * 1e3,
-        );
+        ));
         Ok(())
     }
 
@@ -507,7 +508,7 @@ pub fn count(count: usize, what: &str) -> String {
 /// One line each, on standard error.
 pub fn print_notes(notes: &[String]) {
     for note in notes {
-        eprintln!("gthctl: note: {}", escape::line(note));
+        log::err(format_args!("gthctl: note: {}", escape::line(note)));
     }
 }
 

@@ -2,10 +2,14 @@
 
 use std::io::stderr;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use gthctl::cli::{Cli, Command};
-use gthctl::cmd;
+use gthctl::{cmd, log};
 use nix::sys::signal::{SigHandler, Signal, signal};
+
+/// How long the end waits for whoever reads what was said last.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 
 fn main() -> ExitCode {
     // Rust ignores SIGPIPE, so that `gthctl --help | head -1` would panic.
@@ -18,13 +22,15 @@ fn main() -> ExitCode {
         Command::Trace(args) => cmd::trace::run(args),
         Command::Irq(args) => cmd::irq::run(args),
     };
-    match done {
+    let code = match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let (red, plain) =
                 if cli.colored(&stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-            eprintln!("gthctl: {red}error:{plain} {error}");
+            log::err(format_args!("gthctl: {red}error:{plain} {error}"));
             ExitCode::from(error.exit_code())
         }
-    }
+    };
+    log::finish(LAST_WORDS);
+    code
 }

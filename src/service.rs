@@ -19,6 +19,7 @@ use crate::escape;
 use crate::explain::explain;
 use crate::live::{LivePolicy, Surroundings, count, print_notes};
 use crate::lock::{Lock, RUN_LOCK};
+use crate::log;
 use crate::pods::{PodSettings, PodState, PodWatch};
 use crate::policy::compile::Compiled;
 use crate::sched::exit::{Cause, Ended};
@@ -115,7 +116,7 @@ impl Service {
 
     fn schedule(&mut self, server: &mut Server) -> Result<()> {
         while self.load_and_watch(server)? == Cause::Restart {
-            eprintln!("gthctl: a CPU went on- or offline; loading again");
+            log::err(format_args!("gthctl: a CPU went on- or offline; loading again"));
         }
         Ok(())
     }
@@ -137,17 +138,17 @@ impl Service {
         let mut scheduler =
             Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
         note_malformed(&scheduler);
-        eprintln!(
+        log::err(format_args!(
             "gthctl: scheduling {} CPUs in {}, {}",
             topology.online.len(),
             count(topology.nr_llcs(), "LLC"),
             self.policy.summary(),
-        );
+        ));
         let begin = Instant::now();
         let watched = self.watch(&mut scheduler, &topology, server);
         let stats = scheduler.stats();
         let ended = scheduler.unload();
-        println!("{}", stats?.report(&Stats::default(), begin.elapsed()));
+        log::out(format_args!("{}", stats?.report(&Stats::default(), begin.elapsed())));
         watched?;
         let ended = ended
             .ok_or_else(|| Error::failure("the kernel did not say why the scheduler ended"))?;
@@ -219,7 +220,7 @@ impl Service {
             }
             if self.options.stats.is_some_and(|every| reported.elapsed() >= every) {
                 let now = scheduler.stats()?;
-                println!("{}", now.report(&earlier, reported.elapsed()));
+                log::out(format_args!("{}", now.report(&earlier, reported.elapsed())));
                 earlier = now;
                 reported = Instant::now();
             }
@@ -260,7 +261,9 @@ impl Service {
             ),
         ] {
             if differs {
-                eprintln!("gthctl: note: {path}: {key}: takes effect when gthctl is started again");
+                log::err(format_args!(
+                    "gthctl: note: {path}: {key}: takes effect when gthctl is started again"
+                ));
             }
         }
         if (config.slice_ns_default, config.slice_ns_min)
@@ -273,7 +276,7 @@ impl Service {
         scheduler.set_slices(config.slice_ns_default, config.slice_ns_min);
         // The credit of weak priorities is measured in slices.
         self.policy.refresh(scheduler, &surroundings(&self.config, topology, &self.pods))?;
-        eprintln!("gthctl: {path}: slices are in force");
+        log::err(format_args!("gthctl: {path}: slices are in force"));
         Ok(())
     }
 
@@ -390,7 +393,7 @@ fn surroundings<'a>(
 
 fn refused(done: Result<()>) {
     if let Err(e) = done {
-        eprintln!("gthctl: error: {e}; what was in force before stays");
+        log::err(format_args!("gthctl: error: {e}; what was in force before stays"));
     }
 }
 
@@ -435,11 +438,11 @@ impl Pods {
 fn note_malformed(scheduler: &Scheduler<'_>) {
     let malformed = scheduler.malformed_kfuncs();
     if !malformed.is_empty() {
-        eprintln!(
+        log::err(format_args!(
             "gthctl: note: this kernel's BTF is malformed for {} (they keep the implicit `aux` \
              argument); working without them",
             malformed.join(", ")
-        );
+        ));
     }
 }
 
@@ -448,7 +451,7 @@ fn note_malformed(scheduler: &Scheduler<'_>) {
 fn report(ended: &Ended) -> Result<()> {
     let Some(error) = ended.error() else { return Ok(()) };
     for line in ended.backtrace_lines() {
-        eprintln!("gthctl:   {}", escape::line(&line));
+        log::err(format_args!("gthctl:   {}", escape::line(&line)));
     }
     Err(error)
 }

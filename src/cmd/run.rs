@@ -2,12 +2,19 @@
 
 use std::time::Duration;
 
+use nix::sys::signal::{SigHandler, Signal, signal};
+
 use crate::cli::RunArgs;
 use crate::error::Result;
+use crate::log;
 use crate::service::{Options, Service};
 
 /// Runs the scheduler until it is told to stop, or until the kernel ends it.
 pub fn run(args: &RunArgs) -> Result<()> {
+    // Whoever reads what it says may go; it stays, and leaves the machine as it was.
+    // SAFETY: no other thread runs yet, and to ignore a signal takes no handler.
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
+    log::start()?;
     let options = Options {
         config: args.config.clone(),
         policy: args.policy.clone(),

@@ -12,6 +12,7 @@ use super::target::shown;
 use crate::control::report::{IrqMove, Irqs};
 use crate::error::Result;
 use crate::escape;
+use crate::log;
 
 /// How often it is looked whether something has been moved. Of that nobody tells.
 const LOOK: Duration = Duration::from_secs(1);
@@ -108,7 +109,7 @@ impl Keeper {
         if now >= self.look_at {
             match self.look_now(now) {
                 Ok(None) => self.said = None,
-                Ok(Some(done)) => eprintln!("gthctl: {}", escape::line(&done)),
+                Ok(Some(done)) => log::err(format_args!("gthctl: {}", escape::line(&done))),
                 Err(e) => {
                     self.back_off(now);
                     self.complain(format!("{e}; the interrupts stay where they are"));
@@ -209,7 +210,7 @@ impl Keeper {
 
     fn complain(&mut self, what: String) {
         if self.said.as_ref() != Some(&what) {
-            eprintln!("gthctl: error: {}", escape::line(&what));
+            log::err(format_args!("gthctl: error: {}", escape::line(&what)));
             self.said = Some(what);
         }
     }

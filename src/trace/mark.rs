@@ -14,6 +14,7 @@ use super::target::Target;
 use super::uevents::Uevents;
 use crate::error::Result;
 use crate::escape;
+use crate::log;
 use crate::policy::Module;
 use crate::sched::Scheduler;
 use crate::sched::gates::Traced;
@@ -125,7 +126,7 @@ impl Marker {
             Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
         }));
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
-            eprintln!("gthctl: note: {}", escape::line(note));
+            log::err(format_args!("gthctl: note: {}", escape::line(note)));
         }
         self.notes = notes;
     }
@@ -161,7 +162,11 @@ impl Marker {
             self.functions.insert(traced.clone(), Tried { number, module: found, link });
         }
         if !now.is_empty() {
-            eprintln!("gthctl: {}: packets are seen by {}", module.name(), now.join(", "));
+            log::err(format_args!(
+                "gthctl: {}: packets are seen by {}",
+                module.name(),
+                now.join(", ")
+            ));
         }
     }
 
