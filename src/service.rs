@@ -173,7 +173,10 @@ impl Service {
             let (changed, settles_at) = self.watch.changed();
             self.reload(&changed, scheduler, topology);
             marker.follow(scheduler)?;
-            server.serve(|request| self.answer(request, scheduler, topology, &marker));
+            for asked in server.take() {
+                let reply = self.answer(asked.request, scheduler, topology, &marker);
+                asked.reply.send(reply);
+            }
             self.follow_references(scheduler, topology)?;
             // What was just asked for may have been another policy.
             let marker_due = marker.follow(scheduler)?;

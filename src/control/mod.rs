@@ -94,9 +94,12 @@ impl From<Failure> for Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::io::{Read, Write};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
     use std::path::Path;
     use std::thread;
+    use std::time::{Duration, Instant};
 
     use super::server::Server;
     use super::*;
@@ -105,15 +108,11 @@ mod tests {
         let mut server = Server::listen(path).unwrap();
         thread::spawn(move || {
             loop {
-                let mut asked = None;
-                server.serve(|request| {
-                    asked = Some(request);
-                    reply.clone()
-                });
-                if let Some(request) = asked {
-                    return request;
+                if let Some(asked) = server.take().into_iter().next() {
+                    asked.reply.send(reply);
+                    return asked.request;
                 }
-                thread::sleep(std::time::Duration::from_millis(1));
+                thread::sleep(Duration::from_millis(1));
             }
         })
     }
@@ -170,7 +169,6 @@ mod tests {
 
     #[test]
     fn nonsense_is_answered_and_the_next_one_served() {
-        use std::io::{Read, Write};
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/control.sock");
         let server = serve(&path, Reply::Failed(Error::failure("as told").into()));
@@ -183,5 +181,58 @@ mod tests {
         let e = client::ask(&path, &Request::Status).unwrap_err();
         assert_eq!(e.what, "as told");
         assert_eq!(server.join().unwrap(), Request::Status);
+    }
+
+    #[test]
+    fn nobody_waits_for_silent_and_slow_clients_who_are_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let mut server = Server::listen(&path).unwrap();
+        let begin = Instant::now();
+        let mut silent = UnixStream::connect(&path).unwrap();
+        let mut slow = UnixStream::connect(&path).unwrap();
+        let drip = thread::spawn(move || {
+            while slow.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+            begin.elapsed()
+        });
+        let asking = path.clone();
+        let client = thread::spawn(move || client::ask(&asking, &Request::Status));
+        let asked = loop {
+            if let Some(asked) = server.take().pop() {
+                break asked;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+        asked.reply.send(Reply::Failed(Error::failure("as told").into()));
+        assert_eq!(client.join().unwrap().unwrap_err().what, "as told");
+        // Each is let go after a second, however it fills that.
+        assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+        assert!(drip.join().unwrap() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn more_clients_than_are_served_at_a_time_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let server = serve(&path, Reply::Failed(Error::failure("as told").into()));
+        let _silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        assert_eq!(client::ask(&path, &Request::Status).unwrap_err().what, "as told");
+        assert_eq!(server.join().unwrap(), Request::Status);
+    }
+
+    #[test]
+    fn a_request_that_is_dropped_is_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let server = Server::listen(&path).unwrap();
+        let asking = path.clone();
+        let client = thread::spawn(move || client::ask(&asking, &Request::Status));
+        thread::sleep(Duration::from_millis(100));
+        drop(server);
+        let e = client.join().unwrap().unwrap_err();
+        assert!(e.what.contains("ended or restarted without an answer"), "{e}");
     }
 }
