@@ -2,31 +2,36 @@
 //! file on disk is not, and the steps from one to the next. Each step is all or
 //! nothing.
 
+mod coming;
+
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use nix::poll::{PollFd, PollFlags, poll};
+
+use self::coming::Coming;
 use crate::clock;
 use crate::control::Proposal;
-use crate::control::report::{
-    self, Applied, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic,
-};
+use crate::control::report::{self, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic};
 use crate::error::{Error, ExitCode, Result};
 use crate::escape;
-use crate::irq::keep::Keeper;
+use crate::irq::keep::Kept;
 use crate::irq::plan::{Absent, Placement};
 use crate::irq::roots::Roots;
+use crate::irq::worker::Worker;
 use crate::irq::{self, collide};
 use crate::log;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve::{Root, netns_path};
 use crate::policy::{Policy, Rule, diff, trust};
-use crate::replace::Replacement;
 use crate::sched::Scheduler;
 use crate::sched::gates::Mark;
 use crate::sched::verdict::Verdict;
 use crate::topology::Topology;
 use crate::trace::mark::Marker;
+use crate::wait::rounded_up;
 use crate::yaml::Source;
 
 /// What a policy's meaning depends on besides its text.
@@ -60,7 +65,9 @@ pub struct LivePolicy {
     previous: Option<String>,
     rejected: Option<(String, SystemTime)>,
     /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
-    irqs: Keeper,
+    irqs: Option<Worker>,
+    /// One that waits for its interrupts.
+    coming: Option<Coming>,
     /// Notes on exclusive CPUs that interrupts come in on, once it was looked.
     shared: Option<Vec<String>>,
     /// When it is looked: to look takes longer than to bring the next policy into force.
@@ -76,9 +83,17 @@ impl LivePolicy {
         let text = file.as_deref().map(read_text).transpose()?;
         let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
         print_notes(&now.notes);
-        let irqs = Keeper::new(Roots::of_this_machine());
-        let (since, look_at) = (SystemTime::now(), Instant::now());
-        Ok(Self { file, now, since, previous: None, rejected: None, irqs, shared: None, look_at })
+        Ok(Self {
+            file,
+            now,
+            since: SystemTime::now(),
+            previous: None,
+            rejected: None,
+            irqs: None,
+            coming: None,
+            shared: None,
+            look_at: Instant::now(),
+        })
     }
 
     pub fn file(&self) -> Option<&Path> {
@@ -100,10 +115,32 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Places interrupts as the policy in force says, of NICs that are there.
-    pub fn place(&mut self) -> Result<()> {
-        print_notes(&self.irqs.set(&self.now.policy.irq, Absent::Await)?);
+    /// Has interrupts placed as the policy in force says, of NICs that are there, from now
+    /// on; what fails is reported and tried again. `until` is waited for only briefly: until
+    /// it is readable, or for so long.
+    ///
+    /// Fails when the process can have no more threads or descriptors.
+    pub fn place(&mut self, until: BorrowedFd<'_>, patience: Duration) -> Result<()> {
+        let irqs = self.irqs.insert(Worker::start(Roots::of_this_machine())?);
+        irqs.keep(&self.now.policy.irq);
+        let mut fds = [irqs.as_fd(), until].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let _ = poll(&mut fds, rounded_up(Some(patience)));
+        irqs.done().into_iter().for_each(|done| coming::say(done.result));
         Ok(())
+    }
+
+    /// Readable when [`LivePolicy::go_on`] has something to do.
+    pub fn irqs_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.irqs.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Puts interrupts back where they were; so does dropping it.
+    pub fn put_back(&mut self) {
+        self.irqs = None;
+    }
+
+    fn kept(&self) -> Kept {
+        self.irqs.as_ref().map(Worker::kept).unwrap_or_default()
     }
 
     /// Notes exclusive CPUs that interrupts come in on, once for each policy in force and a
@@ -116,20 +153,10 @@ impl LivePolicy {
         if !wait.is_zero() {
             return Some(wait);
         }
-        let notes = shared_cpus(&self.now, self.irqs.plan(), topology);
+        let notes = shared_cpus(&self.now, self.kept().plan(), topology);
         print_notes(&notes);
         self.shared = Some(notes);
         None
-    }
-
-    /// Keeps interrupts where they are wanted; returns when to look again.
-    pub fn keep_in_place(&mut self) -> Option<Duration> {
-        self.irqs.look()
-    }
-
-    /// Puts interrupts back where they were.
-    pub fn put_back(&mut self) {
-        print_notes(&self.irqs.end());
     }
 
     fn looked_at_anew(&self, around: &Surroundings<'_>) -> Result<Loaded> {
@@ -165,13 +192,7 @@ impl LivePolicy {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let begin = Instant::now();
         let read = read_text(&file).and_then(|text| load(text, Some(&file), around));
-        let done = read.and_then(|new| {
-            if new.policy != self.now.policy {
-                return self.go_live(scheduler, new, Absent::Refuse, begin);
-            }
-            self.now.text = new.text;
-            Ok(())
-        });
+        let done = read.and_then(|new| self.bring_file(scheduler, around, new, begin));
         match &done {
             Ok(()) => self.rejected = None,
             Err(e) => self.rejected = Some((e.to_string(), SystemTime::now())),
@@ -224,40 +245,9 @@ impl LivePolicy {
             changes: changes.into_iter().map(change).collect(),
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
-            irqs: self.irqs.preview(&irqs),
+            irqs: Kept::preview(&Roots::of_this_machine(), &irqs),
             notes: new.notes.into_iter().chain(shared).collect(),
         })
-    }
-
-    /// Makes it live and the file's content, if `generation` is the live one still.
-    pub fn apply(
-        &mut self,
-        scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
-        proposal: &Proposal,
-        generation: u32,
-    ) -> Result<Applied> {
-        let begin = Instant::now();
-        let target = self.target()?.to_owned();
-        if generation != scheduler.generation() {
-            return Err(Error::failure("another policy has come into force meanwhile")
-                .help("look at what changes now, and apply again"));
-        }
-        // With the user's own file in its messages, then as the content of the target.
-        let text = self.proposed(around, proposal)?.text;
-        let new = load(text, Some(&target), around)?;
-        let replacement = Replacement::prepare(&target, &new.text)?;
-        let old = (self.now.text.clone(), self.previous.clone());
-        self.go_live(scheduler, new, Absent::Refuse, begin)?;
-        if let Err(e) = replacement.commit() {
-            let again = load(old.0, Some(&target), around)?;
-            self.go_live(scheduler, again, Absent::Await, begin)?;
-            self.previous = old.1;
-            return Err(e);
-        }
-        self.rejected = None;
-        let took_ms = begin.elapsed().as_secs_f64() * 1e3;
-        Ok(Applied { generation: scheduler.generation(), policy_file: target, took_ms })
     }
 
     /// The file that the policy in force belongs in.
@@ -277,38 +267,6 @@ impl LivePolicy {
                 load(text, self.file.as_deref(), around)
             }
         }
-    }
-
-    fn go_live(
-        &mut self,
-        scheduler: &mut Scheduler<'_>,
-        new: Loaded,
-        absent: Absent,
-        begin: Instant,
-    ) -> Result<()> {
-        // First what may be refused.
-        let moved = new.policy.irq != self.now.policy.irq;
-        let notes = if moved { self.irqs.set(&new.policy.irq, absent)? } else { Vec::new() };
-        if let Err(e) = scheduler.set_policy(&new.compiled) {
-            if moved {
-                print_notes(&self.irqs.set(&self.now.policy.irq, Absent::Await)?);
-            }
-            return Err(e);
-        }
-        print_notes(&notes);
-        print_notes(&new.notes);
-        (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
-        let old = std::mem::replace(&mut self.now, new);
-        self.previous = Some(old.text);
-        self.since = SystemTime::now();
-        log::err(format_args!(
-            "gthctl: {}: {} in force as generation {} after {:.1} ms",
-            self.file.as_deref().unwrap_or(Path::new("policy")).display(),
-            self.summary(),
-            scheduler.generation(),
-            begin.elapsed().as_secs_f64() * 1e3,
-        ));
-        Ok(())
     }
 
     /// Such as "2 rules, CPUs 3 exclusive".
@@ -353,10 +311,16 @@ impl LivePolicy {
                 .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
             kubernetes,
             traffic: self.traffic(scheduler, marker)?,
-            irqs: self.irqs.report(),
+            irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.roots())),
             can_roll_back: self.previous.is_some(),
-            notes: self.notes().chain(marker.notes()).cloned().collect(),
+            notes: self.notes().chain(marker.notes()).cloned().chain(self.waits()).collect(),
         })
+    }
+
+    /// What a policy that is not in force yet waits for.
+    fn waits(&self) -> Option<String> {
+        let coming = self.coming.as_ref()?;
+        Some(format!("{} waits for its interrupts to be placed", coming.describe()))
     }
 
     fn notes(&self) -> impl Iterator<Item = &String> {

@@ -34,15 +34,16 @@ impl Lock {
         })
     }
 
-    /// As [`Lock::take`], once it is free.
+    /// Takes the lock at `path` once it is free. `patience` is asked again and again: it
+    /// may end while it is waited.
     ///
-    /// Fails with the owner's PID when another process still holds it after `patience`.
-    pub fn wait(path: &Path, patience: Duration) -> Result<Self> {
+    /// Fails with the owner's PID when another process still holds it after that.
+    pub fn wait(path: &Path, patience: impl Fn() -> Duration) -> Result<Self> {
         let begin = Instant::now();
         loop {
             match Self::attempt(path)? {
                 Ok(lock) => return Ok(lock),
-                Err(_) if begin.elapsed() < patience => std::thread::sleep(RETRY),
+                Err(_) if begin.elapsed() < patience() => std::thread::sleep(RETRY),
                 Err(owner) => {
                     let what = format!("{}: held by {owner}", path.display());
                     return Err(Error::failure(what).help("try again when that has ended"));
@@ -116,11 +117,11 @@ mod tests {
         let e = Lock::take(&path).unwrap_err();
         assert_eq!(e.code, ExitCode::AlreadyRunning);
         assert!(e.what.contains(&format!("PID {}", std::process::id())), "{e}");
-        let e = Lock::wait(&path, Duration::from_millis(50)).unwrap_err();
+        let e = Lock::wait(&path, || Duration::from_millis(50)).unwrap_err();
         assert!(e.what.ends_with(&format!("held by PID {}", std::process::id())), "{e}");
         let waiting = std::thread::spawn({
             let path = path.clone();
-            move || Lock::wait(&path, Duration::from_secs(30)).is_ok()
+            move || Lock::wait(&path, || Duration::from_secs(30)).is_ok()
         });
         std::thread::sleep(Duration::from_millis(50));
         drop(held);

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 
 use crate::config::Config;
-use crate::control::server::Server;
+use crate::control::server::{Asked, Server};
 use crate::control::{self, Reply, Request};
 use crate::error::{Error, Result};
 use crate::escape;
@@ -46,6 +46,9 @@ pub struct Options {
 /// which bounds how long a task waits that was queued just as a CPU went idle
 /// (bpf/gthctl.bpf.c, enqueue_shared()).
 const HEARTBEAT: Duration = Duration::from_millis(10);
+
+/// How long the start waits for interrupts to be placed before it goes on without.
+const PLACED: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether a network namespace has been mounted over its file.
 const MOUNT_CHECK: Duration = Duration::from_millis(100);
@@ -108,7 +111,7 @@ impl Service {
         kernel::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
         let mut server = Server::listen(Path::new(control::SOCKET))?;
-        self.policy.place()?;
+        self.policy.place(self.signals.as_fd(), PLACED)?;
         let ended = self.schedule(&mut server);
         self.policy.put_back();
         ended
@@ -174,8 +177,7 @@ impl Service {
             self.reload(&changed, scheduler, topology);
             marker.follow(scheduler)?;
             for asked in server.take() {
-                let reply = self.answer(asked.request, scheduler, topology, &marker);
-                asked.reply.send(reply);
+                self.answer(asked, scheduler, topology, &marker);
             }
             self.follow_references(scheduler, topology)?;
             // What was just asked for may have been another policy.
@@ -192,7 +194,6 @@ impl Service {
                 mount_check,
                 missed_check,
                 marker_due,
-                self.policy.keep_in_place(),
                 self.policy.note_shared_cpus(topology),
                 heartbeat,
             ];
@@ -207,6 +208,7 @@ impl Service {
             let mut fds: Vec<PollFd<'_>> = fds
                 .into_iter()
                 .chain(self.pods.fd())
+                .chain(self.policy.irqs_fd())
                 .chain(marker.fd())
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                 .collect();
@@ -243,6 +245,7 @@ impl Service {
             refused(self.policy.reload(scheduler, &around));
         }
         let reference = |watched: &Watched| matches!(watched, Watched::Reference(_));
+        refused(self.policy.go_on(scheduler, &around));
         let (netns_came, _) = self.policy.missing_netns();
         if pods_changed || netns_came || changed.iter().any(reference) {
             refused(self.policy.refresh(scheduler, &around));
@@ -309,14 +312,14 @@ impl Service {
     /// Does what another gthctl asks for.
     fn answer(
         &mut self,
-        request: Request,
+        Asked { request, reply }: Asked,
         scheduler: &mut Scheduler<'_>,
         topology: &Topology,
         marker: &Marker,
-    ) -> Reply {
+    ) {
         let around = surroundings(&self.config, topology, &self.pods);
         let policy = &mut self.policy;
-        let reply = match request {
+        let answer = match request {
             Request::Status => {
                 let status = policy.status(scheduler, &around, marker, self.started);
                 let files = [Some(self.options.config.as_path()), policy.file()];
@@ -330,10 +333,10 @@ impl Service {
             Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
             Request::Plan(proposal) => policy.plan(scheduler, &around, &proposal).map(Reply::Plan),
             Request::Apply { proposal, generation } => {
-                policy.apply(scheduler, &around, &proposal, generation).map(Reply::Applied)
+                return policy.apply(scheduler, &around, &proposal, generation, reply);
             }
         };
-        reply.unwrap_or_else(|e| Reply::Failed(e.into()))
+        reply.send(answer.unwrap_or_else(|e| Reply::Failed(e.into())));
     }
 }
 

@@ -130,8 +130,8 @@ impl Irqbalance {
 
     /// The one with that id, if it still is one; waited for as [`Irqbalance::awaited`].
     pub fn with_pid(roots: &Roots, pid: u32) -> Option<Self> {
-        let deadline = Deadline::after(patience(INTERVAL));
-        is_irqbalance(roots, pid).then(|| Self::of(roots, pid, deadline))
+        let patience = if roots.hurry.is_on() { BRIEF } else { patience(INTERVAL) };
+        is_irqbalance(roots, pid).then(|| Self::of(roots, pid, Deadline::after(patience)))
     }
 
     fn of(roots: &Roots, pid: u32, deadline: Deadline) -> Self {
@@ -355,12 +355,14 @@ fn is_taken(roots: &Roots, name: &str, deadline: Deadline) -> bool {
         let is_its = |path: &str| path.ends_with(name) || path.chars().all(|c| c == '@');
         state == Some("02") && path.is_some_and(is_its)
     };
+    let begin = Instant::now();
     loop {
         let table = fs::read(roots.proc.join("net/unix")).unwrap_or_default();
         if !String::from_utf8_lossy(&table).lines().any(waits) {
             return true;
         }
-        if deadline.left().is_err() {
+        let hurried = roots.hurry.is_on() && begin.elapsed() >= BRIEF;
+        if hurried || deadline.left().is_err() {
             return false;
         }
         sleep(SECOND / 100);

@@ -10,7 +10,7 @@ use super::roots::Roots;
 use super::saved::By;
 use super::target::shown;
 use crate::control::report::{IrqMove, Irqs};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::escape;
 use crate::log;
 
@@ -28,20 +28,54 @@ const NAMED: usize = 4;
 #[derive(Debug)]
 pub struct Keeper {
     roots: Roots,
-    placements: Vec<Placement>,
-    /// What they mean.
-    plan: Plan,
-    /// Why some of them are not in place.
-    waiting: Vec<String>,
+    kept: Kept,
     look_at: Instant,
     plan_at: Instant,
     /// When something may be placed again, and how long the next time has to wait.
     again_at: Instant,
     wait: Duration,
-    /// How many things were placed again.
-    moved: u64,
     /// What was last said to be wrong.
     said: Option<String>,
+}
+
+/// What is kept, for whoever reports it.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    placements: Vec<Placement>,
+    /// What they mean.
+    plan: Plan,
+    /// Why some of them are not in place.
+    waiting: Vec<String>,
+    /// How many things were placed again.
+    moved: u64,
+}
+
+impl Kept {
+    /// What [`Keeper::set`] would change for placements with this plan.
+    pub fn preview(roots: &Roots, plan: &Plan) -> Vec<IrqMove> {
+        let released = restore::released(roots, plan).unwrap_or_default();
+        let changes = plan.changes.iter().chain(&released);
+        changes.filter(|change| change.now != change.wanted).map(report).collect()
+    }
+
+    /// What is kept.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How it stands; `None` when there is nothing to keep.
+    pub fn report(&self, roots: &Roots) -> Option<Irqs> {
+        if self.placements.is_empty() {
+            return None;
+        }
+        let in_place = self.plan.changes.iter().filter(|change| is_in_place(roots, change)).count();
+        Some(Irqs {
+            in_place,
+            away: self.plan.changes.len() - in_place,
+            placed_again: self.moved,
+            waiting: self.waiting.clone(),
+        })
+    }
 }
 
 impl Keeper {
@@ -50,14 +84,11 @@ impl Keeper {
         let now = Instant::now();
         Self {
             roots,
-            placements: Vec::new(),
-            plan: Plan::default(),
-            waiting: Vec::new(),
+            kept: Kept::default(),
             look_at: now,
             plan_at: now,
             again_at: now,
             wait: LOOK,
-            moved: 0,
             said: None,
         }
     }
@@ -72,7 +103,8 @@ impl Keeper {
         if !plan.changes.is_empty() {
             notes.extend(pin::apply(&self.roots, &plan, By::Policy)?.notes);
         }
-        (self.placements, self.plan, self.waiting) = (placements.to_vec(), plan, waiting);
+        let moved = self.kept.moved;
+        self.kept = Kept { placements: placements.to_vec(), plan, waiting, moved };
         let now = Instant::now();
         (self.look_at, self.plan_at) = (now + LOOK, now + PLAN);
         (self.again_at, self.wait, self.said) = (now, LOOK, None);
@@ -80,21 +112,29 @@ impl Keeper {
         Ok(notes)
     }
 
-    /// What [`Keeper::set`] would change for placements with this plan.
-    pub fn preview(&self, plan: &Plan) -> Vec<IrqMove> {
-        let released = restore::released(&self.roots, plan).unwrap_or_default();
-        let changes = plan.changes.iter().chain(&released);
-        changes.filter(|change| change.now != change.wanted).map(report).collect()
+    /// Makes `placements` those that are kept, of NICs that are there. What cannot be placed
+    /// now is tried again by [`Keeper::look`], more and more seldom. Returns notes for the user.
+    ///
+    /// Fails as [`Keeper::set`] does; they are kept nevertheless.
+    pub fn keep(&mut self, placements: &[Placement]) -> Result<Vec<String>> {
+        self.set(placements, Absent::Await).inspect_err(|e| {
+            let now = Instant::now();
+            let (waiting, moved) = (vec![e.to_string()], self.kept.moved);
+            let (placements, plan) = (placements.to_vec(), Plan::default());
+            self.kept = Kept { placements, plan, waiting, moved };
+            (self.look_at, self.plan_at, self.wait) = (now + LOOK, now, LOOK);
+            self.back_off(now);
+            self.said = Some(stays(e));
+        })
     }
 
-    /// What is kept.
-    pub fn plan(&self) -> &Plan {
-        &self.plan
+    pub fn kept(&self) -> &Kept {
+        &self.kept
     }
 
     /// Puts everything back. Returns notes for the user.
     pub fn end(&mut self) -> Vec<String> {
-        (self.placements, self.plan, self.waiting) = Default::default();
+        self.kept = Kept::default();
         self.release_others()
     }
 
@@ -102,7 +142,7 @@ impl Keeper {
     /// again, more and more seldom. What is done and what is wrong goes to standard error.
     /// Returns when to look next; `None` when there is nothing to keep.
     pub fn look(&mut self) -> Option<Duration> {
-        if self.placements.is_empty() {
+        if self.kept.placements.is_empty() {
             return None;
         }
         let now = Instant::now();
@@ -112,7 +152,10 @@ impl Keeper {
                 Ok(Some(done)) => log::err(format_args!("gthctl: {}", escape::line(&done))),
                 Err(e) => {
                     self.back_off(now);
-                    self.complain(format!("{e}; the interrupts stay where they are"));
+                    if self.kept.plan.changes.is_empty() {
+                        self.kept.waiting = vec![e.to_string()];
+                    }
+                    self.complain(stays(&e));
                 }
             }
             self.look_at = Instant::now() + LOOK;
@@ -120,23 +163,9 @@ impl Keeper {
         Some(self.look_at.saturating_duration_since(Instant::now()))
     }
 
-    /// How it stands.
-    pub fn report(&self) -> Option<Irqs> {
-        if self.placements.is_empty() {
-            return None;
-        }
-        let in_place = self.plan.changes.iter().filter(|change| self.is_in_place(change)).count();
-        Some(Irqs {
-            in_place,
-            away: self.plan.changes.len() - in_place,
-            placed_again: self.moved,
-            waiting: self.waiting.clone(),
-        })
-    }
-
     /// Returns what was placed again.
     fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
-        let moved = self.plan.changes.iter().any(|change| !self.is_in_place(change));
+        let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.roots, change));
         if !moved && now < self.plan_at {
             return Ok(None);
         }
@@ -147,19 +176,18 @@ impl Keeper {
             return Ok(None);
         }
         self.plan_at = now + PLAN;
-        let (mut plan, waiting) = Plan::with(&self.roots, &self.placements, Absent::Await)?;
-        self.waiting = waiting;
+        let (mut plan, waiting) = Plan::with(&self.roots, &self.kept.placements, Absent::Await)?;
         let whole = plan.clone();
         plan.changes.retain(|change| change.now != change.wanted);
         let done = if plan.changes.is_empty() {
             None
         } else {
             pin::apply(&self.roots, &plan, By::Policy)?;
-            self.moved += plan.changes.len() as u64;
+            self.kept.moved += plan.changes.len() as u64;
             self.back_off(now);
             Some(self.placed_again(&plan))
         };
-        self.plan = whole;
+        (self.kept.plan, self.kept.waiting) = (whole, waiting);
         // What is no longer there need not be remembered.
         self.release_others();
         Ok(done)
@@ -170,15 +198,11 @@ impl Keeper {
         self.wait = LONGEST.min(self.wait * 2);
     }
 
-    fn is_in_place(&self, change: &Change) -> bool {
-        let now = change.target.read(&self.roots, &change.nic);
-        now.is_ok_and(|now| now.is_some_and(|now| now.allowed == change.wanted))
-    }
-
     fn placed_again(&self, plan: &Plan) -> String {
         let known = |change: &Change| {
             let same = |old: &&Change| old.nic == change.nic && old.target == change.target;
-            self.plan.changes.iter().find(same).is_some_and(|old| old.wanted == change.wanted)
+            let old = self.kept.plan.changes.iter().find(same);
+            old.is_some_and(|old| old.wanted == change.wanted)
         };
         let one = |change: &Change| {
             let Change { nic, target, now, wanted, .. } = change;
@@ -197,14 +221,15 @@ impl Keeper {
     }
 
     fn release_others(&mut self) -> Vec<String> {
-        let released = match restore::release(&self.roots, &self.plan) {
+        const AGAIN: &str = "`gthctl irq restore` tries again";
+        let released = match restore::release(&self.roots, &self.kept.plan) {
             Ok(released) => released,
-            Err(e) => return vec![format!("not put back: {e}")],
+            Err(e) => return vec![format!("not put back: {}; {AGAIN}", e.what)],
         };
         let failed = released.restored.iter().filter(|back| back.state == State::Failed);
         let failed = failed
             .filter_map(|back| back.why.as_ref())
-            .map(|why| format!("not put back: {why}; `gthctl irq restore` tries again"));
+            .map(|why| format!("not put back: {why}; {AGAIN}"));
         released.notes.iter().cloned().chain(failed).collect()
     }
 
@@ -214,6 +239,15 @@ impl Keeper {
             self.said = Some(what);
         }
     }
+}
+
+fn stays(e: &Error) -> String {
+    format!("{e}; the interrupts stay where they are")
+}
+
+fn is_in_place(roots: &Roots, change: &Change) -> bool {
+    let now = change.target.read(roots, &change.nic);
+    now.is_ok_and(|now| now.is_some_and(|now| now.allowed == change.wanted))
 }
 
 fn report(change: &Change) -> IrqMove {
@@ -256,25 +290,25 @@ mod tests {
     fn set_changed_and_taken_back() {
         let tree = machine();
         let mut keeper = Keeper::new(tree.roots());
-        assert!(keeper.look().is_none() && keeper.report().is_none());
+        assert!(keeper.look().is_none() && keeper.kept().report(&tree.roots()).is_none());
         assert_eq!(keeper.set(&[], Absent::Refuse).unwrap(), [""; 0]);
         assert!(!tree.path("run/gthctl").exists());
 
-        let preview = |keeper: &Keeper, placements: &[Placement]| {
-            keeper.preview(&Plan::of(&tree.roots(), placements).unwrap())
+        let preview = |placements: &[Placement]| {
+            Kept::preview(&tree.roots(), &Plan::of(&tree.roots(), placements).unwrap())
         };
-        let moves = preview(&keeper, &[on("eth0", "2")]);
+        let moves = preview(&[on("eth0", "2")]);
         assert_eq!((moves.len(), moves[1].what.as_str()), (5, "IRQ 38"));
         assert_eq!((moves[1].now.as_str(), moves[1].wanted.as_str()), ("0-3", "2"));
         assert_eq!(affinity(&tree, 38), "0-3");
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         assert_eq!(affinities(&tree), ["2"; 5]);
-        let report = keeper.report().unwrap();
+        let report = keeper.kept().report(&tree.roots()).unwrap();
         assert_eq!((report.in_place, report.away, report.placed_again), (5, 0, 0));
 
         // Of one queue alone now.
         let one = Placement { queues: [1].into(), ..on("eth0", "3") };
-        let moves = preview(&keeper, std::slice::from_ref(&one));
+        let moves = preview(std::slice::from_ref(&one));
         let moves: Vec<_> = moves.iter().map(|one| (&one.what[4..], one.wanted.as_str())).collect();
         assert_eq!(moves, [("40", "3"), ("41", "3"), ("37", "0-3"), ("38", "0-3"), ("39", "0-3")]);
         keeper.set(&[one], Absent::Refuse).unwrap();
@@ -353,7 +387,7 @@ mod tests {
         assert!(notes[0].starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{notes:?}");
         assert!(notes[0].ends_with("; its interrupts are placed once that has changed"));
         assert_eq!(affinities(&tree), ["3"; 5]);
-        assert_eq!(keeper.report().unwrap().waiting, notes);
+        assert_eq!(keeper.kept().report(&tree.roots()).unwrap().waiting, notes);
     }
 
     #[test]
@@ -366,7 +400,7 @@ mod tests {
         let mut pauses = Vec::new();
         for _ in 0..8 {
             tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
-            assert_eq!(keeper.report().unwrap().away, 1);
+            assert_eq!(keeper.kept().report(&tree.roots()).unwrap().away, 1);
             let mut pause = 0;
             while keeper.look_now(now).unwrap().is_none() {
                 now += LOOK;
@@ -376,7 +410,7 @@ mod tests {
             pauses.push(pause);
         }
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60]);
-        assert_eq!(keeper.report().unwrap().placed_again, 8);
+        assert_eq!(keeper.kept().report(&tree.roots()).unwrap().placed_again, 8);
         // Having been left alone, it is quick again.
         now += 3 * LONGEST;
         tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
@@ -396,7 +430,7 @@ mod tests {
         fs::rename(&dir, tree.path("proc/was")).unwrap();
         let now = Instant::now() + LOOK;
         assert_eq!(keeper.look_now(now).unwrap(), None);
-        let waiting = keeper.report().unwrap().waiting;
+        let waiting = keeper.kept().report(&tree.roots()).unwrap().waiting;
         assert!(waiting[0].starts_with("eth0: none of its IRQs is in use; "), "{waiting:?}");
         assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
         fs::rename(tree.path("proc/was"), &dir).unwrap();

@@ -54,3 +54,5 @@ pub mod target;
 mod tree;
 /// How it is shown.
 pub mod view;
+/// Keeping them in a thread of its own.
+pub mod worker;

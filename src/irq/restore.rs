@@ -175,6 +175,8 @@ fn put_all_back(
         done.restored.push(back);
     }
     saved.entries = left;
+    // What follows may take long, and gthctl may be ended meanwhile.
+    saved.store(roots)?;
     let failed = ban::free(roots, &mut saved, &mut done.notes);
     done.failed_bans = failed.len();
     done.notes.extend(failed.iter().map(Error::to_string));

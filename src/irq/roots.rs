@@ -1,6 +1,8 @@
 //! Where the kernel and gthctl keep what is known of interrupts.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::kind;
 use crate::error::Result;
@@ -21,6 +23,22 @@ pub struct Roots {
     pub run: PathBuf,
     /// Tells the kind of a network device of which sysfs has none.
     pub kind_of: fn(&str) -> Option<String>,
+    /// Whoever has a clone of them sees it change.
+    pub hurry: Hurry,
+}
+
+/// Whether the program is about to end: what is waited for then, it waits for only briefly.
+#[derive(Clone, Debug, Default)]
+pub struct Hurry(Arc<AtomicBool>);
+
+impl Hurry {
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Roots {
@@ -33,6 +51,7 @@ impl Roots {
             etc: "/etc".into(),
             run: "/run".into(),
             kind_of: kind::driver,
+            hurry: Hurry::default(),
         }
     }
 

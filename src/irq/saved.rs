@@ -27,6 +27,8 @@ use crate::replace::Replacement;
 const VERSION: u32 = 1;
 /// How long another change is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long by a program that is about to end.
+const BRIEF: Duration = Duration::from_millis(300);
 
 /// The content of the file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -275,7 +277,7 @@ pub fn ifindex(roots: &Roots, nic: &str) -> Option<u32> {
 pub fn lock(roots: &Roots) -> Result<Lock> {
     let dir = &roots.state;
     make_private_dir(dir).map_err(|e| failed(roots, &e))?;
-    Lock::wait(&dir.join("lock"), PATIENCE)
+    Lock::wait(&dir.join("lock"), || if roots.hurry.is_on() { BRIEF } else { PATIENCE })
 }
 
 fn path(roots: &Roots) -> PathBuf {

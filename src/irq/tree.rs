@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-use super::roots::Roots;
+use super::roots::{Hurry, Roots};
 
 /// A machine with four CPUs and one NIC.
 pub struct Machine {
@@ -82,6 +82,7 @@ impl Tree {
             etc: self.path("etc"),
             run: self.path("run"),
             kind_of: |name| (name == "ipvl0").then(|| "ipvlan".into()),
+            hurry: Hurry::default(),
         }
     }
 

@@ -260,16 +260,22 @@ fn irqbalance_in_the_way_of_a_policy() {
     fs::create_dir_all("/run/irqbalance").unwrap();
     let daemon = Irqbalance::start(&[]);
     assert_eq!(daemon.banned(), [0_u64; 0]);
-    let files = gthctl::files("", &with("{nic: eth0, cpus: 2}"));
-    let refused = gthctl::output(&mut gthctl::command(&files, &[]));
-    assert_eq!(refused.code(), 1, "{}", refused.stderr);
-    let last = refused.stderr.lines().last().unwrap();
-    let why = format!("gthctl: error: irqbalance runs (PID {}) and would move IRQ ", daemon.0.id());
-    assert!(last.starts_with(&why) && last.contains("`irqbalance: ban`"), "{last}");
+    // Told, and no reason not to schedule.
+    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
+    let why = format!("irqbalance runs (PID {}) and would move IRQ ", daemon.0.id());
+    assert!(gthctl.says(&format!("gthctl: error: {why}"), 1), "{}", gthctl.stderr());
+    let waiting = report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
+    assert!(waiting.starts_with(&why) && waiting.contains("`irqbalance: ban`"), "{waiting}");
     assert!(!Path::new(SAVED).exists());
+    // Once it is not in the way any more, they are placed.
+    drop(daemon);
+    assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
+    assert!(kernel::wait(SOON, || report(&["status"])["irqs"]["waiting"] == json!([])));
+    gthctl.stop();
 
+    let daemon = Irqbalance::start(&[]);
     let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2, irqbalance: ban}"));
-    assert!(all_on("eth0", "2"));
+    assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
     let irqs: Vec<u64> = irqs_of("eth0").into_iter().map(|(irq, _)| irq.into()).collect();
     assert_eq!(daemon.banned(), irqs);
     gthctl.stop();
