@@ -117,6 +117,13 @@ pub enum Command {
 /// regular files. A note says when users other than root can change one of them:
 /// by its mode or owner, or those of a directory or link on the way to it.
 ///
+/// SIGHUP has both files read again, whether they have changed or not; when the
+/// terminal hangs up that gthctl runs on, it ends.
+///
+/// Interrupts that the policy places are put back when it ends. SIGTERM and
+/// SIGINT end it within a second: it waits only briefly for another gthctl that
+/// holds the interrupts, says so, and `gthctl irq restore` puts them back then.
+///
 /// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]

@@ -68,6 +68,8 @@ pub struct LivePolicy {
     irqs: Option<Worker>,
     /// One that waits for its interrupts.
     coming: Option<Coming>,
+    /// The kernel has refused a policy, perhaps after it had taken a part of it.
+    out_of_step: bool,
     /// Notes on exclusive CPUs that interrupts come in on, once it was looked.
     shared: Option<Vec<String>>,
     /// When it is looked: to look takes longer than to bring the next policy into force.
@@ -91,6 +93,7 @@ impl LivePolicy {
             rejected: None,
             irqs: None,
             coming: None,
+            out_of_step: false,
             shared: None,
             look_at: Instant::now(),
         })
@@ -112,6 +115,7 @@ impl LivePolicy {
     /// Compiles what is in force anew before the scheduler is loaded.
     pub fn settle(&mut self, around: &Surroundings<'_>) -> Result<()> {
         self.now = self.looked_at_anew(around)?;
+        self.out_of_step = false;
         Ok(())
     }
 
@@ -195,9 +199,17 @@ impl LivePolicy {
         let done = read.and_then(|new| self.bring_file(scheduler, around, new, begin));
         match &done {
             Ok(()) => self.rejected = None,
-            Err(e) => self.rejected = Some((e.to_string(), SystemTime::now())),
+            Err(e) => self.reject(e),
         }
         done
+    }
+
+    /// Remembers why the file is not in force.
+    fn reject(&mut self, why: &Error) {
+        let why = why.to_string();
+        if self.rejected.as_ref().is_none_or(|(before, _)| *before != why) {
+            self.rejected = Some((why, SystemTime::now()));
+        }
     }
 
     /// Follows a change of what names in the policy stand for.
@@ -207,18 +219,28 @@ impl LivePolicy {
         around: &Surroundings<'_>,
     ) -> Result<()> {
         let new = self.looked_at_anew(around)?;
+        let differs = new.compiled != self.now.compiled || self.out_of_step;
+        if differs {
+            // What fails here is tried again: what is in force is still the old one.
+            self.out_of_step = true;
+            scheduler.set_policy(&new.compiled)?;
+            self.out_of_step = false;
+        }
         let is_new = |note: &&String| !self.now.notes.contains(note);
         print_notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
-        let differs = new.compiled != self.now.compiled;
         self.now = new;
         if differs {
-            scheduler.set_policy(&self.now.compiled)?;
             log::err(format_args!(
                 "gthctl: what the policy refers to has changed; generation {} is in force",
                 scheduler.generation()
             ));
         }
         Ok(())
+    }
+
+    /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] mends that.
+    pub fn is_out_of_step(&self) -> bool {
+        self.out_of_step
     }
 
     /// What would change.

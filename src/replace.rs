@@ -57,12 +57,22 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// Puts it in place.
-    pub fn commit(self) -> Result<()> {
+    /// Puts it in place. Returns a note when it is there, and only the directory could not
+    /// be synced: after a crash of the machine the old file may be there again.
+    ///
+    /// Fails when it cannot be renamed; then nothing has changed.
+    pub fn commit(self) -> Result<Option<String>> {
         let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", self.target.display()));
         fs::rename(&self.new, &self.target).map_err(failed)?;
         let dir = self.target.parent().unwrap_or(Path::new("/"));
-        File::open(dir).and_then(|dir| dir.sync_all()).map_err(failed)
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
+        Ok(synced.err().map(|e| {
+            format!(
+                "{}: replaced, but its directory cannot be synced ({e}): after a crash of the \
+                 machine the old file may be there again",
+                self.target.display()
+            )
+        }))
     }
 }
 
@@ -239,5 +249,26 @@ mod tests {
         Replacement::prepare(&path, "new").unwrap().commit().unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert!(Replacement::prepare(&dir.path().join("none/p.yaml"), "new").is_err());
+    }
+
+    /// Into such a directory one may put files, and not open it, as fsync(2) takes.
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o333)).unwrap();
+        let committed = std::thread::scope(|scope| {
+            let replace = || {
+                // Of this thread alone: root may do everything.
+                // SAFETY: it changes nothing but the thread's own credentials.
+                unsafe { nix::libc::syscall(nix::libc::SYS_setfsuid, 65534) };
+                Replacement::prepare(&path, "new").and_then(Replacement::commit)
+            };
+            scope.spawn(replace).join().unwrap()
+        });
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let note = committed.unwrap().expect("a note");
+        assert!(note.contains("cannot be synced"), "{note}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
     }
 }

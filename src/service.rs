@@ -1,16 +1,24 @@
 //! The running service: the files, the scheduler that carries them out, and
 //! what happens to both until it ends.
 
+mod again;
+mod missed;
+mod pods;
+
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 
+use self::again::{Again, Step};
+use self::missed::Missed;
+use self::pods::Pods;
 use crate::config::Config;
 use crate::control::server::{Asked, Server};
 use crate::control::{self, Reply, Request};
@@ -20,15 +28,13 @@ use crate::explain::explain;
 use crate::live::{LivePolicy, Surroundings, count, print_notes};
 use crate::lock::{Lock, RUN_LOCK};
 use crate::log;
-use crate::pods::{PodSettings, PodState, PodWatch};
-use crate::policy::compile::Compiled;
 use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings, kernel};
 use crate::topology::{self, Topology};
 use crate::trace::mark::Marker;
 use crate::trust;
-use crate::wait::{catch_signals, rounded_up};
+use crate::wait::{catch_signals, rounded_up, terminal_has_hung_up};
 use crate::watch::Watch;
 
 /// What `gthctl run` was asked for.
@@ -53,9 +59,6 @@ const PLACED: Duration = Duration::from_secs(2);
 /// How often it is looked whether a network namespace has been mounted over its file.
 const MOUNT_CHECK: Duration = Duration::from_millis(100);
 
-/// How long after tasks began to change it is looked whether the kernel has missed a change.
-const MISSED_CHECK: Duration = Duration::from_millis(100);
-
 /// Config and policy as they are in force, and what follows their files.
 pub struct Service {
     options: Options,
@@ -66,6 +69,10 @@ pub struct Service {
     watch: Watch,
     /// What each watched file is, by its number.
     watched: Vec<Watched>,
+    /// What has failed, and is tried again.
+    again: Again,
+    /// Both files are to be read, whether they have changed or not.
+    reread: bool,
     started: SystemTime,
 }
 
@@ -102,10 +109,22 @@ impl Service {
         print_notes(policy.file().and_then(trust::note).as_slice());
         pods.follow(policy.asks_for_pods())?;
         let started = SystemTime::now();
-        Ok(Self { options, config, policy, pods, signals, watch, watched, started })
+        Ok(Self {
+            options,
+            config,
+            policy,
+            pods,
+            signals,
+            watch,
+            watched,
+            again: Again::default(),
+            reread: false,
+            started,
+        })
     }
 
-    /// Schedules until SIGINT, SIGTERM or SIGHUP, or until the kernel ends it.
+    /// Schedules until SIGINT or SIGTERM, until its terminal hangs up, or until the kernel
+    /// ends it.
     pub fn run(mut self) -> Result<()> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         kernel::check_capabilities("loading a scheduler", &status)?;
@@ -159,7 +178,7 @@ impl Service {
         Ok(ended.cause)
     }
 
-    /// Returns on a signal or when the kernel has ended the scheduler.
+    /// Returns when it is told to stop or when the kernel has ended the scheduler.
     fn watch(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -170,31 +189,28 @@ impl Service {
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut missed = Missed::default();
         let mut marker = Marker::default();
-        let mut earlier = Stats::default();
-        let mut reported = Instant::now();
-        loop {
+        let mut printed = (Stats::default(), Instant::now());
+        while !self.is_told_to_stop() && scheduler.ended().is_none() {
             let (changed, settles_at) = self.watch.changed();
             self.reload(&changed, scheduler, topology);
-            marker.follow(scheduler)?;
+            let seen = marker.follow(scheduler);
+            self.again.note_due(Step::Marks, seen);
             for asked in server.take() {
                 self.answer(asked, scheduler, topology, &marker);
             }
-            self.follow_references(scheduler, topology)?;
+            self.follow_references(scheduler, topology);
             // What was just asked for may have been another policy.
-            let marker_due = marker.follow(scheduler)?;
+            let marker_due = marker.follow(scheduler);
+            let made_up = missed.make_up_for(scheduler, self.policy.compiled());
             let (_, half_made) = self.policy.missing_netns();
-            let mount_check = half_made.then_some(MOUNT_CHECK);
-            let missed_check = missed.make_up_for(scheduler, self.policy.compiled())?;
-            let report_in =
-                self.options.stats.map(|every| every.saturating_sub(reported.elapsed()));
-            let settles_in = settles_at.map(|at| at.saturating_duration_since(Instant::now()));
             let timeouts = [
-                report_in,
-                settles_in,
-                mount_check,
-                missed_check,
-                marker_due,
+                self.print_stats(scheduler, &mut printed),
+                settles_at.map(|at| at.saturating_duration_since(Instant::now())),
+                half_made.then_some(MOUNT_CHECK),
+                self.again.note_due(Step::Missed, made_up),
+                self.again.note_due(Step::Marks, marker_due),
                 self.policy.note_shared_cpus(topology),
+                self.again.left(),
                 heartbeat,
             ];
             let timeout = timeouts.into_iter().flatten().min();
@@ -205,50 +221,84 @@ impl Service {
                 server.as_fd(),
                 scheduler.changes(),
             ];
+            let others = [self.pods.fd(), self.policy.irqs_fd(), marker.fd()];
             let mut fds: Vec<PollFd<'_>> = fds
                 .into_iter()
-                .chain(self.pods.fd())
-                .chain(self.policy.irqs_fd())
-                .chain(marker.fd())
+                .chain(others.into_iter().flatten())
                 .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
                 .collect();
             match poll(&mut fds, rounded_up(timeout)) {
-                Ok(_) | Err(Errno::EINTR) => {}
-                Err(e) => return Err(Error::failure(format!("poll: {e}"))),
-            }
-            if fds[0].any().unwrap_or(false) {
-                let _ = self.signals.read_signal();
-                return Ok(());
-            }
-            if scheduler.ended().is_some() {
-                return Ok(());
-            }
-            if self.options.stats.is_some_and(|every| reported.elapsed() >= every) {
-                let now = scheduler.stats()?;
-                log::out(format_args!("{}", now.report(&earlier, reported.elapsed())));
-                earlier = now;
-                reported = Instant::now();
+                Ok(_) => self.again.note(Step::Wait, Ok(())),
+                Err(Errno::EINTR) => {}
+                Err(e) => {
+                    self.again.note(Step::Wait, Err(Error::failure(format!("poll: {e}"))));
+                    std::thread::sleep(HEARTBEAT);
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Takes the signals that have come.
+    fn is_told_to_stop(&mut self) -> bool {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
+                return true;
+            }
+            log::err("gthctl: SIGHUP: reading config and policy again");
+            self.reread = true;
+        }
+        false
+    }
+
+    /// Prints the counters since `printed`, if it is time to; returns when it is next.
+    fn print_stats(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        (earlier, at): &mut (Stats, Instant),
+    ) -> Option<Duration> {
+        let every = self.options.stats?;
+        let elapsed = at.elapsed();
+        if elapsed < every {
+            return Some(every - elapsed);
+        }
+        let read = scheduler.stats().map(|now| {
+            log::out(format_args!("{}", now.report(earlier, elapsed)));
+            *earlier = now;
+        });
+        self.again.note(Step::Stats, read);
+        *at = Instant::now();
+        Some(every)
     }
 
     /// Brings what changed in the files, and in what they refer to, into force.
     /// A file with a mistake changes nothing; what was in force stays.
     fn reload(&mut self, changed: &[usize], scheduler: &mut Scheduler<'_>, topology: &Topology) {
         let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
-        if changed.contains(&Watched::Config) {
-            refused(self.reload_config(scheduler, topology));
+        let again = self.again.due();
+        let reread = std::mem::take(&mut self.reread);
+        let is_due =
+            |what, step| reread || again.contains(&step) || changed.iter().any(|one| *one == what);
+        if is_due(Watched::Config, Step::Config) {
+            let done = self.reload_config(scheduler, topology);
+            self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();
         let around = surroundings(&self.config, topology, &self.pods);
-        if changed.contains(&Watched::Policy) {
-            refused(self.policy.reload(scheduler, &around));
+        if is_due(Watched::Policy, Step::Policy) {
+            self.again.note(Step::Policy, self.policy.reload(scheduler, &around));
+        }
+        if let Err(e) = self.policy.go_on(scheduler, &around) {
+            self.again.note(Step::Policy, Err(e));
         }
         let reference = |watched: &Watched| matches!(watched, Watched::Reference(_));
-        refused(self.policy.go_on(scheduler, &around));
         let (netns_came, _) = self.policy.missing_netns();
-        if pods_changed || netns_came || changed.iter().any(reference) {
-            refused(self.policy.refresh(scheduler, &around));
+        if pods_changed
+            || netns_came
+            || changed.iter().any(reference)
+            || again.contains(&Step::Refresh)
+        {
+            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &around));
         }
     }
 
@@ -287,26 +337,22 @@ impl Service {
     }
 
     /// Watches what the policy in force refers to, and the pods if it asks for them.
-    fn follow_references(
-        &mut self,
-        scheduler: &mut Scheduler<'_>,
-        topology: &Topology,
-    ) -> Result<()> {
-        self.pods.follow(self.policy.asks_for_pods())?;
+    fn follow_references(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
+        let pods = self.pods.follow(self.policy.asks_for_pods());
         let known = self.watched.len();
+        let mut watching = Ok(());
         for file in &self.policy.compiled().refers_to {
             let watched = Watched::Reference(file.clone());
-            if !self.watched.contains(&watched) {
-                self.watch.add(file)?;
-                self.watched.push(watched);
+            if !self.watched.contains(&watched) && watching.is_ok() {
+                watching = self.watch.add(file).map(|_| self.watched.push(watched));
             }
         }
+        self.again.note(Step::References, pods.and(watching));
         if self.watched.len() > known {
             // They may have changed after they were read and before they were watched.
             let around = surroundings(&self.config, topology, &self.pods);
-            refused(self.policy.refresh(scheduler, &around));
+            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &around));
         }
-        Ok(())
     }
 
     /// Does what another gthctl asks for.
@@ -333,53 +379,14 @@ impl Service {
             Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
             Request::Plan(proposal) => policy.plan(scheduler, &around, &proposal).map(Reply::Plan),
             Request::Apply { proposal, generation } => {
-                return policy.apply(scheduler, &around, &proposal, generation, reply);
+                policy.apply(scheduler, &around, &proposal, generation, reply);
+                if policy.is_out_of_step() {
+                    self.again.add(Step::Refresh);
+                }
+                return;
             }
         };
         reply.send(answer.unwrap_or_else(|e| Reply::Failed(e.into())));
-    }
-}
-
-/// Makes up for changes of tasks that the kernel has missed.
-#[derive(Default)]
-struct Missed {
-    /// There were rules the last time.
-    follows: bool,
-    /// When it is looked next.
-    due: Option<Instant>,
-    /// Tasks are to be matched once more: what was missed may have been a name that
-    /// was about to be stored.
-    again: bool,
-}
-
-impl Missed {
-    /// Returns when the next look is due; `None`: not before tasks change.
-    fn make_up_for(
-        &mut self,
-        scheduler: &mut Scheduler<'_>,
-        policy: &Compiled,
-    ) -> Result<Option<Duration>> {
-        let changes = scheduler.take_changes();
-        if policy.rules.is_empty() {
-            *self = Self::default();
-            return Ok(None);
-        }
-        if (changes || !self.follows) && self.due.is_none() {
-            self.due = Some(Instant::now() + MISSED_CHECK);
-        }
-        self.follows = true;
-        let Some(due) = self.due else { return Ok(None) };
-        let left = due.saturating_duration_since(Instant::now());
-        if !left.is_zero() {
-            return Ok(Some(left));
-        }
-        let missed = scheduler.has_missed_changes()?;
-        if missed || self.again {
-            scheduler.rematch()?;
-        }
-        self.again = missed;
-        self.due = missed.then(|| Instant::now() + MISSED_CHECK);
-        Ok(missed.then_some(MISSED_CHECK))
     }
 }
 
@@ -394,50 +401,6 @@ fn surroundings<'a>(
         pods: pods.state.pods.as_deref(),
         pods_problem: pods.state.problem.as_deref(),
         kubelets: &config.kubelet_cgroup_roots,
-    }
-}
-
-fn refused(done: Result<()>) {
-    if let Err(e) = done {
-        log::err(format_args!("gthctl: error: {e}; what was in force before stays"));
-    }
-}
-
-/// The node's pods, followed while a policy asks for them.
-struct Pods {
-    kubeconfig: Option<PathBuf>,
-    watch: Option<PodWatch>,
-    state: PodState,
-}
-
-impl Pods {
-    fn new(kubeconfig: Option<PathBuf>) -> Self {
-        Self { kubeconfig, watch: None, state: PodState::default() }
-    }
-
-    /// Starts or stops following them.
-    fn follow(&mut self, wanted: bool) -> Result<()> {
-        if wanted && self.watch.is_none() {
-            let settings = PodSettings { kubeconfig: self.kubeconfig.clone(), node: None };
-            self.watch = Some(PodWatch::start(settings)?);
-        } else if !wanted && self.watch.is_some() {
-            self.watch = None;
-            self.state = PodState::default();
-        }
-        Ok(())
-    }
-
-    /// Whether something else is known than before.
-    fn update(&mut self) -> bool {
-        let Some(watch) = &self.watch else { return false };
-        let state = watch.state();
-        let differs = state != self.state;
-        self.state = state;
-        differs
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.watch.as_ref().map(AsFd::as_fd)
     }
 }
 

@@ -1,10 +1,11 @@
 //! What a command in the foreground waits for: the signals that end it, and time.
 
-use std::io;
+use std::io::{self, stderr, stdin, stdout};
+use std::os::fd::AsFd;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-use nix::poll::PollTimeout;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -33,4 +34,17 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
     let spawned = Builder::new().name(name.to_owned()).spawn(run);
     before.thread_set_mask()?;
     spawned
+}
+
+/// Whether the terminal that standard input, output or error is has hung up.
+pub fn terminal_has_hung_up() -> bool {
+    let (stdin, stdout, stderr) = (stdin(), stdout(), stderr());
+    [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().any(|fd| {
+        // The end of a pipe that nobody holds the other end of would say the same.
+        let is_device = nix::sys::stat::fstat(fd)
+            .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFCHR);
+        let mut fds = [PollFd::new(fd, PollFlags::empty())];
+        let polled = is_device && poll(&mut fds, PollTimeout::ZERO).is_ok();
+        polled && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    })
 }

@@ -160,7 +160,7 @@ impl Saved {
         }
         let text = serde_json::to_string_pretty(self);
         let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
-        Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit()
+        Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit().map(drop)
     }
 
     /// The IRQs that something is saved of.

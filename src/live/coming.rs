@@ -152,7 +152,13 @@ impl LivePolicy {
                     print_notes(&notes);
                     self.finish_as_of_now(scheduler, around, coming)
                 }
-                Err(e) => self.refuse(coming.whence, e),
+                Err(e) => {
+                    if let Err(e) = self.refuse(coming.whence, e) {
+                        let stays = "what was in force before stays";
+                        log::err(format_args!("gthctl: error: {e}; {stays}"));
+                    }
+                    Ok(())
+                }
             });
         }
         all
@@ -190,12 +196,15 @@ impl LivePolicy {
         }
         self.rejected = None;
         let Whence::Request { replacement, target, reply } = whence else { return Ok(()) };
-        if let Err(e) = replacement.commit() {
-            reply.send(Reply::Failed(e.into()));
-            let again = load(old.0, Some(&target), around)?;
-            self.go_live(scheduler, again, begin)?;
-            self.previous = old.1;
-            return Ok(());
+        match replacement.commit() {
+            Ok(note) => print_notes(note.as_slice()),
+            Err(e) => {
+                reply.send(Reply::Failed(e.into()));
+                let again = load(old.0, Some(&target), around)?;
+                self.go_live(scheduler, again, begin)?;
+                self.previous = old.1;
+                return Ok(());
+            }
         }
         let took_ms = begin.elapsed().as_secs_f64() * 1e3;
         let generation = scheduler.generation();
@@ -207,7 +216,7 @@ impl LivePolicy {
     fn refuse(&mut self, whence: Whence, e: Error) -> Result<()> {
         match whence {
             Whence::File => {
-                self.rejected = Some((e.to_string(), SystemTime::now()));
+                self.reject(&e);
                 Err(e)
             }
             Whence::Request { reply, .. } => {
@@ -242,7 +251,9 @@ impl LivePolicy {
         new: Loaded,
         begin: Instant,
     ) -> Result<()> {
+        self.out_of_step = true;
         scheduler.set_policy(&new.compiled)?;
+        self.out_of_step = false;
         print_notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
         let old = std::mem::replace(&mut self.now, new);
