@@ -71,6 +71,8 @@ pub struct Service {
     watched: Vec<Watched>,
     /// What has failed, and is tried again.
     again: Again,
+    /// Why changes of files may be noticed late, as it was said last.
+    late: Option<String>,
     /// Both files are to be read, whether they have changed or not.
     reread: bool,
     started: SystemTime,
@@ -118,6 +120,7 @@ impl Service {
             watch,
             watched,
             again: Again::default(),
+            late: None,
             reread: false,
             started,
         })
@@ -274,6 +277,10 @@ impl Service {
     /// Brings what changed in the files, and in what they refer to, into force.
     /// A file with a mistake changes nothing; what was in force stays.
     fn reload(&mut self, changed: &[usize], scheduler: &mut Scheduler<'_>, topology: &Topology) {
+        if self.watch.problem() != self.late.as_deref() {
+            self.late = self.watch.problem().map(Into::into);
+            print_notes(self.late.as_slice());
+        }
         let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
         let again = self.again.due();
         let reread = std::mem::take(&mut self.reread);
@@ -372,6 +379,7 @@ impl Service {
                 let doubts = files.into_iter().flatten().filter_map(trust::note);
                 status.map(|mut status| {
                     status.notes.extend(doubts);
+                    status.notes.extend(self.late.clone());
                     Reply::Status(Box::new(status))
                 })
             }

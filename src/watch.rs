@@ -12,7 +12,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf, absolute};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -30,13 +30,25 @@ const SETTLE_REMOVED: Duration = Duration::from_millis(250);
 /// Symbolic links that a path may lead through (MAXSYMLINKS, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
+/// How often the files are looked at where inotify cannot be had.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the way to a file may change while it is being watched, before that is left to
+/// the events that follow.
+const CHANGES: usize = 8;
+/// Of inotify(7), /proc interfaces.
+const LIMITS: &str = "/proc/sys/fs/inotify";
+
 /// Watches some files; the descriptor is readable when [`Watch::changed`] has something to do.
 pub struct Watch {
     files: Vec<Watched>,
-    watcher: RecommendedWatcher,
+    /// `None` where inotify cannot be had.
+    watcher: Option<RecommendedWatcher>,
     /// Directories and files with device and inode number.
     watched: BTreeMap<PathBuf, (u64, u64)>,
     inbox: Arc<Inbox>,
+    /// Why the files are looked at once a second, and when that is next.
+    problem: Option<String>,
+    look_at: Option<Instant>,
 }
 
 struct Watched {
@@ -45,7 +57,12 @@ struct Watched {
     /// the way and the file itself, or the first part of the path that is missing.
     entries: BTreeSet<PathBuf>,
     state: State,
+    /// What it was when it was last looked at.
+    print: Option<Print>,
 }
+
+/// What another content changes: device, inode, size, and when it was written to.
+type Print = (u64, u64, u64, (i64, i64));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -57,35 +74,46 @@ enum State {
 }
 
 struct Inbox {
-    events: Mutex<Vec<Event>>,
+    mail: Mutex<Mail>,
     wake: EventFd,
 }
 
+#[derive(Default)]
+struct Mail {
+    events: Vec<Event>,
+    /// Events about others, such as the neighbours in /etc, wake nobody.
+    awaited: BTreeSet<PathBuf>,
+}
+
 impl Watch {
-    /// Starts watching nothing.
+    /// Starts watching nothing. Where inotify cannot be had, the files are looked at once a
+    /// second.
     ///
-    /// Fails when inotify cannot be had (`fs.inotify.max_user_instances`).
+    /// Fails when the process can have no more descriptors.
     pub fn new() -> Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|e| failed(e.to_string()))?;
-        let inbox = Arc::new(Inbox { events: Mutex::default(), wake });
-        let sender = Arc::clone(&inbox);
-        let watcher = notify::recommended_watcher(move |event: notify::Result<Event>| {
-            // An error (a queue that ran over) is passed on as "anything may have changed".
-            let event = event.unwrap_or_else(|_| Event::new(EventKind::Any));
-            if let Ok(mut events) = sender.events.lock() {
-                events.push(event);
-            }
-            let _ = sender.wake.write(1);
+        Ok(Self {
+            files: Vec::new(),
+            watcher: None,
+            watched: BTreeMap::new(),
+            inbox: Arc::new(Inbox { mail: Mutex::default(), wake }),
+            problem: None,
+            look_at: None,
         })
-        .map_err(|e| failed(e.to_string()))?;
-        Ok(Self { files: Vec::new(), watcher, watched: BTreeMap::new(), inbox })
+    }
+
+    /// Why changes may be noticed a second late, and what to do about it.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
     }
 
     /// Watches `path` too, which need not exist, and returns its number, from 0.
     pub fn add(&mut self, path: &Path) -> Result<usize> {
         let path = absolute(path).map_err(|e| failed(e.to_string()))?;
-        self.files.push(Watched { path, entries: BTreeSet::new(), state: State::Unchanged });
+        let print = print(&path);
+        let state = State::Unchanged;
+        self.files.push(Watched { path, entries: BTreeSet::new(), state, print });
         self.follow();
         Ok(self.files.len() - 1)
     }
@@ -94,18 +122,21 @@ impl Watch {
     /// and when to ask again if nothing happens before.
     pub fn changed(&mut self) -> (Vec<usize>, Option<Instant>) {
         let _ = self.inbox.wake.read();
-        let events =
-            self.inbox.events.lock().map(|mut e| std::mem::take(&mut *e)).unwrap_or_default();
+        let events = std::mem::take(&mut self.inbox.mail().events);
         let now = Instant::now();
         for event in &events {
             self.files.iter_mut().for_each(|file| file.take(event, now));
         }
-        if !events.is_empty() {
+        let look = self.look_at.is_some_and(|at| at <= now);
+        if look {
+            self.files.iter_mut().for_each(|file| file.look(now));
+        }
+        if look || !events.is_empty() {
             // Before anybody reads: what changes from here on is seen.
             self.follow();
         }
         let mut changed = Vec::new();
-        let mut next = None;
+        let mut next = self.look_at;
         for (index, file) in self.files.iter_mut().enumerate() {
             match file.state {
                 State::Settling(at) if at <= now => {
@@ -121,6 +152,20 @@ impl Watch {
 
     /// Watches the directories that the paths lead through now, and where they end.
     fn follow(&mut self) {
+        let mut problem = None;
+        for _ in 0..CHANGES {
+            let known = std::mem::take(&mut self.watched);
+            problem = self.follow_once(&known).err();
+            // Something may have come before it was watched.
+            if self.watched == known {
+                break;
+            }
+        }
+        self.look_at = problem.is_some().then(|| Instant::now() + LOOK);
+        self.problem = problem;
+    }
+
+    fn follow_once(&mut self, known: &BTreeMap<PathBuf, (u64, u64)>) -> Problem {
         for file in &mut self.files {
             let entries = entries(&file.path);
             if !file.entries.is_empty() && entries != file.entries && file.state == State::Unchanged
@@ -136,19 +181,103 @@ impl Watch {
             let metadata = fs::metadata(path).ok()?;
             Some((path.to_owned(), (metadata.dev(), metadata.ino())))
         };
-        let watched: BTreeMap<PathBuf, (u64, u64)> =
-            dirs.chain(files).filter_map(identity).collect();
-        for (path, identity) in &self.watched {
-            if watched.get(path) != Some(identity) {
-                let _ = self.watcher.unwatch(path);
+        self.watched = dirs.chain(files).filter_map(identity).collect();
+        // Before they are watched: no event about them is left out.
+        self.inbox.mail().awaited = entries().chain(self.watched.keys()).cloned().collect();
+        if self.watcher.is_none() {
+            self.watcher = Some(start(&self.inbox).map_err(|e| no_inotify(&e))?);
+        }
+        let Some(watcher) = &mut self.watcher else { return Ok(()) };
+        for (path, identity) in known {
+            if self.watched.get(path) != Some(identity) {
+                let _ = watcher.unwatch(path);
             }
         }
+        let mut problem = Ok(());
         // Those that are new, and those that may be new under an old number.
-        for path in watched.keys() {
-            let _ = self.watcher.watch(path, RecursiveMode::NonRecursive);
+        for path in self.watched.keys() {
+            match watcher.watch(path, RecursiveMode::NonRecursive) {
+                Err(e) if !is_gone(&e) => problem = problem.and(Err(not_watched(path, &e))),
+                _ => {}
+            }
         }
-        self.watched = watched;
+        problem
     }
+}
+
+/// Why something is not watched.
+type Problem = std::result::Result<(), String>;
+
+/// A watcher that puts what concerns the files into `inbox`.
+fn start(inbox: &Arc<Inbox>) -> notify::Result<RecommendedWatcher> {
+    let inbox = Arc::clone(inbox);
+    notify::recommended_watcher(move |event: notify::Result<Event>| {
+        // An error (a queue that ran over) is passed on as "anything may have changed".
+        let event = event.unwrap_or_else(|_| Event::new(EventKind::Any));
+        let mut mail = inbox.mail();
+        if concerns(&event, &mail.awaited) {
+            mail.events.push(event);
+            let _ = inbox.wake.write(1);
+        }
+    })
+}
+
+/// Whether the event may mean a new content: no program that only reads does.
+fn concerns(event: &Event, awaited: &BTreeSet<PathBuf>) -> bool {
+    let changes = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => false,
+        _ => true,
+    };
+    is_any(event) || changes && event.paths.iter().any(|path| awaited.contains(path))
+}
+
+fn is_any(event: &Event) -> bool {
+    event.need_rescan() || event.kind == EventKind::Any
+}
+
+/// It went between being found and being watched, of which its directory tells.
+fn is_gone(e: &notify::Error) -> bool {
+    match &e.kind {
+        notify::ErrorKind::PathNotFound => true,
+        notify::ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// The error is the same when the process has too many descriptors, and when its user has
+/// too many instances of inotify (inotify_init(2)).
+fn no_inotify(e: &notify::Error) -> String {
+    let limit = limit("max_user_instances");
+    let instead = "config and policy are looked at once a second instead";
+    format!("inotify cannot be had: {e} (fs.inotify.max_user_instances is {limit}); {instead}")
+}
+
+fn not_watched(path: &Path, e: &notify::Error) -> String {
+    let instead = "it is looked at once a second instead";
+    let path = path.display();
+    match e.kind {
+        notify::ErrorKind::MaxFilesWatch => {
+            let limit = limit("max_user_watches");
+            let raise = "raise that with sysctl(8)";
+            format!(
+                "{path}: cannot be watched: fs.inotify.max_user_watches ({limit}) is reached; \
+                 {instead}; {raise}"
+            )
+        }
+        _ => format!("{path}: cannot be watched: {e}; {instead}"),
+    }
+}
+
+fn limit(name: &str) -> String {
+    let value = fs::read_to_string(Path::new(LIMITS).join(name)).unwrap_or_default();
+    value.trim_end().to_owned()
+}
+
+/// That of the file that `path` leads to; `None` while there is none.
+fn print(path: &Path) -> Option<Print> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec())))
 }
 
 fn failed(e: String) -> Error {
@@ -161,10 +290,24 @@ impl AsFd for Watch {
     }
 }
 
+impl Inbox {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Watched {
+    /// Takes a new content for one that may still be written to.
+    fn look(&mut self, now: Instant) {
+        let print = print(&self.path);
+        if print != self.print {
+            self.state = State::Settling(now + SETTLE_CREATED);
+        }
+        self.print = print;
+    }
+
     fn take(&mut self, event: &Event, now: Instant) {
-        let any = event.need_rescan() || event.kind == EventKind::Any;
-        if !any && !event.paths.iter().any(|path| self.entries.contains(path)) {
+        if !is_any(event) && !event.paths.iter().any(|path| self.entries.contains(path)) {
             return;
         }
         self.state = match event.kind {
@@ -232,6 +375,8 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::symlink;
 
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
     use super::*;
 
     struct Dir {
@@ -268,6 +413,12 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
             }
             None
+        }
+
+        fn is_woken(&self, ms: u16) -> bool {
+            let fd = self.watch.as_ref().unwrap().as_fd();
+            let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::from(ms)).unwrap() > 0
         }
 
         fn assert_told(&mut self) {
@@ -394,5 +545,37 @@ mod tests {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         fs::set_permissions(dir.path("f"), mode).unwrap();
         assert_eq!(dir.told(), None);
+    }
+
+    #[test]
+    fn readers_and_neighbours_wake_nobody() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        while dir.told().is_some() {}
+        dir.write("g", "1");
+        rename(dir.path("g"), dir.path("h")).unwrap();
+        fs::read(dir.path("f")).unwrap();
+        fs::read_dir(dir.path(".")).unwrap();
+        assert!(!dir.is_woken(300), "by what concerns no file");
+        dir.write("f", "2");
+        assert!(dir.is_woken(1000));
+    }
+
+    #[test]
+    fn looked_at_where_inotify_cannot_be_had() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        let watch = dir.watch.as_mut().unwrap();
+        // As when the limit is reached: what changes from here on, nobody tells of.
+        (watch.watcher, watch.look_at) = (None, Some(Instant::now() + LOOK));
+        dir.write("f", "22");
+        let told = (0..5).find_map(|_| dir.told());
+        assert!(told.is_some());
+        // It has been started again then.
+        assert_eq!(dir.watch.as_ref().unwrap().problem(), None);
+        dir.write("f", "333");
+        dir.assert_told();
     }
 }
