@@ -120,9 +120,9 @@ pub enum Command {
 /// SIGHUP has both files read again, whether they have changed or not; when the
 /// terminal hangs up that gthctl runs on, it ends.
 ///
-/// Interrupts that the policy places are put back when it ends. SIGTERM and
-/// SIGINT end it within a second: it waits only briefly for another gthctl that
-/// holds the interrupts, says so, and `gthctl irq restore` puts them back then.
+/// Interrupts that the policy places are put back when it ends. It waits only
+/// briefly then for another gthctl that moves interrupts or an irqbalance that
+/// is busy. It says what is left, and `gthctl irq restore` puts that back.
 ///
 /// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
 #[derive(Debug, Args)]

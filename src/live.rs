@@ -138,6 +138,13 @@ impl LivePolicy {
         self.irqs.as_ref().map(AsFd::as_fd)
     }
 
+    /// Begins to put interrupts back where they were: the scheduler can be unloaded meanwhile.
+    pub fn begin_to_put_back(&mut self) {
+        if let Some(irqs) = &mut self.irqs {
+            irqs.end();
+        }
+    }
+
     /// Puts interrupts back where they were; so does dropping it.
     pub fn put_back(&mut self) {
         self.irqs = None;

@@ -9,7 +9,7 @@ use gthctl::{cmd, log};
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 /// How long the end waits for whoever reads what was said last.
-const LAST_WORDS: Duration = Duration::from_millis(300);
+const LAST_WORDS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
     // Rust ignores SIGPIPE, so that `gthctl --help | head -1` would panic.

@@ -246,6 +246,7 @@ impl Service {
     fn is_told_to_stop(&mut self) -> bool {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
+                self.policy.begin_to_put_back();
                 return true;
             }
             log::err("gthctl: SIGHUP: reading config and policy again");

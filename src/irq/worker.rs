@@ -111,6 +111,13 @@ impl Worker {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Begins to put everything back; no order is carried out any more.
+    pub fn end(&mut self) {
+        self.roots.hurry.begin();
+        // The thread ends when nobody can order any more.
+        self.orders = None;
+    }
+
     pub fn roots(&self) -> &Roots {
         &self.roots
     }
@@ -124,9 +131,7 @@ impl AsFd for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.roots.hurry.begin();
-        // The thread ends when nobody can order any more.
-        self.orders = None;
+        self.end();
         loop {
             match self.done.recv_timeout(END) {
                 Ok(_) => {}

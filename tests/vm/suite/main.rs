@@ -6,6 +6,7 @@
 
 mod conditions;
 mod cost;
+mod daemon;
 mod exclusive;
 mod fairness;
 mod files;
