@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: GPL-2.0-only */
+/* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What waits when a policy comes into force waits where the one before had it wait, and
  * there may be no CPU for it any more: its exclusive CPUs belong to nobody, or those that
