@@ -75,7 +75,7 @@ static __always_inline u64 turn_ns(void)
 /* ---- virtual time ---- */
 
 /* How many tasks wait for @cpu of @pool, as its part of those that wait for the pool. */
-static __noinline u64 waiting_for(u32 pool, s32 cpu)
+__noinline u64 waiting_for(u32 pool, s32 cpu)
 {
 	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
 	s32 own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
@@ -153,7 +153,7 @@ static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth
  * on by what they would have run in the time that they are paid for: who leads by a
  * little must not wait for as long as a little takes at a twentieth of the speed.
  */
-static __noinline void pay_debt(s32 cpu, u64 ran)
+__noinline int pay_debt(s32 cpu, u64 ran)
 {
 	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
 	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
@@ -164,6 +164,7 @@ static __noinline void pay_debt(s32 cpu, u64 ran)
 		paid = c->prio_debt;
 	c->prio_debt -= paid;
 	pool_of(pool)->vtime_now += paid / (waiting_for(pool, cpu) + 1) / (cpus ? cpus : 1);
+	return 0;
 }
 
 /* Charges what the task ran since the last call, to itself and to its CPU. */

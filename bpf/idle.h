@@ -142,7 +142,7 @@ extern const struct rq runqueues __ksym __weak;
  * The CPU runs a real-time, deadline or stop task, which no task of ours preempts. Nothing
  * tells us when such a task comes onto a CPU that was idle.
  */
-static __always_inline bool runs_above_us(s32 cpu)
+__noinline int runs_above_us(s32 cpu)
 {
 	const struct rq *rq;
 

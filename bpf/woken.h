@@ -11,8 +11,9 @@
 #include "mark.h"
 
 /* Counts a packet for @p, which the current task wakes up. */
-static __noinline void count_handed_on(struct task_struct *p, const struct gth_tables *t)
+__noinline int count_handed_on(struct task_struct *p __arg_trusted)
 {
+	const struct gth_tables *t = live_tables(knobs.generation);
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct gth_marks *waker, *m = NULL;
 	struct task_ctx *tctx = task_of(p);
@@ -22,7 +23,7 @@ static __noinline void count_handed_on(struct task_struct *p, const struct gth_t
 
 	waker = bpf_task_storage_get(&marks, current, NULL, 0);
 	if (!waker || !tctx || context_of(current) != GTH_CONTEXT_TASK)
-		return;
+		return 0;
 	is_known = is_matched(tctx);
 	now = bpf_ktime_get_ns();
 	bpf_for(i, 0, t->nr_gates) {
@@ -37,9 +38,10 @@ static __noinline void count_handed_on(struct task_struct *p, const struct gth_t
 		if (!m)
 			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!m)
-			return;
+			return 0;
 		count_packet(p, gate, mark_of(m, gate), GTH_BY_WAKEUP, is_known, now);
 	}
+	return 0;
 }
 
 /*
@@ -48,10 +50,8 @@ static __noinline void count_handed_on(struct task_struct *p, const struct gth_t
  */
 static __always_inline void note_handed_on(struct task_struct *p, bool sync)
 {
-	const struct gth_tables *t = live_tables(knobs.generation);
-
-	if (t->nr_gates && sync && !(p->flags & PF_KTHREAD))
-		count_handed_on(p, t);
+	if (live_tables(knobs.generation)->nr_gates && sync && !(p->flags & PF_KTHREAD))
+		count_handed_on(p);
 }
 
 #endif
