@@ -285,8 +285,7 @@ impl Service {
         let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
         let again = self.again.due();
         let reread = std::mem::take(&mut self.reread);
-        let is_due =
-            |what, step| reread || again.contains(&step) || changed.iter().any(|one| *one == what);
+        let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
         if is_due(Watched::Config, Step::Config) {
             let done = self.reload_config(scheduler, topology);
             self.again.note(Step::Config, done);

@@ -406,16 +406,32 @@ fn no_inotify_left() {
     }
 }
 
+/// What gthctl takes for no file of its own, until dropped.
+struct Nonsense;
+
+impl Nonsense {
+    fn saved() -> Self {
+        fs::create_dir_all(Path::new(SAVED).parent().unwrap()).unwrap();
+        fs::write(SAVED, "nonsense").unwrap();
+        Self
+    }
+}
+
+impl Drop for Nonsense {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(SAVED);
+    }
+}
+
 #[test]
 fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
     let _restore = Restore;
-    fs::create_dir_all(Path::new(SAVED).parent().unwrap()).unwrap();
-    fs::write(SAVED, "nonsense").unwrap();
+    let nonsense = Nonsense::saved();
     let gthctl = Gthctl::start(&policy(0, "{nic: eth0, cpus: 2}"));
     assert_eq!(gthctl.has_said("not what gthctl saved"), 1, "{}", gthctl.stderr());
     let waiting = report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
     assert!(waiting.contains("not what gthctl saved"), "{waiting}");
-    fs::remove_file(SAVED).unwrap();
+    drop(nonsense);
     let placed = || affinities("eth0").values().all(|cpus| cpus == "2");
     assert!(kernel::wait(2 * SOON, placed), "{}", gthctl.stderr());
     gthctl.stop();
