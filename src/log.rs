@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::wait;
 
-/// What a queue holds at most, in bytes: what libbpf says with `--debug` of one load, and more.
+/// A queue with more than this, in bytes, takes no more texts. The last one may be long: the
+/// verifier's log of one program, with `--debug`.
 const MOST: usize = 4 << 20;
 /// How often a reader is asked who has made the descriptor one that is not waited for
 /// (O_NONBLOCK), and is not reading.
@@ -99,13 +100,13 @@ impl Stream {
 
     fn push(&self, text: String) {
         let mut queue = self.queue();
-        if queue.bytes + text.len() > MOST {
+        if queue.bytes > MOST {
             queue.dropped += 1;
             return;
         }
         if queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
-            let note = format!("gthctl: note: {dropped} messages were dropped: nobody read them\n");
+            let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}\n");
             queue.bytes += note.len();
             queue.texts.push_back(note);
         }
@@ -188,8 +189,18 @@ mod tests {
         let whole = lines - dropped as usize;
         assert_eq!(texts.by_ref().take(whole).filter(|text| text.len() == 1023).count(), whole);
         stream.push("last\n".into());
-        let note = format!("gthctl: note: {dropped} messages were dropped: nobody read them");
+        let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}");
         assert_eq!([texts.next(), texts.next()], [Some(note), Some("last".into())]);
+    }
+
+    #[test]
+    fn a_text_longer_than_the_queue_is_written() {
+        let (reader, stream) = pipe();
+        stream.push("one\n".into());
+        stream.push(format!("{}\n", "x".repeat(2 * MOST)));
+        let lengths: Vec<_> =
+            BufReader::new(reader).lines().take(2).map(|text| text.unwrap().len()).collect();
+        assert_eq!(lengths, [3, 2 * MOST]);
     }
 
     #[test]

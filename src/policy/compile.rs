@@ -200,7 +200,8 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     for (index, rule) in policy.rules.iter().enumerate() {
         check_cpus(rule, topology, &reserved, &mut notes)?;
         if let Some(cpus) = &rule.effects.cpus {
-            let usable = cpus.iter().filter(|cpu| rule.effects.exclusive || normal(cpu)).collect();
+            let online = cpus.iter().filter(|&cpu| topology.online.contains(cpu));
+            let usable = online.filter(|cpu| rule.effects.exclusive || normal(cpu)).collect();
             masks.insert(MaskIndex::rule(index), usable);
         }
         let pool = pools.iter().position(|pool| rule.effects.cpus.as_ref() == Some(pool));
@@ -549,6 +550,17 @@ mod tests {
         let yaml = "strategies: [{name: n, command_regex: a, cpus: 3, exclusive: true}]";
         let e = try_compile(yaml, &topology).unwrap_err().to_string();
         assert_eq!(e, "p.yaml:1:15: n: cpus: CPU 3 is offline; online are 0-2");
+    }
+
+    #[test]
+    fn offline_cpus_are_in_no_mask() {
+        let mut topology = machine(4, 1);
+        topology.online = set("0-2");
+        let yaml = "strategies: [{name: n, command_regex: a, cpus: 2-3}]";
+        let (c, _) = try_compile(yaml, &topology).unwrap();
+        assert_eq!(c.masks[&MaskIndex::NORMAL], set("0-2"));
+        assert_eq!(c.masks[&MaskIndex::llc(0)], set("0-2"));
+        assert_eq!(c.masks[&MaskIndex::rule(0)], set("2"));
     }
 
     #[test]
