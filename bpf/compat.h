@@ -47,8 +47,6 @@ void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *cpumask) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *a, const struct cpumask *b) __ksym;
 u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) __ksym;
-struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
-void bpf_task_release(struct task_struct *p) __ksym;
 void bpf_preempt_disable(void) __ksym;
 void bpf_preempt_enable(void) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
@@ -186,12 +184,13 @@ u32 scx_bpf_reenqueue_local(void) __ksym __weak;
 struct task_struct *scx_bpf_dsq_peek(u64 dsq_id) __ksym __weak;
 
 enum {
-	LOOK_PAST = 32,	/* tasks that may not run here, before a DSQ counts as empty */
+	LOOK_PAST = 32,	/* how many tasks that may not run here are looked at one by one */
 };
 
 /*
  * True with the virtual time of a DSQ's first task that may run on @cpu; false if there is
- * none, or none among the first LOOK_PAST.
+ * none. After LOOK_PAST tasks it is true with the time of the last one: whoever comes then
+ * is not earlier, and whether anybody does, taking a task tells.
  */
 __noinline int head_key(u64 dsq, s32 cpu, u64 *key __arg_nonnull)
 {
@@ -210,12 +209,10 @@ __noinline int head_key(u64 dsq, s32 cpu, u64 *key __arg_nonnull)
 		return false;
 	}
 	bpf_for_each(scx_dsq, p, dsq, 0) {
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !--left) {
 			*key = p->scx.dsq_vtime;
 			return true;
 		}
-		if (!--left)
-			break;
 	}
 	return false;
 }

@@ -25,17 +25,18 @@ struct home {
  */
 static __always_inline struct home home_of(struct task_struct *p, u32 generation, bool was_exclusive)
 {
-	const struct gth_tables *t = live_tables(generation);
 	s32 cpu = scx_bpf_task_cpu(p);
-	struct home home = { .pool = cpu_pool(t, cpu), .cpu = NO_CPU };
+	struct home home = { .pool = cpu_pool(live_tables(generation), cpu), .cpu = NO_CPU };
 	s32 other = NO_CPU;
 
 	if (was_exclusive || !pool_is_exclusive(home.pool))
 		return home;
 	if (!is_migration_disabled(p))
 		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
+	/* The tables' place is computed anew: kept on the stack, the verifier forgets its bounds. */
+	barrier_var(generation);
 	if (other >= 0)
-		home.pool = cpu_pool(t, other);
+		home.pool = cpu_pool(live_tables(generation), other);
 	else
 		home.cpu = cpu;
 	return home;
@@ -56,14 +57,15 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 }
 
 /* Moves the tasks of one of a pool's DSQs to where the live policy has them wait. */
-static __noinline void drain_pool(u32 pool, bool is_prio)
+static __noinline int drain_pool(u32 pool, bool is_prio)
 {
 	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
 	u32 generation = knobs.generation;
 	struct task_struct *p;
+	int moved = false;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
-		return;
+		return false;
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		struct home home;
 		u64 to, key;
@@ -71,6 +73,7 @@ static __noinline void drain_pool(u32 pool, bool is_prio)
 		home = home_of(p, generation, pool_is_exclusive(pool));
 		if (home.cpu >= 0) {
 			dsq_move_to(THIS_ITERATION, p, DSQ_LOCAL_ON(home.cpu));
+			moved = true;
 			continue;
 		}
 		to = is_prio ? prio_dsq(home.pool) : pool_dsq(home.pool);
@@ -78,7 +81,9 @@ static __noinline void drain_pool(u32 pool, bool is_prio)
 			continue;
 		key = is_prio ? p->scx.dsq_vtime : change_clock(p, home.pool);
 		dsq_move_to_vtime(THIS_ITERATION, p, to, key);
+		moved = true;
 	}
+	return moved;
 }
 
 /* What waits for a CPU alone stays there, on the clock of the pool that the CPU is in now. */
@@ -98,15 +103,27 @@ static __noinline void drain_cpu(s32 cpu)
 	}
 }
 
-static __always_inline void drain_all(void)
+/* The exclusive pools of the live policy, which its CPUs look into. */
+static __always_inline bool is_live_exclusive(u32 pool)
 {
+	u32 first = machine.nr_llcs + (knobs.generation & 1) * GTH_MAX_RESERVED;
+
+	return pool >= first && pool < first + GTH_MAX_RESERVED;
+}
+
+/* True when something has been moved to where a CPU may have to be told of it. */
+static __always_inline bool drain_all(void)
+{
+	bool moved = false;
 	u32 i;
 
 	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
+		if (is_live_exclusive(i))
+			continue;
 		bpf_rcu_read_lock();
-		drain_pool(i, false);
+		moved |= drain_pool(i, false);
 		if (!i || pool_is_exclusive(i)) /* the LLC pools share the first one's */
-			drain_pool(i, true);
+			moved |= drain_pool(i, true);
 		bpf_rcu_read_unlock();
 	}
 	bpf_for(i, 0, machine.nr_cpus) {
@@ -114,17 +131,20 @@ static __always_inline void drain_all(void)
 		drain_cpu(i);
 		bpf_rcu_read_unlock();
 	}
+	return moved;
 }
 
 static __always_inline void kick_all(void)
 {
 	u32 i;
 
-	bpf_for(i, 0, machine.nr_cpus)
-		kick_preempt(i);
+	bpf_for(i, 0, machine.nr_cpus) {
+		if ((request.cpus[(i / 64) & (GTH_CPU_WORDS - 1)] >> (i % 64)) & 1)
+			kick_preempt(i);
+	}
 }
 
-/* Has every CPU choose anew what it runs. */
+/* Has every CPU of request.cpus, which are those online, choose anew what it runs. */
 SEC("syscall")
 int kick_cpus(void *ctx)
 {
@@ -150,9 +170,13 @@ int go_live(void *ctx)
 SEC("syscall")
 int drain_queues(void *ctx)
 {
+	bool moved;
+
 	bpf_preempt_disable();
-	drain_all();
+	moved = drain_all();
 	bpf_preempt_enable();
+	if (moved)
+		kick_all();
 	return 0;
 }
 

@@ -50,15 +50,15 @@ enum {
 	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
 };
 
-/* What is to happen to a task that is being queued. */
+/* What is to happen to a task that is being queued. Small: it is on the longest stack. */
 struct plan {
 	struct place place;
-	u64 slice;
-	u64 credit;
-	u32 rank;
-	u32 pool;
+	u16 rank;
+	u16 pool;
 	s32 cpu;		/* where it is, or one of its pool's CPUs instead */
 	bool let_in;		/* it may only run on CPUs that are exclusive to others */
+	u64 slice;
+	u64 credit;
 };
 
 static __always_inline bool is_priority(u32 rank)
@@ -84,6 +84,14 @@ __noinline u64 waiting_for(u32 pool, s32 cpu)
 	u64 waiting = (shared > 0 ? shared : 0) + (prio > 0 ? prio : 0);
 
 	return (own > 0 ? own : 0) + (cpus ? waiting / cpus : waiting);
+}
+
+/* Moves a pool's clock on by what @cpu's part of those that wait would have got of @ns. */
+static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
+{
+	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+
+	__sync_fetch_and_add(&pool_of(pool)->vtime_now, ns / (waiting_for(pool, cpu) + 1) / (cpus ? cpus : 1));
 }
 
 /* At most so long that everybody who waits for @cpu has a turn of this length in a round. */
@@ -118,6 +126,8 @@ static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 		tctx->vtime = now - lag;
 	else if ((s64)(tctx->vtime - now) > (s64)lag) {
 		lead = in_a_round(lead, pool, cpu);
+		if (lead < lag)
+			lead = lag;
 		if ((s64)(tctx->vtime - now) > (s64)lead)
 			tctx->vtime = now + lead;
 	}
@@ -155,15 +165,13 @@ static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth
  */
 __noinline int pay_debt(s32 cpu, u64 ran)
 {
-	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
-	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 paid = ran * GUARD_RATIO;
 
 	if (paid > c->prio_debt)
 		paid = c->prio_debt;
 	c->prio_debt -= paid;
-	pool_of(pool)->vtime_now += paid / (waiting_for(pool, cpu) + 1) / (cpus ? cpus : 1);
+	advance_clock(cpu_pool(live_tables(knobs.generation), cpu), cpu, paid);
 	return 0;
 }
 
@@ -267,24 +275,6 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 slice:
 	plan->slice = slice_of(t, rule, plan->rank, plan->pool, plan->cpu);
 	return 0;
-}
-
-/* ---- kicks ---- */
-
-/* Wakes an idle CPU of a pool, if there is one. */
-static __always_inline void kick_idle_of(u32 pool)
-{
-	const struct cpumask *mask;
-	s32 cpu;
-
-	if (pool_is_exclusive(pool))
-		return;
-	mask = mask_of(knobs.generation, GTH_MASK_NORMAL);
-	if (!mask)
-		return;
-	cpu = scx_bpf_pick_idle_cpu(mask, 0);
-	if (cpu >= 0)
-		kick_if_idle(cpu);
 }
 
 /* ---- wake-up ---- */
@@ -451,8 +441,8 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
  * goes idle between the two is found by gthctl's own wake-ups (src/service.rs);
  * these never come to exclusive CPUs, whose tasks go into local DSQs always.
  */
-static __always_inline void enqueue_shared(struct task_struct *p, const struct plan *plan,
-					   u64 dsq, u64 key, u64 enq_flags)
+__noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+			      u64 dsq, u64 key, u64 enq_flags)
 {
 	s32 cpu;
 
@@ -465,7 +455,7 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 			cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0) {
 			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
-			return;
+			return 0;
 		}
 	}
 	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
@@ -476,10 +466,12 @@ static __always_inline void enqueue_shared(struct task_struct *p, const struct p
 		else if (plan->cpu != scx_bpf_task_cpu(p))
 			kick_if_idle(plan->cpu);
 	}
+	return 0;
 }
 
 /* A priority task whose CPU a real-time task has taken goes in front of something weaker elsewhere. */
-static __always_inline bool enqueue_elsewhere(struct task_struct *p, const struct plan *plan, s32 prev, u64 enq_flags)
+__noinline int enqueue_elsewhere(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+				 s32 prev, u64 enq_flags)
 {
 	s32 cpu = claim_in(p, prev, plan->rank, plan->place.generation, plan->place.mask);
 
@@ -726,25 +718,23 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		pool->vtime_now = tctx->vtime;
 }
 
-/* What a task runs between its last fork and its end is its child's to pay. */
-static __always_inline void pass_on_debt(struct task_struct *p, struct task_ctx *tctx)
+/*
+ * What a task that ends has run beyond its pool's clock moves the clock on, as much as if
+ * all that wait had paid for it: else a chain of tasks that fork and end would always be
+ * the first, as each begins where the clock is.
+ */
+static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
-	s64 debt = tctx->vtime - tctx->heir_vtime;
-	struct task_struct *heir;
-	struct task_ctx *to;
+	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
+	s64 lead;
 
-	if (!tctx->heir)
+	if (!(p->flags & PF_EXITING) || is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
-	if ((p->flags & PF_EXITING) && debt > 0) {
-		heir = bpf_task_from_pid(tctx->heir);
-		if (heir) {
-			to = task_of(heir);
-			if (to)
-				to->vtime += debt;
-			bpf_task_release(heir);
-		}
-	}
-	tctx->heir = 0;
+	lead = tctx->vtime - pool_of(tctx->pool)->vtime_now;
+	if (lead <= 0)
+		return;
+	tctx->vtime -= lead;
+	advance_clock(tctx->pool, cpu, (u64)lead * weight / 100);
 }
 
 SEC("struct_ops/stopping")
@@ -757,7 +747,7 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 	charge(p, tctx, scx_bpf_task_cpu(p));
 	if (runnable)
 		return;
-	pass_on_debt(p, tctx);
+	settle(p, tctx, scx_bpf_task_cpu(p));
 	tctx->burst = 0;
 	if (tctx->sync_at) {
 		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
@@ -788,8 +778,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	}
 	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
 		task_set_slice(p, 0);
-	if (can_kick() && (scx_bpf_dsq_nr_queued(pool_dsq(pool)) > 0 || scx_bpf_dsq_nr_queued(prio_dsq(pool)) > 0))
-		kick_idle_of(pool);
+	if (can_kick() && !pool_is_exclusive(pool) && !kick_for_head(prio_dsq(pool), knobs.generation))
+		kick_for_head(pool_dsq(pool), knobs.generation);
 }
 
 /*
@@ -799,33 +789,30 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 SEC("struct_ops/cpu_release")
 void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
-	if (bpf_ksym_exists(scx_bpf_reenqueue_local) &&
-	    args->reason != SCX_ENUM(scx_cpu_preempt_reason, SCX_CPU_PREEMPT_STOP))
-		scx_bpf_reenqueue_local();
+	struct cpu_ctx *c = cpu_of(cpu);
+
+	if (!bpf_ksym_exists(scx_bpf_reenqueue_local) ||
+	    args->reason == SCX_ENUM(scx_cpu_preempt_reason, SCX_CPU_PREEMPT_STOP))
+		return;
+	c->releasing = 1;
+	scx_bpf_reenqueue_local();
+	c->releasing = 0;
 }
 
 /* ---- life cycle ---- */
 
-/*
- * A new task goes on with its parent's clock and burst: else a chain of tasks that fork
- * and end would always be the first. What its parent ran by right of a priority is none
- * of its debts.
- */
-static __always_inline void inherit_clock(struct task_struct *p, struct task_ctx *tctx)
+/* A new task goes on with its parent's burst: forking is no sleep. */
+static __always_inline void inherit_burst(struct task_ctx *tctx)
 {
 	struct task_ctx *parent = task_of(bpf_get_current_task_btf());
 	u64 ran;
 
-	if (!parent || parent->pool == NO_POOL)
+	if (!parent)
 		return;
-	ran = now_ns() - parent->running_at;
-	tctx->burst = parent->burst + ran;
-	if (is_priority(parent->rank))
-		return;
-	tctx->pool = parent->pool;
-	tctx->vtime = parent->vtime + ran * 100 / (parent->weight ? parent->weight : 100);
-	parent->heir = p->pid;
-	parent->heir_vtime = tctx->vtime;
+	ran = *(volatile u64 *)&parent->running_at;
+	ran = now_ns() - ran;
+	/* A parent of another class has not been charged for long. */
+	tctx->burst = parent->burst + (ran < knobs.slice_ns ? ran : knobs.slice_ns);
 }
 
 SEC("struct_ops.s/init_task")
@@ -838,7 +825,7 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	tctx->pool = NO_POOL;
 	tctx->rank = GTH_RANK_NORMAL;
 	if (args->fork)
-		inherit_clock(p, tctx);
+		inherit_burst(tctx);
 	BPF_CORE_READ_STR_INTO(&tctx->comm, p, comm);
 	return 0;
 }

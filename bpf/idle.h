@@ -9,15 +9,15 @@
 #include "masks.h"
 
 enum {
-	NO_MASK = ~0U,
+	NO_MASK = 0xffff,
 	NO_CPU = -1,
 };
 
 /* Where a task may go. Masks are indices (enum gth_mask). */
 struct place {
 	u32 generation;		/* whose masks they are */
-	u32 mask;		/* the exclusive pool's CPUs, or all normal ones */
-	u32 first;		/* the rule's `cpus` as a preference, or NO_MASK */
+	u16 mask;		/* the exclusive pool's CPUs, or all normal ones */
+	u16 first;		/* the rule's `cpus` as a preference, or NO_MASK */
 	bool exclusive;
 };
 
@@ -130,10 +130,34 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 	return cpu != NO_KFUNC ? cpu : pick_idle_at(p, prev, w->generation, w->mask);
 }
 
-/* An idle CPU has been given to a task of this rank, which has not come there yet. */
+/*
+ * An idle CPU has been given to a task of this rank, which has not come there yet. The
+ * kernel's own selection may give a task its waker's CPU, which is not idle.
+ */
 static __always_inline void occupy(s32 cpu, u32 rank)
 {
-	cpu_of(cpu)->rank = rank;
+	__sync_val_compare_and_swap(&cpu_of(cpu)->rank, GTH_RANK_IDLE, rank);
+}
+
+/* Wakes an idle CPU for what waits in a pool's DSQ, if its first task may run there. */
+__noinline int kick_for_head(u64 dsq, u32 generation)
+{
+	const struct cpumask *mask = mask_of(generation, GTH_MASK_NORMAL);
+	struct bpf_cpumask *both = scratch_mask();
+	struct task_struct *p;
+	s32 cpu;
+
+	if (!mask || !both || scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return false;
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		if (!bpf_cpumask_and(both, mask, p->cpus_ptr))
+			return false;
+		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)both, 0);
+		if (cpu >= 0)
+			kick_if_idle(cpu);
+		return cpu >= 0;
+	}
+	return false;
 }
 
 extern const struct rq runqueues __ksym __weak;

@@ -67,31 +67,36 @@ static __always_inline bool pid_matches(const struct gth_rule *rule, struct task
 	return start / machine.tick_ns == rule->start_ticks;
 }
 
+/* Whose task it is, and in which network namespace. In a frame of its own, as read_marks(). */
+static __noinline void read_ids(struct scratch *s)
+{
+	struct task_struct *p = s->task;
+
+	s->uid = BPF_CORE_READ(p, real_cred, euid.val);
+	s->netns = BPF_CORE_READ(p, nsproxy, net_ns, ns.inum);
+}
+
 /* Conditions that are numbers, rule by rule. */
 __noinline int match_numbers(u32 index, u32 slot)
 {
 	const struct gth_tables *t = tables_at(index);
 	struct scratch *s = scratch_of(slot);
 	struct gth_rules *hits;
-	struct task_struct *p;
-	u32 uid, netns, i;
+	u32 i;
 
 	if (!s)
 		return 0;
-	p = s->task;
 	hits = s->verdict.hits;
-	uid = BPF_CORE_READ(p, real_cred, euid.val);
-	netns = BPF_CORE_READ(p, nsproxy, net_ns, ns.inum);
 	bpf_for(i, 0, t->nr_rules) {
 		const struct gth_rule *rule = &t->rules[i & (GTH_MAX_RULES - 1)];
 		u32 word = (i / 64) & (GTH_RULE_WORDS - 1);
 		u64 bit = 1ULL << (i % 64);
 
-		if ((t->has[GTH_COND_PID].word[word] & bit) && pid_matches(rule, p))
+		if ((t->has[GTH_COND_PID].word[word] & bit) && pid_matches(rule, s->task))
 			hits[GTH_COND_PID].word[word] |= bit;
-		if (uid == rule->uid)
+		if (s->uid == rule->uid)
 			hits[GTH_COND_USER].word[word] |= bit;
-		if (netns && netns == rule->netns)
+		if (s->netns && s->netns == rule->netns)
 			hits[GTH_COND_NETNS].word[word] |= bit;
 	}
 	return 0;
@@ -227,8 +232,10 @@ __noinline int match_conditions(u32 index, u32 slot)
 			match_text(index, slot, GTH_COND_EXE, start, GTH_PATH_LEN);
 	}
 	if (any_rule(&t->has[GTH_COND_PID]) || any_rule(&t->has[GTH_COND_USER]) ||
-	    any_rule(&t->has[GTH_COND_NETNS]))
+	    any_rule(&t->has[GTH_COND_NETNS])) {
+		read_ids(s);
 		match_numbers(index, slot);
+	}
 
 	v->holds = t->all;
 	bpf_for(i, 0, GTH_COND_GTP) {

@@ -14,6 +14,8 @@
  */
 struct scratch {
 	struct task_struct *task;	/* only an address: for BPF_CORE_READ */
+	u32 uid;			/* these two: read_ids() */
+	u32 netns;
 	char comm[GTH_COMM_LEN];
 	char leader_comm[GTH_COMM_LEN];	/* empty in a process's first thread */
 	char text[GTH_PATH_LEN + GTH_NAME_LEN];	/* the last name may begin at GTH_PATH_LEN - 1 */

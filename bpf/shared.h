@@ -56,8 +56,6 @@ struct task_ctx {
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
 	u64 burst;		/* CPU time since it last slept */
 	u64 running_at;		/* since when it has run, or was charged last; now_ns() */
-	s32 heir;		/* the task that it has forked in this turn, or 0 */
-	u64 heir_vtime;		/* ... and where that began */
 	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */

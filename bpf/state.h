@@ -111,6 +111,7 @@ struct cpu_ctx {
 	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
+	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
 } __attribute__((aligned(64)));
 
@@ -167,7 +168,7 @@ static __always_inline u64 cpu_dsq(s32 cpu)
 }
 
 enum {
-	AGE_NS = 100000000,	/* a rank stands back for so long behind the next stronger one */
+	AGE_NS = 20000000,	/* a rank stands back for so long behind the next stronger one */
 	RANK_BITS = 15,		/* of a key: more than GTH_RANK_WEAKEST_PRIO */
 };
 
@@ -226,13 +227,16 @@ static __always_inline u32 match_rule(u64 match)
 
 /*
  * BPF programs run with migration disabled, which counts in the task that they
- * run on (kernel/bpf/trampoline.c): 1 means nothing there.
+ * run on (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 where one of
+ * them runs within another.
  */
-static __always_inline bool is_migration_disabled(struct task_struct *p)
+static __noinline bool is_migration_disabled(struct task_struct *p)
 {
 	u16 depth = p->migration_disabled;
 
-	return depth > 1 || (depth == 1 && bpf_get_current_task_btf() != p);
+	if (!depth || bpf_get_current_task_btf() != p)
+		return depth;
+	return depth > 1 + cpu_of(bpf_get_smp_processor_id())->releasing;
 }
 
 /* It cannot leave its CPU at this moment, whatever its affinity. */

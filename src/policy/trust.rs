@@ -82,7 +82,22 @@ fn is_root(user: &str) -> bool {
     user == "root" || user == "0"
 }
 
+/// What every match of a glob begins with. A glob is compiled only if that leaves the answer
+/// open: to compile a hundred takes longer than to bring a policy into force.
+fn beginning(glob: &str) -> &str {
+    glob.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default()
+}
+
+fn begin_alike(a: &str, b: &str) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
 fn users_have_unit(glob: &str) -> bool {
+    let names = OF_USERS.iter().flat_map(|path| path.split('/')).filter(|name| !name.is_empty());
+    let mut names = names.chain(["user@", "session-"]);
+    if !names.any(|name| begin_alike(beginning(glob), name)) {
+        return false;
+    }
     // By its whole name a unit of systemd-logind's is one user's.
     let is_name = !glob.contains(['*', '?', '[', '{', '\\']);
     let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
@@ -90,6 +105,9 @@ fn users_have_unit(glob: &str) -> bool {
 }
 
 fn users_have_cgroup(glob: &str) -> bool {
+    if !OF_USERS.iter().any(|path| begin_alike(beginning(glob), path)) {
+        return false;
+    }
     paths::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &OF_USERS))
 }
 

@@ -75,6 +75,7 @@ pub struct Scheduler<'obj> {
     kernel: KernelTypes<'static>,
     malformed: Vec<&'static str>,
     nr_llcs: usize,
+    online: CpuList,
 }
 
 impl<'obj> Scheduler<'obj> {
@@ -122,7 +123,7 @@ impl<'obj> Scheduler<'obj> {
         changes.add(&skel.maps.changes, |_| 0).map_err(refused)?;
         let changes = changes.build().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
-        let scheduler = Self {
+        let mut scheduler = Self {
             skel,
             ops: Some(ops),
             _hooks: hooks,
@@ -135,7 +136,9 @@ impl<'obj> Scheduler<'obj> {
             malformed: kernel.malformed_kfuncs(),
             kernel,
             nr_llcs,
+            online: topology.online.clone(),
         };
+        scheduler.skel.request().cpus = mask_words(&scheduler.online);
         run_program(&scheduler.skel.progs.kick_cpus)?;
         Ok(scheduler)
     }
@@ -159,7 +162,9 @@ impl<'obj> Scheduler<'obj> {
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
-        self.skel.request().generation = generation;
+        let cpus = mask_words(&self.online);
+        let request = self.skel.request();
+        (request.generation, request.cpus) = (generation, cpus);
         run_program(&self.skel.progs.go_live)?;
         self.numbers = numbers;
         self.wait_for_readers()?;

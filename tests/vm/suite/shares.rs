@@ -67,8 +67,36 @@ impl Drop for Cgroup {
     }
 }
 
-/// Which part of two CPUs four spinners get beside four chains of tasks that fork and end.
-fn part_of_spinners(under: &str) -> f64 {
+/// Runs for so many ns.
+fn run_for(ns: u64) {
+    let until = task::now() + ns;
+    while task::now() < until {}
+}
+
+/// Goes on as a child of itself.
+fn become_a_child() {
+    // SAFETY: the child goes on as its parent did.
+    if unsafe { libc::fork() } != 0 {
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(0) };
+    }
+}
+
+/// The same, but the parent sleeps for a moment after the fork, and runs on until it ends.
+fn become_a_child_and_run_on() {
+    // SAFETY: the child goes on as its parent did.
+    if unsafe { libc::fork() } != 0 {
+        task::sleep_until(task::now() + 1_000);
+        run_for(3_000_000);
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(0) };
+    }
+    // The parent runs meanwhile.
+    task::sleep_until(task::now() + 3_000_000);
+}
+
+/// Which part of two CPUs four spinners get beside four chains of tasks.
+fn part_of_spinners(under: &str, step: fn()) -> f64 {
     let cpus = [0, 1];
     let chains = Cgroup::new("chains");
     let dir = chains.file();
@@ -79,11 +107,7 @@ fn part_of_spinners(under: &str) -> f64 {
             // SAFETY: no pointers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
             loop {
-                // SAFETY: the child goes on as its parent did.
-                if unsafe { libc::fork() } != 0 {
-                    // SAFETY: no pointers.
-                    unsafe { libc::_exit(0) };
-                }
+                step();
             }
         }));
     }
@@ -107,10 +131,13 @@ fn part_of_spinners(under: &str) -> f64 {
 
 #[test]
 fn chains_of_forks_get_what_they_get_from_the_kernel() {
-    let eevdf = part_of_spinners("EEVDF");
+    let steps = [become_a_child, become_a_child_and_run_on];
+    let eevdf = steps.map(|step| part_of_spinners("EEVDF", step));
     let gthctl = Gthctl::start("strategies: []");
-    let ours = part_of_spinners("gthctl");
-    assert!(ours > eevdf - 0.1, "{ours:.2} against {eevdf:.2}");
+    for (step, eevdf) in steps.into_iter().zip(eevdf) {
+        let ours = part_of_spinners("gthctl", step);
+        assert!(ours > eevdf - 0.1, "{ours:.2} against {eevdf:.2}");
+    }
     gthctl.stop();
 }
 

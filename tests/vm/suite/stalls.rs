@@ -236,17 +236,76 @@ fn a_priority_task_keeps_clear_of_a_real_time_one() {
     gthctl.stop();
 }
 
+/// What runs where a real-time task comes does not wait for that one's end.
+#[test]
+fn a_real_time_task_takes_the_cpu_of_others() {
+    let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
+    for comm in ["prio", "normal"] {
+        let task = Task::fork_on(comm, Some(&[1]), task::spin);
+        assert!(kernel::runs_on(task.pid, 1));
+        task::set_affinity(task.pid, &[1, 2]);
+        let realtime = Task::fork_on("realtime", Some(&[1]), |shared| {
+            become_realtime();
+            task::spin(shared)
+        });
+        let before = task.cpu_time();
+        std::thread::sleep(Duration::from_secs(2));
+        let part = (task.cpu_time() - before).as_secs_f64() / 2.0;
+        println!("{comm}: {part:.2} of a CPU, the real-time task {:?}", realtime.cpu_time());
+        assert!(part > 0.4, "{comm}: {part:.2}");
+    }
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// More tasks wait in front than a CPU that they may not use looks past.
+#[test]
+fn a_crowd_that_may_not_run_elsewhere() {
+    let mut gthctl = start("", "strategies: []");
+    let _crowd = spinners_on(40, "crowd", &[0, 1]);
+    std::thread::sleep(Duration::from_millis(500));
+    let confined = spinners_on(4, "confined", &[0, 1, 2]);
+    let before: Duration = confined.iter().map(Task::cpu_time).sum();
+    let begin = std::time::Instant::now();
+    std::thread::sleep(Duration::from_secs(3));
+    let got = confined.iter().map(Task::cpu_time).sum::<Duration>() - before;
+    let part = got.as_secs_f64() / begin.elapsed().as_secs_f64();
+    println!("{part:.2} of a CPU");
+    assert!(part > 0.5, "CPU 2 is theirs alone, yet they get {part:.2} of it");
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// A CPU that is offline until this is dropped.
+struct Offline(usize);
+
+impl Offline {
+    fn new(cpu: usize) -> Self {
+        Self::write(cpu, "0");
+        Self(cpu)
+    }
+
+    fn write(cpu: usize, online: &str) {
+        fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), online).unwrap();
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        Self::write(self.0, "1");
+    }
+}
+
 /// A CPU goes while gthctl loads, after it has looked which ones there are.
 #[test]
 fn a_cpu_that_goes_during_the_load() {
-    let online = |on: &str| fs::write("/sys/devices/system/cpu/cpu3/online", on).unwrap();
     let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
     let mut child =
         gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
     // It reads the topology at once, and then the verifier takes seconds.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(kernel::state(), "disabled", "loaded already");
-    online("0");
+    let offline = Offline::new(3);
     let loaded = || kernel::state() == "enabled";
     assert!(kernel::wait(Duration::from_secs(60), loaded));
     // Loaded twice, then, which takes as long again.
@@ -258,7 +317,7 @@ fn a_cpu_that_goes_during_the_load() {
     let mut stderr = String::new();
     std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
     let status = child.wait().unwrap();
-    online("1");
+    drop(offline);
     assert!(status.success(), "{stderr}");
     assert!(stderr.contains("gthctl: scheduling 3 CPUs"), "{stderr}");
 }
