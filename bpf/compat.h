@@ -47,6 +47,8 @@ void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *cpumask) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *a, const struct cpumask *b) __ksym;
 u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) __ksym;
+struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
+void bpf_task_release(struct task_struct *p) __ksym;
 void bpf_preempt_disable(void) __ksym;
 void bpf_preempt_enable(void) __ksym;
 void bpf_rcu_read_lock(void) __ksym;
@@ -157,12 +159,11 @@ void scx_bpf_dispatch_from_dsq_set_vtime(struct bpf_iter_scx_dsq *it, u64 vtime)
 /* The iterator that bpf_for_each() declares (bpf_helpers.h). */
 #define THIS_ITERATION (&___it)
 
-static __always_inline void dsq_move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id)
+static __always_inline bool dsq_move_to(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id)
 {
 	if (bpf_ksym_exists(scx_bpf_dsq_move))
-		scx_bpf_dsq_move(it, p, dsq_id, 0);
-	else
-		scx_bpf_dispatch_from_dsq(it, p, dsq_id, 0);
+		return scx_bpf_dsq_move(it, p, dsq_id, 0);
+	return scx_bpf_dispatch_from_dsq(it, p, dsq_id, 0);
 }
 
 static __always_inline void dsq_move_to_vtime(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 dsq_id,

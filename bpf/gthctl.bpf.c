@@ -48,6 +48,9 @@ enum {
 	ROUND_NS = 1000000000,	/* in which everybody who waits is to have had a turn */
 	LONG_NS = 20000000,	/* a slice from which on it is looked whether it fits into a round */
 	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
+	STALE_NS = 2000000000,	/* a normal task that has waited for so long goes first */
+	LOOK_NS = 50000000,	/* how often a CPU looks for one */
+	LOOK_AT = 16,		/* how many it looks at, from the queue's end on */
 };
 
 /* What is to happen to a task that is being queued. Small: it is on the longest stack. */
@@ -180,12 +183,14 @@ static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx,
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 total = p->se.sum_exec_runtime;
-	u64 ran = total - tctx->charged_until;
+	u64 ran = total - tctx->charged_until, ran_vtime;
 	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
 
 	tctx->charged_until = total;
 	tctx->running_at = now_ns();
-	tctx->vtime += ran * 100 / (weight ? weight : 100);
+	ran_vtime = ran * 100 / (weight ? weight : 100);
+	tctx->vtime += ran_vtime;
+	tctx->since_fork += ran_vtime;
 	tctx->burst += ran;
 	if (is_priority(tctx->rank))
 		c->prio_debt += ran;
@@ -499,6 +504,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if (enq_flags & ENQ_WAKEUP)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
+	tctx->queued_at = now_ns();
 	if (is_pinned(p)) /* whatever CPUs its rule gives it, it waits for this one */
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
@@ -602,6 +608,45 @@ __noinline int steal(u32 pool)
 	return false;
 }
 
+/*
+ * Takes a task that has waited for too long: those at the end of a queue are the ones with
+ * the longest lead, which may have been short when they were queued, for many more may
+ * have come since.
+ */
+__noinline int take_stale(u64 dsq, s32 cpu)
+{
+	u64 now = now_ns();
+	struct task_struct *p;
+	u32 left = LOOK_AT;
+
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return false;
+	bpf_for_each(scx_dsq, p, dsq, SCX_ENUM(scx_dsq_iter_flags, SCX_DSQ_ITER_REV)) {
+		struct task_ctx *tctx = task_of(p);
+
+		if (tctx && (s64)(now - tctx->queued_at) > STALE_NS && bpf_cpumask_test_cpu(cpu, p->cpus_ptr) &&
+		    dsq_move_to(THIS_ITERATION, p, DSQ_LOCAL)) {
+			count_path(GTH_PATH_SHARED);
+			return true;
+		}
+		if (!--left)
+			break;
+	}
+	return false;
+}
+
+/* Every other time at most, so that the order of the queues holds for the rest. */
+static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
+{
+	u64 now = now_ns();
+
+	if (now - c->looked_at < LOOK_NS)
+		return false;
+	c->looked_at = now;
+	c->took_stale = !c->took_stale && (take_stale(pool_dsq(pool), cpu) || take_stale(cpu_dsq(cpu), cpu));
+	return c->took_stale;
+}
+
 SEC("struct_ops/dispatch")
 void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -636,6 +681,9 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		c->prio_debt = 0; /* nobody to pay it to */
 		guarded = false;
 	}
+
+	if (look_for_stale(c, cpu, pool))
+		return;
 
 	/* The shortest way for a priority task, which may have been woken up just now. */
 	if (!guarded) {
@@ -700,6 +748,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		return;
 	c->rank = tctx->rank;
 	tctx->charged_until = p->se.sum_exec_runtime;
+	tctx->turn_began = tctx->charged_until;
 	tctx->running_at = now_ns();
 	if (tctx->woken_at) {
 		lag = now_ns() - tctx->woken_at;
@@ -718,23 +767,43 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		pool->vtime_now = tctx->vtime;
 }
 
+/* What a task was charged between its last fork and its end is for that child to pay. */
+static __always_inline bool pass_on_debt(struct task_ctx *tctx)
+{
+	struct task_struct *heir;
+	struct task_ctx *to;
+	bool passed = false;
+
+	if (!tctx->heir_id)
+		return false;
+	heir = bpf_task_from_pid(tctx->heir);
+	if (!heir)
+		return false;
+	to = task_of(heir);
+	if (to && to->id == tctx->heir_id) {
+		if (tctx->since_fork > 0)
+			to->vtime += tctx->since_fork;
+		tctx->since_fork = 0;
+		passed = true;
+	}
+	bpf_task_release(heir);
+	return passed;
+}
+
 /*
- * What a task that ends has run beyond its pool's clock moves the clock on, as much as if
- * all that wait had paid for it: else a chain of tasks that fork and end would always be
- * the first, as each begins where the clock is.
+ * Nobody gets rid of what it has run by ending: its child goes on with it, and without one
+ * the turn moves the pool's clock on for all that wait, twice: what they run themselves
+ * meanwhile does not.
  */
 static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
-	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
-	s64 lead;
+	u64 total = p->se.sum_exec_runtime;
 
 	if (!(p->flags & PF_EXITING) || is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
-	lead = tctx->vtime - pool_of(tctx->pool)->vtime_now;
-	if (lead <= 0)
-		return;
-	tctx->vtime -= lead;
-	advance_clock(tctx->pool, cpu, (u64)lead * weight / 100);
+	if (!pass_on_debt(tctx))
+		advance_clock(tctx->pool, cpu, 2 * (total - tctx->turn_began));
+	tctx->turn_began = total;
 }
 
 SEC("struct_ops/stopping")
@@ -801,18 +870,34 @@ void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 
 /* ---- life cycle ---- */
 
-/* A new task goes on with its parent's burst: forking is no sleep. */
-static __always_inline void inherit_burst(struct task_ctx *tctx)
+/*
+ * A new task goes on with its parent's burst, as forking is no sleep, and with its clock,
+ * if that is not behind: a chain of tasks that fork and end gets one task's share.
+ */
+static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx)
 {
 	struct task_ctx *parent = task_of(bpf_get_current_task_btf());
-	u64 ran;
+	u64 ran, now;
 
 	if (!parent)
 		return;
 	ran = *(volatile u64 *)&parent->running_at;
 	ran = now_ns() - ran;
 	/* A parent of another class has not been charged for long. */
-	tctx->burst = parent->burst + (ran < knobs.slice_ns ? ran : knobs.slice_ns);
+	if (ran > knobs.slice_ns)
+		ran = knobs.slice_ns;
+	tctx->burst = parent->burst + ran;
+	if (parent->pool == NO_POOL || is_priority(parent->rank))
+		return;
+	ran = ran * 100 / (parent->weight ? parent->weight : 100);
+	now = pool_of(parent->pool)->vtime_now;
+	tctx->pool = parent->pool;
+	tctx->vtime = parent->vtime + ran;
+	if ((s64)(tctx->vtime - now) < 0)
+		tctx->vtime = now;
+	parent->heir = p->pid;
+	parent->heir_id = tctx->id;
+	parent->since_fork = -(s64)ran;
 }
 
 SEC("struct_ops.s/init_task")
@@ -824,8 +909,9 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 		return -12; /* ENOMEM */
 	tctx->pool = NO_POOL;
 	tctx->rank = GTH_RANK_NORMAL;
+	tctx->id = __sync_fetch_and_add(&newest_id, 1) + 1;
 	if (args->fork)
-		inherit_burst(tctx);
+		inherit(p, tctx);
 	BPF_CORE_READ_STR_INTO(&tctx->comm, p, comm);
 	return 0;
 }

@@ -336,6 +336,10 @@ enum scx_wake_flags {
 	SCX_WAKE_SYNC = 0x10,
 };
 
+enum scx_dsq_iter_flags {
+	SCX_DSQ_ITER_REV = 1 << 16,
+};
+
 enum scx_kick_flags {
 	SCX_KICK_IDLE = 1 << 0,
 	SCX_KICK_PREEMPT = 1 << 1,

@@ -55,6 +55,12 @@ struct task_ctx {
 	u64 woken_at;		/* of a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
 	u64 burst;		/* CPU time since it last slept */
+	u64 queued_at;		/* when it was queued last; now_ns() */
+	u64 turn_began;		/* its se.sum_exec_runtime when it last came onto a CPU */
+	u64 id;			/* no other task's ever */
+	u64 heir_id;		/* of the task that it forked last; 0: it has forked none */
+	s32 heir;		/* that one's pid */
+	s64 since_fork;		/* virtual time that it was charged since then, beyond what that one took over */
 	u64 running_at;		/* since when it has run, or was charged last; now_ns() */
 	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */

@@ -111,6 +111,8 @@ struct cpu_ctx {
 	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
+	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
+	bool took_stale;	/* ... and that it took one then */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
 } __attribute__((aligned(64)));
@@ -205,6 +207,9 @@ static __always_inline u32 cpu_pool(const struct gth_tables *t, s32 cpu)
 enum {
 	NO_POOL = 0xffff,
 };
+
+/* Of the newest task (task_ctx.id). */
+u64 newest_id;
 
 /*
  * One word, so that a rule is never read with another generation's number. No
