@@ -131,7 +131,9 @@ impl Drop for Cgroups {
 fn remove(dir: &Path) -> bool {
     let Ok(entries) = fs::read_dir(dir) else { return true };
     let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    dirs.for_each(|entry| drop(remove(&entry.path())));
+    for entry in dirs {
+        remove(&entry.path());
+    }
     fs::remove_dir(dir).is_ok()
 }
 
