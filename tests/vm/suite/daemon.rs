@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ::gthctl::control::client::ask;
@@ -16,17 +15,14 @@ use ::gthctl::control::report::Status;
 use ::gthctl::control::{Reply, Request, SOCKET};
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{Pid, mkfifo};
 use tempfile::TempDir;
 
 use crate::gthctl::{self, Gthctl, notes, report};
 use crate::irq::{Restore, SAVED, affinities, irq_of};
 use crate::kernel;
-use crate::plane::succeeds;
 use crate::sender::{self, send, sender};
 
 const IN_FORCE: &str = "in force as generation";
@@ -291,77 +287,6 @@ fn short_of_descriptors_for_a_while() {
     assert!(gthctl.says(IN_FORCE, 1), "{}", gthctl.stderr());
     let status = report(&["status"]);
     assert_eq!((&status["kernel_in_step"], status.get("rejected")), (&true.into(), None));
-    gthctl.stop();
-}
-
-/// Has the BPF programs that a process runs (BPF_PROG_RUN, include/uapi/linux/bpf.h) fail with
-/// ENOMEM, until told to stop.
-fn without_memory(pid: Pid, stop: &AtomicBool) {
-    const BPF_PROG_RUN: u64 = 10;
-    // Not under the scheduler whose process it stops, and which may need that process's
-    // heartbeat.
-    let param = libc::sched_param { sched_priority: 1 };
-    // SAFETY: a valid sched_param, for this thread.
-    assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }, 0);
-    ptrace::seize(pid, Options::PTRACE_O_TRACESYSGOOD).unwrap();
-    ptrace::interrupt(pid).unwrap();
-    let (mut fails, mut stopping) = (false, false);
-    loop {
-        if stop.load(Ordering::Relaxed) && !stopping {
-            ptrace::interrupt(pid).unwrap();
-            stopping = true;
-        }
-        match waitpid(pid, Some(WaitPidFlag::WNOHANG | WaitPidFlag::__WALL)).unwrap() {
-            WaitStatus::StillAlive => {
-                std::thread::sleep(Duration::from_millis(1));
-                continue;
-            }
-            WaitStatus::PtraceSyscall(_) => {
-                let mut registers = ptrace::getregs(pid).unwrap();
-                if fails {
-                    registers.rax = -i64::from(libc::ENOMEM) as u64;
-                    ptrace::setregs(pid, registers).unwrap();
-                    fails = false;
-                } else if registers.rax as i64 == -i64::from(libc::ENOSYS)
-                    && (registers.orig_rax, registers.rdi) == (libc::SYS_bpf as u64, BPF_PROG_RUN)
-                {
-                    // No such call.
-                    registers.orig_rax = u64::MAX;
-                    ptrace::setregs(pid, registers).unwrap();
-                    fails = true;
-                }
-            }
-            WaitStatus::PtraceEvent(..) if stopping => {
-                return ptrace::detach(pid, None).unwrap();
-            }
-            WaitStatus::PtraceEvent(..) => {}
-            WaitStatus::Stopped(_, signal) => {
-                ptrace::syscall(pid, signal).unwrap();
-                continue;
-            }
-            other => panic!("{other:?}"),
-        }
-        ptrace::syscall(pid, None).unwrap();
-    }
-}
-
-#[test]
-fn what_the_kernel_refused_for_a_while_is_tried_again() {
-    let gthctl = Gthctl::start("strategies: [{name: hot, netns: later, cpus: 1, exclusive: true}]");
-    let stop = AtomicBool::new(false);
-    let pid = Pid::from_raw(gthctl.pid());
-    let refused = std::thread::scope(|scope| {
-        scope.spawn(|| without_memory(pid, &stop));
-        std::thread::sleep(Duration::from_millis(200));
-        succeeds(Command::new("ip").args(["netns", "add", "later"]));
-        let refused = gthctl.says("Cannot allocate memory", 1);
-        stop.store(true, Ordering::Relaxed);
-        refused
-    });
-    let followed = gthctl.says("what the policy refers to has changed", 1);
-    let in_step = report(&["status"])["kernel_in_step"] == true;
-    succeeds(Command::new("ip").args(["netns", "delete", "later"]));
-    assert!(refused && followed && in_step, "{}", gthctl.stderr());
     gthctl.stop();
 }
 
