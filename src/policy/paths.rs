@@ -68,7 +68,8 @@ fn other_than(word: &str) -> String {
 ///
 /// `kubelets` are globs on directories with a kubepods cgroup of their own.
 pub fn container(id: &str, kubelets: &[String]) -> String {
-    let prefix = r"(?:[^/]*[-:])?";
+    // By name: with any text in its place a hundred rules take half a second to compile.
+    let prefix = "(?:(?:docker|crio|libpod|cri-containerd|nerdctl)-)?";
     let mut places = vec![
         format!(r"{}/{prefix}{id}[0-9a-f]*\.scope", slices()),
         format!(r"{CGROUPFS_POD}[^/]+/{prefix}{id}[0-9a-f]*"),
@@ -80,7 +81,7 @@ pub fn container(id: &str, kubelets: &[String]) -> String {
         places.push(format!(r"{root}{CGROUPFS_POD}[^/]+/{prefix}{id}[0-9a-f]*"));
         places.push(format!(r"{root}(?:/[^/]+\.slice)+/{prefix}{id}[0-9a-f]*\.scope"));
     }
-    format!("^(?:{})(?:/|$)", places.join("|"))
+    format!("(?-u)^(?:{})(?:/|$)", places.join("|"))
 }
 
 /// The directories of Docker, of Podman without and with a pod, and of containerd's

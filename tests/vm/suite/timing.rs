@@ -259,7 +259,7 @@ const THREADS: usize = 10_000;
 ///
 /// A start is for the most part the kernel's verifier, whose seconds differ by more than
 /// all tasks add: what counts is that nothing is read for each task. A reload costs less
-/// than a quarter of looking at each task once.
+/// than a quarter of looking at each task once, besides what it takes without them.
 #[test]
 fn ten_thousand_tasks_and_a_hundred_rules() {
     const READS: u64 = THREADS as u64 / 10;
@@ -309,9 +309,15 @@ fn ten_thousand_tasks_and_a_hundred_rules() {
     println!("all tasks looked at once: {looked:?}");
     drop(tasks);
     set_threads_max(&before);
+    // What the rules take to compile is no matter of tasks.
+    let alone = ["sixth", "seventh"].map(|name| many_rules(100, name));
+    let alone: Vec<Duration> =
+        alone.into_iter().enumerate().map(|(i, policy)| reload(&policy, i + 6).0).collect();
+    println!("reloads without the tasks: {alone:?}");
+    let alone = alone.iter().sum::<Duration>() / 2;
     // Time that the emulated CPU waits for the host counts too: not the worst.
     took.sort();
-    assert!(took[took.len() / 2] < looked / 4, "{took:?} against {looked:?}");
+    assert!(took[took.len() / 2] < alone + looked / 4, "{took:?} against {alone:?}, {looked:?}");
     assert!(loaded < bare + READS, "{loaded} reads against {bare}");
     assert!(read.iter().all(|reads| *reads < READS), "{read:?}");
     gthctl.stop();
