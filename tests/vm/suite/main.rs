@@ -33,3 +33,4 @@ mod task;
 mod timing;
 mod trace;
 mod traffic;
+mod verifier;

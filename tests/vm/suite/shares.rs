@@ -67,12 +67,6 @@ impl Drop for Cgroup {
     }
 }
 
-/// Runs for so many ns.
-fn run_for(ns: u64) {
-    let until = task::now() + ns;
-    while task::now() < until {}
-}
-
 /// Goes on as a child of itself.
 fn become_a_child() {
     // SAFETY: the child goes on as its parent did.
@@ -87,7 +81,7 @@ fn become_a_child_and_run_on() {
     // SAFETY: the child goes on as its parent did.
     if unsafe { libc::fork() } != 0 {
         task::sleep_until(task::now() + 1_000);
-        run_for(3_000_000);
+        task::run_for(3_000_000);
         // SAFETY: no pointers.
         unsafe { libc::_exit(0) };
     }

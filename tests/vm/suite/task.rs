@@ -24,6 +24,8 @@ pub struct Shared {
     pub order: AtomicU32,
     /// Answers of the task.
     pub answer: AtomicU32,
+    /// When a waker woke up others, by [`now`].
+    pub woken_at: AtomicU64,
     /// How many latencies there are.
     count: AtomicU32,
     /// Wake-up latencies, ns.
@@ -183,6 +185,28 @@ fn clone3(set: impl FnOnce(&mut libc::clone_args)) -> i32 {
 }
 
 /// As many spinners as asked for, all with the same name.
+/// Wakes up, all at once, whoever is in [`wait_to_be_woken`] on the same memory.
+pub fn wake_all(waker: &Shared) {
+    waker.woken_at.store(now(), Ordering::SeqCst);
+    waker.answer.fetch_add(1, Ordering::SeqCst);
+    futex(&waker.answer, libc::FUTEX_WAKE, i32::MAX as u32);
+}
+
+/// Sleeps until a waker wakes everybody up; returns how long that took, ns.
+pub fn wait_to_be_woken(waker: &Shared) -> u64 {
+    let seen = waker.answer.load(Ordering::SeqCst);
+    while waker.answer.load(Ordering::SeqCst) == seen {
+        futex(&waker.answer, libc::FUTEX_WAIT, seen);
+    }
+    now() - waker.woken_at.load(Ordering::SeqCst)
+}
+
+fn futex(word: &AtomicU32, op: i32, value: u32) {
+    let no_timeout = std::ptr::null::<libc::timespec>();
+    // SAFETY: the word outlives the call.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, no_timeout) };
+}
+
 pub fn spinners(count: usize, comm: &str) -> Vec<Task> {
     (0..count).map(|_| Task::spinner(comm)).collect()
 }
@@ -263,12 +287,17 @@ pub fn spin(shared: &Shared) {
     }
 }
 
+/// Runs for so many ns.
+pub fn run_for(ns: u64) {
+    let until = now() + ns;
+    while now() < until {}
+}
+
 /// Runs `work` ns, sleeps `rest` ns, for ever.
 pub fn spin_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     move |_| {
         loop {
-            let until = now() + work;
-            while now() < until {}
+            run_for(work);
             sleep_until(now() + rest);
         }
     }

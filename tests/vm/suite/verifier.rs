@@ -1,0 +1,28 @@
+//! What the kernel's verifier has to go through before gthctl is loaded: most of the time
+//! that a start takes.
+
+use libbpf_rs::query::ProgInfoIter;
+
+use crate::gthctl::Gthctl;
+
+/// Instructions that the verifier may look at for the scheduler's programs together.
+const CEILING: u32 = 600_000;
+
+#[test]
+fn the_scheduler_takes_few_instructions_to_verify() {
+    let before: Vec<u32> = ProgInfoIter::default().map(|program| program.id).collect();
+    let gthctl = Gthctl::start("strategies: []");
+    let mut programs: Vec<(u32, String)> = ProgInfoIter::default()
+        .filter(|program| !before.contains(&program.id))
+        .map(|program| (program.verified_insns, program.name.to_string_lossy().into_owned()))
+        .collect();
+    programs.sort_unstable_by(|a, b| b.cmp(a));
+    for (instructions, name) in &programs {
+        println!("{instructions:9} {name}");
+    }
+    let sum: u32 = programs.iter().map(|(instructions, _)| instructions).sum();
+    println!("{sum:9} in all");
+    assert!(programs.iter().any(|(_, name)| name == "gth_dispatch"), "{programs:?}");
+    assert!(sum < CEILING, "{sum} instructions");
+    gthctl.stop();
+}
