@@ -42,7 +42,20 @@ static __always_inline u32 preempt_count(void)
  */
 extern struct irq_stack *hardirq_stack_ptr __ksym __weak;
 extern const bool hardirq_stack_inuse __ksym __weak;
-extern const void __local_bh_enable_ip __ksym;
+
+/*
+ * Where __local_bh_enable_ip() is; 0: the kernel does not tell (kptr_restrict). Not an extern
+ * of libbpf's, which would read all of /proc/kallsyms for it: half the time that loading takes.
+ */
+u64 bh_enable_at SEC(".bss.kernel");
+
+/* For a SEC("syscall") program: only those may ask. */
+static __always_inline int look_up_bh_enable(void)
+{
+	static const char name[] = "__local_bh_enable_ip";
+
+	return bpf_kallsyms_lookup_name(name, sizeof(name), 0, &bh_enable_at);
+}
 
 enum {
 	FRAME_WORDS = 8,	/* more than do_softirq() keeps there */
@@ -61,10 +74,12 @@ static __always_inline bool is_irq_stack_in_use(void)
 
 static __always_inline bool is_raised_by_task(void)
 {
-	u64 caller = (u64)&__local_bh_enable_ip, frame[FRAME_WORDS], sp = 0;
+	u64 caller = bh_enable_at, frame[FRAME_WORDS], sp = 0;
 	const void *top = NULL;
 	u32 i;
 
+	if (!caller)
+		return false;
 	if (bpf_ksym_exists(&hardirq_stack_ptr))
 		top = *(void **)bpf_this_cpu_ptr(&hardirq_stack_ptr);
 	else if (bpf_ksym_exists(&pcpu_hot))

@@ -984,6 +984,14 @@ void BPF_PROG(gth_exit, struct scx_exit_info *ei)
 	tell(&events);
 }
 
+/* To be run once, before mark.bpf.c is attached to anything or a policy has `woken`. */
+SEC("syscall")
+int look_up_kernel(void *ctx)
+{
+	look_up_bh_enable();
+	return 0;
+}
+
 SEC(".struct_ops.link")
 struct sched_ext_ops gthctl_ops = {
 	.select_cpu = (void *)gth_select_cpu,

@@ -210,3 +210,11 @@ int probed_function_ends(struct pt_regs *ctx)
 {
 	return end(bpf_get_attach_cookie(ctx));
 }
+
+/* To be run once, before the others are attached. */
+SEC("syscall")
+int look_up_kernel(void *ctx)
+{
+	look_up_bh_enable();
+	return 0;
+}

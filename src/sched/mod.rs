@@ -106,6 +106,7 @@ impl<'obj> Scheduler<'obj> {
             ops.flags |= u64::from(flag.0);
         }
         let mut skel = open.load().map_err(refused)?;
+        run_program(&skel.progs.look_up_kernel)?;
         let nr_llcs = topology.nr_llcs();
         let numbers = Numbers::default().next(&policy.gates);
         install(&mut skel, policy, &numbers, nr_llcs, 1)?;

@@ -8,7 +8,8 @@ use std::path::Path;
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{
-    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, ProgramMut,
+    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, ProgramInput,
+    ProgramMut,
 };
 
 use super::bpf::OBJECT;
@@ -71,6 +72,8 @@ enum Attached {
 const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
 
 const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
+/// To be run once, before anything is attached.
+const LOOK_UP: &str = "look_up_kernel";
 const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
 
 impl Tracer {
@@ -102,6 +105,9 @@ impl Tracer {
             program.set_autoload(!is_fentry);
         }
         let object = open.load().map_err(|e| failed(&e))?;
+        for program in object.progs_mut().filter(|program| program.name() == LOOK_UP) {
+            program.test_run(ProgramInput::default()).map_err(|e| failed(&e))?;
+        }
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name).expect("the program has it");
             MapHandle::try_from(&map).map_err(|e| failed(&e))
