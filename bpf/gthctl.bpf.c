@@ -444,7 +444,8 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
  * Where there is no kick (malformed kfunc BTF, see compat.h), an idle CPU is
  * looked for first and gets the task into its local DSQ, which wakes it. What
  * goes idle between the two is found by gthctl's own wake-ups (src/service.rs);
- * these never come to exclusive CPUs, whose tasks go into local DSQs always.
+ * these never come to exclusive CPUs, whose tasks go into an empty local DSQ. A CPU whose
+ * local DSQ is never empty would not look at the others: what waits there comes next.
  */
 __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
 			      u64 dsq, u64 key, u64 enq_flags)
@@ -456,8 +457,11 @@ __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct 
 		if (cpu >= 0) {
 			occupy(cpu, plan->rank);
 			count_path(GTH_PATH_IDLE);
-		} else if (plan->place.exclusive)
+		} else if (plan->place.exclusive) {
 			cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
+			if (cpu >= 0 && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) > 0)
+				cpu = NO_CPU;
+		}
 		if (cpu >= 0) {
 			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
 			return 0;
