@@ -360,6 +360,48 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
 }
 
+/*
+ * A normal task that wakes up goes in front of one that is further in virtual time by more
+ * than the shortest slice, and that has run for as long without sleeping: tasks that wake
+ * each other up for short work wait for one another. Marks the CPU as its own, so that no
+ * other goes in front of it in turn.
+ */
+__noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan *plan __arg_nonnull, s32 cpu)
+{
+	struct cpu_ctx *c = cpu_of(cpu);
+	u64 now = now_ns(), ran, there;
+
+	if (c->rank != GTH_RANK_NORMAL || cpu_pool(live_tables(plan->place.generation), cpu) != plan->pool)
+		return false;
+	ran = now - c->turn_began;
+	if (c->turn_burst + ran < knobs.slice_min_ns)
+		return false;
+	there = c->turn_vtime + ran * 100 / (c->turn_weight ? c->turn_weight : 100);
+	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)knobs.slice_min_ns)
+		return false;
+	c->turn_vtime = tctx->vtime;
+	c->turn_began = now;
+	c->turn_burst = 0;
+	count_path(GTH_PATH_OVERTAKEN);
+	return true;
+}
+
+/* The CPU whose task a normal one that wakes up overtakes: its previous one, or the waker's. */
+__noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			const struct plan *plan __arg_nonnull, s32 here)
+{
+	const struct cpumask *mask = mask_of(plan->place.generation, plan->place.mask);
+
+	if (!mask || plan->let_in)
+		return NO_CPU;
+	set_clock(tctx, plan->pool, plan->cpu);
+	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu))
+		return plan->cpu;
+	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here))
+		return here;
+	return NO_CPU;
+}
+
 SEC("struct_ops/select_cpu")
 s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
@@ -383,8 +425,14 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
 		return cpu;
 	}
-	if (!is_priority(plan.rank))
-		return plan.cpu;
+	if (!is_priority(plan.rank)) {
+		cpu = overtake(p, tctx, &plan, here);
+		if (cpu < 0)
+			return plan.cpu;
+		tctx->rank = plan.rank;
+		dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+		return cpu;
+	}
 	if (follow_waker(p, &plan, here, wake_flags)) {
 		tctx->rank = plan.rank;
 		set_clock(tctx, plan.pool, here);
@@ -513,7 +561,9 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
 
-	if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
+	if ((enq_flags & ENQ_WAKEUP) && is_pinned(p) && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu)) {
+		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
+	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
 		if (plan.let_in)
 			count(GTH_COUNT_RESERVED_KTHREAD);
 		count_path(GTH_PATH_KTHREAD);
@@ -754,6 +804,10 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	tctx->charged_until = p->se.sum_exec_runtime;
 	tctx->turn_began = tctx->charged_until;
 	tctx->running_at = now_ns();
+	c->turn_vtime = tctx->vtime;
+	c->turn_burst = tctx->burst;
+	c->turn_began = tctx->running_at;
+	c->turn_weight = tctx->weight ? tctx->weight : p->scx.weight;
 	if (tctx->woken_at) {
 		lag = now_ns() - tctx->woken_at;
 		tctx->woken_at = 0;

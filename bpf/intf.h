@@ -206,6 +206,7 @@ enum gth_path {
 	GTH_PATH_SHARED,		/* virtual time order, the pool's DSQ */
 	GTH_PATH_PINNED,		/* virtual time order, the CPU's own DSQ */
 	GTH_PATH_STOLEN,		/* from another LLC's DSQ */
+	GTH_PATH_OVERTAKEN,		/* woken in front of a normal task that has had more */
 	GTH_PATH_KTHREAD,		/* per-CPU kthread, local DSQ */
 	GTH_PATH_KEPT,			/* kept its CPU for another slice */
 	GTH_NR_PATHS,

@@ -109,6 +109,10 @@ static __always_inline u64 mean_of(u64 mean, u64 sample)
 struct cpu_ctx {
 	u32 rank;		/* of what runs there, or is about to (enum gth_rank) */
 	u32 next_llc;		/* the LLC that balance() looked at last */
+	u64 turn_vtime;		/* of the task that runs, when its turn began */
+	u64 turn_burst;		/* what it had run then since it last slept, ns */
+	u64 turn_began;		/* when that was; now_ns() */
+	u32 turn_weight;	/* at which its virtual time goes on */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that have waited for too long */

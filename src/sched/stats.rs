@@ -17,6 +17,7 @@ const PATHS: [(gth_path, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
     (gth_path::GTH_PATH_SHARED, "fair"),
     (gth_path::GTH_PATH_PINNED, "fair, one CPU only"),
     (gth_path::GTH_PATH_STOLEN, "fair, from another LLC"),
+    (gth_path::GTH_PATH_OVERTAKEN, "fair, preempting"),
     (gth_path::GTH_PATH_KTHREAD, "per-CPU kthread"),
     (gth_path::GTH_PATH_KEPT, "kept its CPU"),
 ];

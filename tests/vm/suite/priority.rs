@@ -38,6 +38,22 @@ fn a_priority_task_preempts_at_its_wakeup() {
     assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
 }
 
+/// A task without priority that sleeps most of the time has had less than those that spin: it
+/// waits for the end of nobody's slice.
+#[test]
+fn a_normal_task_preempts_who_has_had_more() {
+    let gthctl =
+        Gthctl::start_with("scheduler: {slice_ns_default: 60ms, slice_ns_min: 20ms}", PRIO, &[]);
+    let _load = task::spinners(kernel::cpus(), "load");
+    let normal = Task::fork("normal", task::wake_often(25_000_000));
+    std::thread::sleep(Duration::from_secs(4));
+    let late = part(&normal.shared().latencies(), 0.75);
+    println!("p75 {late:?}");
+    assert!(late < Duration::from_millis(5), "{late:?}");
+    let output = gthctl.stop();
+    assert!(output.counter("fair, preempting") > 50, "{}", output.stdout);
+}
+
 /// A datagram over the loopback device is delivered in softirq on the sender's
 /// CPU. The sender runs on: nobody gets a CPU because it sleeps.
 #[test]
