@@ -23,8 +23,11 @@ pub struct Plan {
     pub functions: Vec<String>,
 }
 
+/// Its name, and whether an event is the one that begins it.
+type Stage = (&'static str, fn(&Event) -> bool);
+
 /// What a round trip passes, in this order; the first is its begin.
-const STAGES: [(&str, fn(&Event) -> bool); 10] = [
+const STAGES: [Stage; 10] = [
     ("ping sends the probe", |event| event.is("net_dev_queue", "dev", plane::TUN)),
     ("nr-gnb is woken", |event| event.is("sched_waking", "comm", "nr-gnb")),
     ("nr-gnb runs", |event| event.is("sched_switch", "next_comm", "nr-gnb")),
