@@ -87,6 +87,13 @@ bench: deps ## gthctl beside other schedulers in the VM, into docs/bench (an hou
 		$$(command -v go >/dev/null || echo golang-go)
 	tests/vm/bench
 
+bench-quick: deps ## the same in virtual time, what the bars are about (5 minutes)
+	@tests/vm/install iperf3 linux-perf rt-tests
+	tests/vm/bench-quick
+
+profile: deps ## where the time of a round trip goes, in virtual time
+	tests/vm/profile
+
 generate: deps ## man pages, completions, third-party notices
 	UPDATE=1 cargo test --release --test generated
 	UPDATE=1 cargo test --release -p gthctl-licences
@@ -94,4 +101,4 @@ generate: deps ## man pages, completions, third-party notices
 clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
-.PHONY: help deps build run test lint unit vm test-kernels fuzz bench generate clean
+.PHONY: help deps build run test lint unit vm test-kernels fuzz bench bench-quick profile generate clean

@@ -69,6 +69,11 @@ impl Boosted {
         }
         Ok(threads)
     }
+
+    /// Once the process has ended.
+    pub fn forget(&mut self) {
+        self.1.clear();
+    }
 }
 
 impl Drop for Boosted {

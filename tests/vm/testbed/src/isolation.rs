@@ -26,8 +26,13 @@ impl Isolation {
         write(&format!("{GROUP}/cpuset.cpus.partition"), "isolated")?;
         let state = fs::read_to_string(format!("{GROUP}/cpuset.cpus.partition"))?;
         ensure!(state.trim() == "isolated", "the partition is {}", state.trim());
-        write(&procs(), &process.to_string())?;
+        isolation.take_in(process)?;
         Ok(isolation)
+    }
+
+    /// Moves one more process there.
+    pub fn take_in(&self, process: Pid) -> Result<()> {
+        write(&procs(), &process.to_string())
     }
 
     /// Makes `command` start there.

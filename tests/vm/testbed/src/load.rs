@@ -61,6 +61,11 @@ pub struct Load(Child);
 
 impl Load {
     pub fn start(amount: Amount) -> Result<Self> {
+        Self::spread(amount, Duration::from_millis(1500))
+    }
+
+    /// With this much time for its tasks to start and spread.
+    pub fn spread(amount: Amount, time: Duration) -> Result<Self> {
         let mut command = Command::new("stress-ng");
         command.args(["--quiet", "--metrics", "--yaml", METRICS]);
         // One method: of all in turn, which take unlike times, a short run has a few only.
@@ -75,8 +80,7 @@ impl Load {
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().context("cannot start stress-ng")?;
-        // Time for the spinners to start and spread.
-        thread::sleep(Duration::from_millis(1500));
+        thread::sleep(time);
         ensure!(child.try_wait()?.is_none(), "stress-ng ended at once");
         Ok(Self(child))
     }

@@ -34,7 +34,7 @@ pub fn measure(
 }
 
 /// Sends `count` probes every `interval_ms` from the UE to the N6 address.
-fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies> {
+pub fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies> {
     // A file in memory: a pipe would wake a reader for each line.
     let file = Path::new("/tmp/testbed-ping.txt");
     let mut command = Command::new("ping");

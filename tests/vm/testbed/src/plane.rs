@@ -11,11 +11,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::netns::{self, ip};
 use crate::pdp::{self, Pdp};
+use crate::process;
 
 /// Network namespaces.
 pub const RAN: &str = "ran";
@@ -104,26 +106,48 @@ pub fn up(driver: Driver) -> Result<()> {
             Driver::Gtp5g => Ok(()),
         }
     })?;
-    let gnb = std::env::current_exe()?.with_file_name("nr-gnb");
-    start_gnb(&gnb, driver.downlink_teid())
+    start_gnb(driver.downlink_teid())
+}
+
+/// Starts `nr-gnb` anew beside [`Driver::Gtp`], at another time of the kernel's ticks and on
+/// another CPU each time: tasks that have met on one CPU may stay together.
+pub fn restart(time: usize) -> Result<()> {
+    stop_gnb()?;
+    thread::sleep(Duration::from_micros(1370 * time as u64));
+    start_gnb(Driver::Gtp.downlink_teid())?;
+    let all = sched_getaffinity(Pid::from_raw(0))?;
+    let cpus: Vec<usize> =
+        (0..CpuSet::count()).filter(|&cpu| all.is_set(cpu) == Ok(true)).collect();
+    let mut one = CpuSet::new();
+    one.set(cpus[time % cpus.len()])?;
+    for mask in [one, all] {
+        for task in process::threads(gnb_pid()?)? {
+            sched_setaffinity(Pid::from_raw(task), &mask)?;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Stops `nr-gnb` and removes the namespaces; what is not there is no error.
 pub fn down() -> Result<()> {
-    if let Ok(pid) = gnb_pid() {
-        match kill(pid, Signal::SIGTERM) {
-            Ok(()) | Err(Errno::ESRCH) => {}
-            Err(e) => bail!("cannot stop nr-gnb ({pid}): {e}"),
-        }
-        wait_until("nr-gnb to end", || !is_gnb(pid))?;
-        fs::remove_file(PID_FILE)?;
-    }
+    stop_gnb()?;
     for namespace in [RAN, UPF, DATA_NETWORK] {
         if Path::new("/run/netns").join(namespace).exists() {
             ip(&format!("netns delete {namespace}"))?;
         }
     }
     Ok(())
+}
+
+fn stop_gnb() -> Result<()> {
+    let Ok(pid) = gnb_pid() else { return Ok(()) };
+    match kill(pid, Signal::SIGTERM) {
+        Ok(()) | Err(Errno::ESRCH) => {}
+        Err(e) => bail!("cannot stop nr-gnb ({pid}): {e}"),
+    }
+    wait_until("nr-gnb to end", || !is_gnb(pid))?;
+    Ok(fs::remove_file(PID_FILE)?)
 }
 
 /// The running simulator.
@@ -142,9 +166,10 @@ fn veth(a: (&str, Ipv4Addr), b: (&str, Ipv4Addr), name: &str) -> Result<()> {
     Ok(())
 }
 
-fn start_gnb(gnb: &Path, downlink_teid: u32) -> Result<()> {
+fn start_gnb(downlink_teid: u32) -> Result<()> {
+    let gnb = std::env::current_exe()?.with_file_name("nr-gnb");
     let log = File::create(LOG_FILE)?;
-    let mut command = Command::new(gnb);
+    let mut command = Command::new(&gnb);
     command
         .args(["--gnb", &GNB.to_string(), "--upf", &UPF_N3.to_string()])
         .args(["--ue", &UE.to_string(), "--tun", TUN])

@@ -23,7 +23,7 @@ pub enum Scheduler {
 /// A scheduler that schedules, nr-gnb among its priority tasks; until dropped.
 pub struct Engaged {
     boost: Boost,
-    _boosted: Boosted,
+    boosted: Boosted,
     isolation: Option<Isolation>,
     scx: Option<Scx>,
 }
@@ -44,10 +44,22 @@ impl Engaged {
         let isolated = *scheduler == Scheduler::Isolated;
         Ok(Self {
             boost,
-            _boosted: Boosted::threads_of(gnb, boost)?,
+            boosted: Boosted::threads_of(gnb, boost)?,
             isolation: isolated.then(|| Isolation::of(gnb)).transpose()?,
             scx,
         })
+    }
+
+    /// The same, with the data plane's processes started anew (see [`plane::restart`]).
+    pub fn restarted(mut self, time: usize) -> Result<Self> {
+        plane::restart(time)?;
+        let gnb = plane::gnb_pid()?;
+        self.boosted.forget();
+        self.boosted = Boosted::threads_of(gnb, self.boost)?;
+        if let Some(isolation) = &self.isolation {
+            isolation.take_in(gnb)?;
+        }
+        Ok(self)
     }
 
     /// Makes `command` start as a priority task; a sched_ext scheduler knows its own.

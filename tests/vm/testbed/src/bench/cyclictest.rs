@@ -22,6 +22,16 @@ pub struct Run {
     pub duration: Duration,
 }
 
+impl Run {
+    /// What ends it: a time, which cyclictest takes in seconds, or so many wake-ups.
+    fn end(&self) -> String {
+        match self.duration.as_secs() {
+            0 => format!("--loops={}", self.duration.as_micros() / self.interval.as_micros()),
+            seconds => format!("--duration={seconds}"),
+        }
+    }
+}
+
 /// A running cyclictest; ended when dropped.
 pub struct Cyclictest {
     child: Child,
@@ -38,7 +48,7 @@ impl Cyclictest {
             .args(["--verbose", "--nsecs", "--histfile=/dev/null"])
             .arg(format!("--threads={}", run.tasks))
             .arg(format!("--interval={}", run.interval.as_micros()))
-            .arg(format!("--duration={}", run.duration.as_secs()))
+            .arg(run.end())
             .arg("--distance=0")
             .stdin(Stdio::null())
             .stdout(File::create(&output)?);
@@ -92,6 +102,18 @@ fn late(line: &str, skipped: usize) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn less_than_a_second_in_wake_ups() {
+        let run = |milliseconds| Run {
+            priority: true,
+            tasks: 1,
+            interval: Duration::from_millis(1),
+            duration: Duration::from_millis(milliseconds),
+        };
+        assert_eq!(run(250).end(), "--loops=250");
+        assert_eq!(run(4000).end(), "--duration=4");
+    }
 
     #[test]
     fn lines_of_wake_ups_only() {

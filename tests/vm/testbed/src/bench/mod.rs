@@ -11,6 +11,8 @@ pub mod overhead;
 pub mod page;
 pub mod plan;
 pub mod plot;
+pub mod quick;
+pub mod ratios;
 pub mod record;
 pub mod run;
 pub mod summary;

@@ -14,6 +14,7 @@ use crate::{boost, ping};
 
 use super::plan::{Block, Candidate, Group, Setting};
 use super::record::{Key, Log, Measure, Part, Record};
+use super::throughput::Transfer;
 use super::{ops, overhead, throughput, usable, wakeup};
 
 /// How much is measured.
@@ -29,6 +30,16 @@ pub struct Extent {
     /// The share of its time, in percent, that the VM may wait for the host's CPUs in a
     /// measurement; one that is disturbed more is taken again.
     pub calm: Option<f64>,
+}
+
+impl Extent {
+    /// What iperf3 transfers: its shortest time is a second.
+    fn transfer(&self) -> Transfer {
+        match self.duration.as_secs() {
+            0 => Transfer::Mebibytes(4),
+            seconds => Transfer::Seconds(seconds),
+        }
+    }
 }
 
 /// How often a measurement is taken while the host disturbs it.
@@ -136,7 +147,7 @@ fn calmest(
 }
 
 /// One measurement. Its scheduler is left in `engaged` for the next one, unless it failed.
-fn measure(
+pub fn measure(
     key: Key,
     group: &Group,
     candidate: &Candidate,
@@ -162,7 +173,7 @@ fn measure(
     Record { key, parts, error, waited_percent: waited.and_then(Usage::waited_percent) }
 }
 
-fn engage(candidate: &Candidate, engaged: Option<Engaged>) -> Result<Engaged> {
+pub fn engage(candidate: &Candidate, engaged: Option<Engaged>) -> Result<Engaged> {
     match (engaged, &candidate.scheduler) {
         (Some(engaged), _) => Ok(engaged),
         (None, Ok(scheduler)) => Engaged::new(scheduler),
@@ -176,7 +187,7 @@ fn parts(group: &Group, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> 
     let load = is_loaded.then(|| Load::start(amount)).transpose()?;
     let mut parts = match group.measure {
         Measure::Rtt => round_trips(engaged, extent)?,
-        Measure::Throughput => throughput::measure(engaged, extent.duration)?,
+        Measure::Throughput => throughput::measure(engaged, extent.transfer())?,
         Measure::WakeUp => wakeup::of_both(engaged, extent.duration)?,
         Measure::Crowd => wakeup::in_crowd(engaged, tasks, extent.duration)?,
         Measure::Many => wakeup::of_many(engaged, tasks, extent.duration)?,

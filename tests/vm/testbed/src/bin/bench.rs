@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand};
 use gthctl_testbed::arguments::{absolute, pair};
 use gthctl_testbed::bench::plan::{self, Block, Candidate, Group};
 use gthctl_testbed::bench::run::{Extent, run};
-use gthctl_testbed::bench::{crowd, page, plot, record, summary};
+use gthctl_testbed::bench::{crowd, page, plot, quick, ratios, record, summary};
 use gthctl_testbed::plane::{self, Driver};
 use gthctl_testbed::scheduler::Scheduler;
 use gthctl_testbed::scx::Program;
@@ -27,6 +27,10 @@ struct Cli {
 enum Command {
     /// Measure; what RECORDS has already is not measured again
     Run(Run),
+    /// Measure, in virtual time and after several restarts, what the bars are about
+    Restarts(Restarts),
+    /// Print what `bench restarts` measured and the ratios that the bars are about
+    Quick(Quick),
     /// Write README.md, results.json and rtt.svg of the records
     Page(Page),
     /// Be N threads that spin once standard input has ended
@@ -58,6 +62,18 @@ struct Run {
     /// Only what tells how more CPUs do
     #[arg(long)]
     more_cpus: bool,
+    #[command(flatten)]
+    gthctl: Gthctl,
+    /// Another sched_ext scheduler; may be repeated
+    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
+    peer: Vec<(String, String)>,
+    /// One that is not there, and why; may be repeated
+    #[arg(long, value_name = "NAME=WHY", value_parser = pair)]
+    absent: Vec<(String, String)>,
+}
+
+#[derive(Args)]
+struct Gthctl {
     /// The gthctl to measure
     #[arg(long)]
     gthctl: PathBuf,
@@ -67,12 +83,42 @@ struct Run {
     /// The directory with its policies
     #[arg(long)]
     policies: PathBuf,
-    /// Another sched_ext scheduler; may be repeated
-    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
-    peer: Vec<(String, String)>,
-    /// One that is not there, and why; may be repeated
-    #[arg(long, value_name = "NAME=WHY", value_parser = pair)]
-    absent: Vec<(String, String)>,
+}
+
+#[derive(Args)]
+struct Restarts {
+    /// Where the records go
+    records: PathBuf,
+    /// Which virtual machine this is, from 1
+    #[arg(long)]
+    boot: usize,
+    /// How often the data plane's processes start anew
+    #[arg(long, default_value_t = 4)]
+    restarts: usize,
+    /// Probes after each restart
+    #[arg(long, default_value_t = 40)]
+    probes: usize,
+    /// Milliseconds between them
+    #[arg(long, default_value_t = 11)]
+    interval: u64,
+    /// Wake-ups after each restart, one a millisecond
+    #[arg(long, default_value_t = 250)]
+    wake_ups: u64,
+    /// Only candidates whose names contain one of these
+    #[arg(long, value_delimiter = ';')]
+    only: Vec<String>,
+    #[command(flatten)]
+    gthctl: Gthctl,
+}
+
+#[derive(Args)]
+struct Quick {
+    /// Files of records
+    #[arg(required = true)]
+    records: Vec<PathBuf>,
+    /// Fail when a ratio of means exceeds its ceiling in this JSON file
+    #[arg(long)]
+    ceilings: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -92,18 +138,24 @@ struct Page {
 }
 
 fn main() -> ExitCode {
-    let result = match Cli::parse().command {
-        Command::Run(options) => measure(&options),
-        Command::Page(options) => write(&options),
-        Command::Spin { n } => crowd::spin(n),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    match run_command(Cli::parse().command) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("bench: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn run_command(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(options) => measure(&options)?,
+        Command::Restarts(options) => restarts(&options)?,
+        Command::Quick(options) => return quick(&options),
+        Command::Page(options) => write(&options)?,
+        Command::Spin { n } => crowd::spin(n)?,
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn measure(options: &Run) -> Result<()> {
@@ -131,6 +183,41 @@ fn measure(options: &Run) -> Result<()> {
     plane::down()
 }
 
+fn restarts(options: &Restarts) -> Result<()> {
+    let mut candidates = plan::candidates(|policy| options.gthctl.scheduler(policy), Vec::new())?;
+    if !options.only.is_empty() {
+        candidates.retain(|candidate| {
+            options.only.iter().any(|only| candidate.name.contains(only.as_str()))
+        });
+    }
+    let extent = Extent {
+        rounds: options.restarts,
+        probes: options.probes,
+        interval: Duration::from_millis(options.interval),
+        duration: Duration::from_millis(options.wake_ups),
+        calm: None,
+    };
+    plane::up(Driver::Gtp)?;
+    quick::run(&candidates, extent, options.boot, &options.records)?;
+    plane::down()
+}
+
+fn quick(options: &Quick) -> Result<ExitCode> {
+    let mut records = Vec::new();
+    for path in &options.records {
+        records.extend(record::read(path)?);
+    }
+    print!("{}", ratios::table(&records));
+    let Some(path) = &options.ceilings else { return Ok(ExitCode::SUCCESS) };
+    let text = fs::read_to_string(path).with_context(|| format!("no file {}", path.display()))?;
+    let ceilings = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    let exceeded = ratios::exceeded(&ratios::ratios(&records), &ceilings)?;
+    for what in &exceeded {
+        eprintln!("bench: {what}");
+    }
+    Ok(ExitCode::from(u8::from(!exceeded.is_empty())))
+}
+
 fn candidates(options: &Run) -> Result<Vec<Candidate>> {
     let mut others = Vec::new();
     for (name, file) in &options.peer {
@@ -140,12 +227,16 @@ fn candidates(options: &Run) -> Result<Vec<Candidate>> {
     for (name, why) in &options.absent {
         others.push(Candidate { name: name.clone(), scheduler: Err(why.clone()) });
     }
-    let gthctl = |policy: Option<&str>| {
-        let policy = policy.map(|name| options.policies.join(name).with_extension("yaml"));
-        let program = Program::gthctl(&options.gthctl, &options.config, policy.as_deref())?;
+    plan::candidates(|policy| options.gthctl.scheduler(policy), others)
+}
+
+impl Gthctl {
+    /// With one of its policies, or with none.
+    fn scheduler(&self, policy: Option<&str>) -> Result<Scheduler> {
+        let policy = policy.map(|name| self.policies.join(name).with_extension("yaml"));
+        let program = Program::gthctl(&self.gthctl, &self.config, policy.as_deref())?;
         Ok(Scheduler::Scx(program))
-    };
-    plan::candidates(gthctl, others)
+    }
 }
 
 fn write(options: &Page) -> Result<()> {

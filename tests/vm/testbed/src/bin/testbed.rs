@@ -13,7 +13,7 @@ use gthctl_testbed::plane::Driver;
 use gthctl_testbed::rtt::{Plan, Row};
 use gthctl_testbed::scheduler::Scheduler;
 use gthctl_testbed::scx::Program;
-use gthctl_testbed::{plane, report, rtt};
+use gthctl_testbed::{plane, profile, report, rtt};
 
 #[derive(Parser)]
 #[command(about)]
@@ -30,6 +30,8 @@ enum Command {
     Down,
     /// Measure round-trip times through the tunnel and print them as tables
     Rtt(Rtt),
+    /// Trace round trips and print where their time goes, row beside row (in virtual time)
+    Profile(Profile),
 }
 
 #[derive(Args)]
@@ -51,6 +53,16 @@ struct Rtt {
     /// Rounds; each measures every row once, in turn
     #[arg(long, default_value_t = 3)]
     rounds: usize,
+    #[command(flatten)]
+    rows: Rows,
+    /// Write every sample to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// What is measured, and beside which load.
+#[derive(Args)]
+struct Rows {
     /// Tasks of the load that spin; two for each CPU unless given
     #[arg(long)]
     spinners: Option<usize>,
@@ -60,15 +72,30 @@ struct Rtt {
     /// Only the rows whose names contain one of these (separated by semicolons)
     #[arg(long, value_delimiter = ';')]
     rows: Vec<String>,
-    /// Write every sample to this file
-    #[arg(long)]
-    json: Option<PathBuf>,
     /// The gthctl to measure
     #[arg(long)]
     gthctl: Option<PathBuf>,
     /// A row for gthctl with the config FILE, named after NAME; may be repeated
     #[arg(long, requires = "gthctl", value_name = "NAME=FILE", value_parser = pair)]
     config: Vec<(String, String)>,
+}
+
+#[derive(Args)]
+struct Profile {
+    /// How often the data plane's processes start anew for each row
+    #[arg(long, default_value_t = 4)]
+    restarts: usize,
+    /// Probes of each restart: as many without tracing, then as many with it
+    #[arg(long, default_value_t = 20)]
+    probes: usize,
+    /// Milliseconds between probes, 11 or more
+    #[arg(long, default_value_t = 20)]
+    interval: u32,
+    /// Show calls of these kernel functions too (separated by commas)
+    #[arg(long, value_delimiter = ',')]
+    functions: Vec<String>,
+    #[command(flatten)]
+    rows: Rows,
 }
 
 const IDLE: &str = "idle";
@@ -94,28 +121,24 @@ fn run(command: Command) -> Result<ExitCode> {
             plane::down()?;
             return code;
         }
+        Command::Profile(options) => {
+            plane::up(Driver::Gtp)?;
+            let done = trace(&options);
+            plane::down()?;
+            done?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn measure(options: &Rtt) -> Result<ExitCode> {
-    let cpus = std::thread::available_parallelism()?.get();
     let plan = Plan {
         probes: options.probes,
         interval_ms: options.interval,
         rounds: options.rounds,
-        amount: Amount {
-            spinners: options.spinners.unwrap_or(2 * cpus),
-            pipes: options.pipes.unwrap_or(cpus),
-            forks: 0,
-        },
+        amount: amount(&options.rows)?,
     };
-    let mut rows = rows(options)?;
-    if !options.rows.is_empty() {
-        rows.retain(|row| options.rows.iter().any(|name| row.name.contains(name.as_str())));
-    }
-    ensure!(!rows.is_empty(), "no row is left to measure");
-
+    let rows = rows(&options.rows)?;
     let results = rtt::measure(&rows, &plan);
     if let Some(path) = &options.json {
         fs::write(path, serde_json::to_string(&results)?)
@@ -125,8 +148,30 @@ fn measure(options: &Rtt) -> Result<ExitCode> {
     Ok(ExitCode::from(u8::from(results.iter().any(report::Row::failed))))
 }
 
+fn trace(options: &Profile) -> Result<()> {
+    let plan = profile::Plan {
+        restarts: options.restarts,
+        probes: options.probes,
+        interval_ms: options.interval,
+        amount: amount(&options.rows)?,
+        functions: options.functions.clone(),
+    };
+    let profiles = profile::measure(&rows(&options.rows)?, &plan)?;
+    println!("{}\n{}", profile::table(&profiles), profile::sequences(&profiles));
+    Ok(())
+}
+
+fn amount(options: &Rows) -> Result<Amount> {
+    let cpus = std::thread::available_parallelism()?.get();
+    Ok(Amount {
+        spinners: options.spinners.unwrap_or(2 * cpus),
+        pipes: options.pipes.unwrap_or(cpus),
+        forks: 0,
+    })
+}
+
 /// Every row the options allow, in the table's order.
-fn rows(options: &Rtt) -> Result<Vec<Row>> {
+fn rows(options: &Rows) -> Result<Vec<Row>> {
     let row = |name: &str, scheduler, load| Row { name: name.to_owned(), scheduler, load };
     let eevdf = |name: &str, boost, load| row(name, Scheduler::Eevdf(boost), load);
     let mut rows = vec![eevdf(IDLE, Boost::None, false), eevdf("EEVDF, load", Boost::None, true)];
@@ -136,5 +181,9 @@ fn rows(options: &Rtt) -> Result<Vec<Row>> {
         rows.push(row(&format!("gthctl, {name}, load"), Scheduler::Scx(program), true));
     }
     rows.push(eevdf(FIFO, Boost::Fifo, true));
+    if !options.rows.is_empty() {
+        rows.retain(|row| options.rows.iter().any(|name| row.name.contains(name.as_str())));
+    }
+    ensure!(!rows.is_empty(), "no row is left to measure");
     Ok(rows)
 }

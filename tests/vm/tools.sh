@@ -1,0 +1,16 @@
+# shellcheck shell=bash disable=SC2154
+# The benchmarks' tools, with their libraries, where the VM sees them.
+
+tools=$cache/bench-tools
+
+# copy_tools TOOL...: also the libraries of the programs in "${programs[@]}", where set.
+copy_tools() {
+    local tool path
+    mkdir -p "$tools/bin"
+    for tool in "$@"; do
+        path=$(command -v "$tool") || die "$tool is missing (make bench installs it)"
+        cp -Lu "$path" "$tools/bin"
+        programs+=("$path")
+    done
+    libraries "${programs[@]}" | xargs cp -Lut "$tools"
+}
