@@ -181,7 +181,7 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     let output = gthctl.stop();
     let generations = output.stderr.matches(IN_FORCE).count();
     println!("{generations} generations, {} refused", output.stderr.matches(REFUSED).count());
-    assert!(generations >= 10, "{}", output.stderr);
+    assert!(generations >= 5, "{}", output.stderr);
 }
 
 /// A user and a network namespace that the policy names, and that appear later.

@@ -23,6 +23,10 @@ fn a_task_that_is_being_matched_has_no_rule() {
     let renamed = Task::fork("renamed", |shared| {
         // SAFETY: no pointers.
         let tid = unsafe { libc::gettid() };
+        // Not before the test has seen its first name.
+        while shared.order.load(Ordering::Relaxed) == 0 {
+            std::thread::yield_now();
+        }
         std::thread::spawn(move || {
             for name in ["one", "two"].into_iter().cycle() {
                 let _ = fs::write(format!("/proc/self/task/{tid}/comm"), name);
@@ -30,6 +34,7 @@ fn a_task_that_is_being_matched_has_no_rule() {
         });
         task::wake_often(200_000)(shared)
     });
+    renamed.order(1);
     std::thread::sleep(Duration::from_secs(4));
     let wakes = renamed.shared().latencies().len();
     drop(renamed);
