@@ -82,13 +82,15 @@ fn a_program_that_a_user_mounts_over_another() {
         mount(None::<&str>, "/", None::<&str>, private, None::<&str>).unwrap();
         mount(Some(&fake), &real, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     });
+    let runs = |task: &Task| {
+        let shown = || fs::read_link(format!("/proc/{}/exe", task.pid)).unwrap();
+        assert!(kernel::wait(SOON, || shown() == real), "{:?}", shown());
+    };
+    runs(&mounted);
     // The same file by way of that process, in the first namespaces.
     let inside = format!("/proc/{}/root{}", mounted.pid, real.display());
     let through = run_after(Path::new(&inside), become_nobody);
-    for task in [&mounted, &through] {
-        let shown = || fs::read_link(format!("/proc/{}/exe", task.pid)).unwrap();
-        assert!(kernel::wait(SOON, || shown() == real), "{:?}", shown());
-    }
+    runs(&through);
     assert_places(&[as_root.pid, as_nobody.pid], &[mounted.pid, through.pid]);
 
     let exe = |task: &Task| {

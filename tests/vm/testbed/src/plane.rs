@@ -13,6 +13,7 @@ use clap::ValueEnum;
 use nix::errno::Errno;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
 use crate::netns::{self, ip};
@@ -146,7 +147,13 @@ fn stop_gnb() -> Result<()> {
         Ok(()) | Err(Errno::ESRCH) => {}
         Err(e) => bail!("cannot stop nr-gnb ({pid}): {e}"),
     }
-    wait_until("nr-gnb to end", || !is_gnb(pid))?;
+    // Its first thread may have ended while others still hold its sockets: only wait(2) waits for
+    // all of them.
+    match waitpid(pid, None) {
+        Ok(_) => {}
+        Err(Errno::ECHILD) => wait_until("nr-gnb to end", || !is_gnb(pid))?,
+        Err(e) => bail!("cannot wait for nr-gnb ({pid}): {e}"),
+    }
     Ok(fs::remove_file(PID_FILE)?)
 }
 
