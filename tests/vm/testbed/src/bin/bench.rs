@@ -190,6 +190,7 @@ fn restarts(options: &Restarts) -> Result<()> {
             options.only.iter().any(|only| candidate.name.contains(only.as_str()))
         });
     }
+    ensure!(!candidates.is_empty(), "--only names nobody (gthctl, policy, for one)");
     let extent = Extent {
         rounds: options.restarts,
         probes: options.probes,
