@@ -11,6 +11,8 @@ use crate::task::{self, Task};
 /// Slices so long that whoever waits for the end of one is told apart from
 /// whoever does not, on however slow a machine.
 const LONG_SLICES: &str = "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}";
+/// A quarter of such a slice.
+const AT_ONCE: Duration = Duration::from_millis(5);
 const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
 
 fn part(sorted: &[u64], part: f64) -> Duration {
@@ -29,8 +31,9 @@ fn a_priority_task_preempts_at_its_wakeup() {
         task.shared().latencies()
     });
     let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
-    println!("p50 {fast:?} against {slow:?}");
-    assert!(fast * 4 < slow, "{fast:?} against {slow:?}");
+    // A normal one may preempt as well, whoever has had more than it.
+    println!("p50 {fast:?}, without priority {slow:?}");
+    assert!(fast < AT_ONCE, "{fast:?}");
     drop(load);
     let output = gthctl.stop();
     assert!(output.counter("preemptions") > 100, "{}", output.stdout);
@@ -64,8 +67,8 @@ fn also_when_softirq_on_another_cpu_wakes_it() {
     for cpus in [&anywhere[1..], &anywhere] {
         let [prio, normal] = ["prio", "normal"].map(|comm| datagram_delays(comm, cpus));
         let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
-        println!("on {cpus:?}: p50 {fast:?} against {slow:?}");
-        assert!(fast * 4 < slow, "on {cpus:?}: {fast:?} against {slow:?}");
+        println!("on {cpus:?}: p50 {fast:?}, without priority {slow:?}");
+        assert!(fast < AT_ONCE, "on {cpus:?}: {fast:?}");
     }
     gthctl.stop();
 }
