@@ -184,7 +184,6 @@ fn clone3(set: impl FnOnce(&mut libc::clone_args)) -> i32 {
     }
 }
 
-/// As many spinners as asked for, all with the same name.
 /// Wakes up, all at once, whoever is in [`wait_to_be_woken`] on the same memory.
 pub fn wake_all(waker: &Shared) {
     waker.woken_at.store(now(), Ordering::SeqCst);
@@ -207,6 +206,7 @@ fn futex(word: &AtomicU32, op: i32, value: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, no_timeout) };
 }
 
+/// As many spinners as asked for, all with the same name.
 pub fn spinners(count: usize, comm: &str) -> Vec<Task> {
     (0..count).map(|_| Task::spinner(comm)).collect()
 }

@@ -71,18 +71,6 @@ impl Drop for Tracing {
     }
 }
 
-/// The kernel's name of a softirq (include/linux/interrupt.h), where packets and tasks meet it.
-fn softirq(vector: &str) -> &str {
-    match vector {
-        "1" => "TIMER",
-        "2" => "NET_TX",
-        "3" => "NET_RX",
-        "7" => "SCHED",
-        "9" => "RCU",
-        other => other,
-    }
-}
-
 fn write(file: &str, text: &str) -> Result<()> {
     let path = Path::new(DIRECTORY).join(file);
     fs::write(&path, text).with_context(|| format!("cannot write {text:?} to {}", path.display()))
@@ -159,9 +147,7 @@ impl Event {
             "net_dev_queue" => format!("sends on {device}"),
             "netif_rx" => format!("queues from {device}"),
             "netif_receive_skb" => format!("receives from {device}"),
-            "softirq_entry" => {
-                format!("softirq {}", softirq(field("vec")))
-            }
+            "softirq_entry" => format!("softirq {}", field("[action").trim_end_matches(']')),
             other => match (other.strip_prefix(CALL), other.strip_prefix(RETURN)) {
                 (Some(function), _) => format!("{function} {{"),
                 (_, Some(function)) => format!("}} {function}"),
