@@ -305,11 +305,17 @@ pub fn spin_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
 
 /// Wakes up every `period` ns and notes how late it was.
 pub fn wake_often(period: u64) -> impl FnOnce(&Shared) {
+    rest_and_work(period, 0)
+}
+
+/// Sleeps `rest` ns, notes how late it wakes up, runs `work` ns, for ever.
+pub fn rest_and_work(rest: u64, work: u64) -> impl FnOnce(&Shared) {
     move |shared| {
         loop {
-            let at = now() + period;
+            let at = now() + rest;
             sleep_until(at);
             shared.add_latency(now().saturating_sub(at));
+            run_for(work);
         }
     }
 }
