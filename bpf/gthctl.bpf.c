@@ -51,6 +51,7 @@ enum {
 	STALE_NS = 2000000000,	/* a normal task that has waited for so long goes first */
 	LOOK_NS = 50000000,	/* how often a CPU looks for one */
 	LOOK_AT = 16,		/* how many it looks at, from the queue's end on */
+	SETTLED_NS = 200000,	/* a turn that a waker's own wake-ups do not end before */
 };
 
 /* What is to happen to a task that is being queued. Small: it is on the longest stack. */
@@ -365,8 +366,12 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
  * than the shortest slice, and that has run for as long without sleeping: tasks that wake
  * each other up for short work wait for one another. Marks the CPU as its own, so that no
  * other goes in front of it in turn.
+ *
+ * With @sync, of a waker that passes something on, a turn that has just begun goes on until
+ * the next tick: who sends many messages is not switched out for each of them.
  */
-__noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan *plan __arg_nonnull, s32 cpu)
+__noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan *plan __arg_nonnull, s32 cpu,
+			 bool sync)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 now = now_ns(), ran, there;
@@ -379,6 +384,10 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	there = c->turn_vtime + ran * 100 / (c->turn_weight ? c->turn_weight : 100);
 	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)knobs.slice_min_ns)
 		return false;
+	if (sync && ran < SETTLED_NS) {
+		c->overdue = true;
+		return false;
+	}
 	c->turn_vtime = tctx->vtime;
 	c->turn_began = now;
 	c->turn_burst = 0;
@@ -388,16 +397,16 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 
 /* The CPU whose task a normal one that wakes up overtakes: its previous one, or the waker's. */
 __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
-			const struct plan *plan __arg_nonnull, s32 here)
+			const struct plan *plan __arg_nonnull, s32 here, bool sync)
 {
 	const struct cpumask *mask = mask_of(plan->place.generation, plan->place.mask);
 
 	if (!mask || plan->let_in)
 		return NO_CPU;
 	set_clock(tctx, plan->pool, plan->cpu);
-	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu))
+	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu, sync))
 		return plan->cpu;
-	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here))
+	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here, sync))
 		return here;
 	return NO_CPU;
 }
@@ -426,7 +435,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return cpu;
 	}
 	if (!is_priority(plan.rank)) {
-		cpu = overtake(p, tctx, &plan, here);
+		cpu = overtake(p, tctx, &plan, here, wake_flags & WAKE_SYNC);
 		if (cpu < 0)
 			return plan.cpu;
 		tctx->rank = plan.rank;
@@ -561,7 +570,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
 
-	if ((enq_flags & ENQ_WAKEUP) && is_pinned(p) && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu)) {
+	if ((enq_flags & ENQ_WAKEUP) && is_pinned(p) && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu, false)) {
 		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
 	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
 		if (plan.let_in)
@@ -804,6 +813,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	tctx->charged_until = p->se.sum_exec_runtime;
 	tctx->turn_began = tctx->charged_until;
 	tctx->running_at = now_ns();
+	c->overdue = false;
 	c->turn_vtime = tctx->vtime;
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;
@@ -885,7 +895,8 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 /*
  * A priority task that waits in a DSQ has found no CPU to take over, or its
  * waker has not kept its promise to sleep. At the latest a tick ends that, as
- * it ends the turn of a task that was asked to leave and could not.
+ * it ends the turn of a task that was asked to leave and could not, and one that
+ * had just begun when a task was woken up that has had less.
  *
  * A task may also have been queued just as a CPU went idle, which had looked into the DSQ
  * before: any tick of another CPU finds it.
@@ -899,7 +910,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 key;
 
-	if (tctx && tctx->asked) {
+	if ((tctx && tctx->asked) || c->overdue) {
+		c->overdue = false;
 		task_set_slice(p, 0);
 		return;
 	}

@@ -113,6 +113,7 @@ struct cpu_ctx {
 	u64 turn_burst;		/* what it had run then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
 	u32 turn_weight;	/* at which its virtual time goes on */
+	bool overdue;		/* a task that has had less waits for that turn to end */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
