@@ -39,7 +39,11 @@ fn a_priority_task_preempts_at_its_wakeup() {
     let output = gthctl.stop();
     assert!(output.counter("preemptions") > 100, "{}", output.stdout);
     // Now and then one is late enough not to have to sleep at all.
-    assert!(output.counter("priority wake-ups") as usize >= prio.len() * 9 / 10, "{}", output.stdout);
+    assert!(
+        output.counter("priority wake-ups") as usize >= prio.len() * 9 / 10,
+        "{}",
+        output.stdout
+    );
     assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
 }
 
