@@ -138,35 +138,6 @@ fn a_stronger_priority_preempts_a_weaker_one() {
     gthctl.stop();
 }
 
-/// Two are woken up at once while one CPU is idle: that is for the first one, and the second
-/// takes the waker's. Neither waits until the other has done its work.
-#[test]
-fn an_idle_cpu_is_given_to_one_task_only() {
-    const WORK: u64 = 20_000_000;
-    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
-    let waker = Task::fork_on("waker", Some(&[0]), |shared| {
-        loop {
-            task::run_for(3 * WORK);
-            task::wake_all(shared);
-        }
-    });
-    let woken = [(); 2].map(|()| {
-        Task::fork("prio", |shared| {
-            loop {
-                shared.add_latency(task::wait_to_be_woken(waker.shared()));
-                task::run_for(WORK);
-            }
-        })
-    });
-    std::thread::sleep(Duration::from_secs(4));
-    let mut waits: Vec<u64> = woken.iter().flat_map(|task| task.shared().latencies()).collect();
-    waits.sort_unstable();
-    let (most, long) = (part(&waits, 0.75), Duration::from_nanos(WORK / 2));
-    println!("p50 {:?}, p75 {most:?} of {}", part(&waits, 0.5), waits.len());
-    assert!(most < long, "{most:?}");
-    gthctl.stop();
-}
-
 /// Spinners with priority, two for each CPU: the others share the machine with
 /// them, and wait for a CPU far less long than the watchdog would let them.
 #[test]

@@ -203,62 +203,106 @@ fn become_realtime() {
     assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }, 0);
 }
 
-/// Of ten wake-ups one is later than this. Of a hundred, one is also late where the host stops the
-/// virtual CPU.
-fn p90(task: &Task) -> Duration {
-    let latencies = task.shared().latencies();
-    assert!(latencies.len() > 100, "only {} wake-ups", latencies.len());
-    Duration::from_nanos(latencies[latencies.len() * 9 / 10])
+/// The longest wake-up latency of any of the tasks.
+fn latest(tasks: &[Task]) -> Duration {
+    let waits = tasks.iter().filter_map(|task| task.shared().latencies().last().copied());
+    Duration::from_nanos(waits.max().expect("a wake-up"))
 }
 
-/// Every CPU is busy; one of them with a real-time task, which no priority preempts.
+/// A real-time task takes the CPU on which priority tasks sleep. They wake up on the other one
+/// that they may use, and not when the kernel's throttling ends the real-time task's turn of
+/// 0.95 s.
 #[test]
-fn a_priority_task_keeps_clear_of_a_real_time_one() {
+fn priority_tasks_keep_clear_of_a_real_time_one() {
     let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
     let _load = task::spinners(kernel::cpus() * 2, "load");
-    let measure = || {
-        let prio = Task::fork("prio", task::wake_often(2_000_000));
-        std::thread::sleep(Duration::from_secs(3));
-        p90(&prio)
-    };
-    let without = measure();
-    // On and off, as a task that the priority task's CPU was given to before.
-    let _realtime = Task::fork_on("realtime", Some(&[1]), |_| {
-        become_realtime();
+    for round in 1..=3 {
+        let prio: Vec<Task> = (0..4)
+            .map(|_| Task::fork_on("prio", Some(&[1]), task::wake_often(100_000_000)))
+            .collect();
+        std::thread::sleep(Duration::from_millis(300));
+        prio.iter().for_each(|task| task::set_affinity(task.pid, &[1, 2]));
+        let realtime = Task::fork_on("realtime", Some(&[1]), |shared| {
+            become_realtime();
+            task::spin(shared)
+        });
+        std::thread::sleep(Duration::from_millis(1500));
+        let late = latest(&prio);
+        println!("{round}: the latest {late:?}, the real-time task ran {:?}", realtime.cpu_time());
+        assert!(realtime.cpu_time() > Duration::from_secs(1));
+        assert!(late < Duration::from_millis(300), "{round}: {late:?}");
+    }
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// Two tasks are woken up at once, both of which slept on the only idle CPU. That CPU is for the
+/// first one, and the second takes the one that runs something weaker: neither waits until the
+/// other has done its work.
+#[test]
+fn an_idle_cpu_is_given_to_one_task_only() {
+    const WORK: u64 = 20_000_000;
+    let gthctl = Gthctl::start(
+        "strategies:
+- {command_regex: ^prio$, priority: true, execution_time: 20ms}
+- {command_regex: ^waker$, priority: true, execution_time: 20ms}",
+    );
+    let _weaker = Task::fork_on("weaker", Some(&[2]), task::spin);
+    // With priority of its own, so that they do not take its CPU.
+    let waker = Task::fork_on("waker", Some(&[0]), |shared| {
         loop {
-            let until = task::now() + 200_000_000;
-            while task::now() < until {}
-            task::sleep_until(task::now() + 5_000_000);
+            task::sleep_until(task::now() + 3 * WORK);
+            task::wake_all(shared);
+            task::run_for(WORK);
         }
     });
-    let with = measure();
-    println!("p90 {without:?}, with a real-time task {with:?}");
-    assert!(with < without * 2 + Duration::from_millis(10), "{with:?} against {without:?}");
-    assert!(!gthctl.has_ended());
+    let woken = [(); 2].map(|()| {
+        Task::fork("prio", |shared| {
+            loop {
+                task::set_affinity(0, &[1]);
+                task::set_affinity(0, &[1, 2]);
+                shared.add_latency(task::wait_to_be_woken(waker.shared()));
+                task::run_for(WORK);
+            }
+        })
+    });
+    std::thread::sleep(Duration::from_secs(5));
+    let mut waits: Vec<u64> = woken.iter().flat_map(|task| task.shared().latencies()).collect();
+    waits.sort_unstable();
+    assert!(waits.len() > 50, "only {} wake-ups", waits.len());
+    let [p50, p75] = [2, 3].map(|part| Duration::from_nanos(waits[waits.len() * part / 4]));
+    println!("p50 {p50:?}, p75 {p75:?} of {}", waits.len());
+    assert!(p75 < Duration::from_nanos(WORK / 2), "{p75:?}");
     gthctl.stop();
 }
 
 /// What runs where a real-time task comes does not wait for that one's end.
 #[test]
 fn a_real_time_task_takes_the_cpu_of_others() {
-    let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
-    for comm in ["prio", "normal"] {
-        let task = Task::fork_on(comm, Some(&[1]), task::spin);
-        assert!(kernel::runs_on(task.pid, 1));
-        task::set_affinity(task.pid, &[1, 2]);
+    // With slices that last, or its own may just have ended, and it is queued for any CPU.
+    let mut gthctl = start(
+        "",
+        "strategies:
+- {command_regex: ^prio$, priority: true, execution_time: 1s}
+- {command_regex: ^normal$, execution_time: 1s}",
+    );
+    for comm in ["prio", "normal", "prio", "normal"] {
+        let task = Task::fork_on(comm, Some(&[1, 2]), task::spin);
+        std::thread::sleep(Duration::from_millis(200));
+        let cpu = kernel::cpu_of(task.pid).unwrap();
         // It is one before it comes. What waits for a CPU on which a task becomes one was seen to
         // stay there, once, on 6.12.
         let realtime = Task::fork_on("realtime", Some(&[3]), |shared| {
             become_realtime();
-            task::set_affinity(0, &[1]);
+            task::set_affinity(0, &[cpu]);
             task::spin(shared)
         });
-        assert!(kernel::runs_on(realtime.pid, 1));
+        assert!(kernel::runs_on(realtime.pid, cpu));
         let before = task.cpu_time();
-        std::thread::sleep(Duration::from_secs(2));
-        let part = (task.cpu_time() - before).as_secs_f64() / 2.0;
+        std::thread::sleep(Duration::from_secs(1));
+        let part = (task.cpu_time() - before).as_secs_f64();
         println!("{comm}: {part:.2} of a CPU, the real-time task {:?}", realtime.cpu_time());
-        assert!(part > 0.4, "{comm}: {part:.2}");
+        assert!(part > 0.5, "{comm}: {part:.2}");
     }
     assert!(!gthctl.has_ended());
     gthctl.stop();
