@@ -1,10 +1,12 @@
 //! What /proc says of a task (proc(5)).
 
 use std::fs::{self, File};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::errno::Errno;
 use serde_json::Value;
 
 use crate::control::report::Keys;
@@ -57,11 +59,30 @@ pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
 /// When the process or thread `pid` was started, in clock ticks since boot
 /// (proc_pid_stat(5), field 22); `None` when there is none. With it, no later one is
 /// mistaken for it.
-pub fn start_ticks(proc_root: &Path, pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(proc_root.join(format!("{pid}/stat"))).ok()?;
-    // The comm, in parentheses, may hold blanks and parentheses itself.
-    let after_comm = &stat[stat.rfind(')')? + 1..];
-    after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
+///
+/// # Errors
+///
+/// Whether there is one cannot be told: for want of descriptors or memory, say.
+pub fn start_ticks(proc_root: &Path, pid: u32) -> io::Result<Option<u64>> {
+    let path = proc_root.join(format!("{pid}/stat"));
+    Ok(if_there(fs::read_to_string(path))?.and_then(|stat| {
+        // The comm, in parentheses, may hold blanks and parentheses itself.
+        let after_comm = &stat[stat.rfind(')')? + 1..];
+        after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
+    }))
+}
+
+/// `None` for a file that is not there or not for us, and an error where that cannot be told.
+pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Ok(read) => Ok(Some(read)),
+        Err(e) => match e.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => {
+                Ok(None)
+            }
+            _ => Err(e),
+        },
+    }
 }
 
 /// The path of the thread's cgroup, as policies match it; `None` when there is no such thread.

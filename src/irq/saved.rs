@@ -194,7 +194,7 @@ impl Saved {
 impl Runner {
     /// The process `pid`, if there is one.
     pub fn of(roots: &Roots, pid: u32) -> Option<Self> {
-        let start_ticks = proc::start_ticks(&roots.proc, pid)?;
+        let start_ticks = proc::start_ticks(&roots.proc, pid).ok()??;
         Some(Self { pid, start_ticks })
     }
 }

@@ -206,7 +206,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
         }
         let pool = pools.iter().position(|pool| rule.effects.cpus.as_ref() == Some(pool));
         let pool = pool.filter(|_| rule.effects.exclusive).map(|pool| (nr_llcs + pool) as u16);
-        rules.push(Effect { pool, ..effect(rule, machine, &mut notes) });
+        rules.push(Effect { pool, ..effect(rule, machine, &mut notes)? });
     }
     let mut pool_cpus = vec![0; nr_llcs + pools.len()];
     for cpu in topology.online.iter() {
@@ -230,29 +230,30 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
 }
 
 /// One rule without its CPUs; what its names stand for is looked up.
-fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Effect {
+fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Result<Effect> {
     let (conditions, effects) = (&rule.conditions, &rule.effects);
+    let root = machine.root;
     let mut missing = |what: String| {
         notes
             .push(format!("{}: {}: no {what}; the rule matches nothing", rule.location, rule.name));
     };
-    let by_pid =
-        conditions.pid.map(|pid| Process { pid, start_ticks: machine.root.start_ticks(pid) });
+    let process = |pid| root.start_ticks(pid).map(|start_ticks| Process { pid, start_ticks });
+    let by_pid = conditions.pid.map(process).transpose()?;
     if let Some(Process { pid, start_ticks: None }) = by_pid {
         missing(format!("process {pid}"));
     }
-    let uid = conditions.user.as_deref().and_then(|user| machine.root.uid(user));
+    let uid = conditions.user.as_deref().map(|user| root.uid(user)).transpose()?.flatten();
     if let (Some(user), None) = (&conditions.user, uid) {
         missing(format!("user {user} in {}", resolve::PASSWD));
     }
-    let netns = conditions.netns.as_deref().and_then(|netns| machine.root.netns(netns));
+    let netns = conditions.netns.as_deref().and_then(|netns| root.netns(netns));
     if let (Some(netns), None) = (&conditions.netns, netns) {
         missing(format!("network namespace {} yet", resolve::netns_path(netns)));
     }
     let level = effects.priority.map(|priority| priority.level());
     let preempts = effects.priority.is_some_and(|priority| priority.preempts());
     let credit_steps = level.filter(|_| !preempts).map_or(0, |level| 21 - u64::from(level));
-    Effect {
+    Ok(Effect {
         by_pid,
         uid,
         netns,
@@ -262,7 +263,7 @@ fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Effect
         weight: effects.weight,
         has_cpus: effects.cpus.is_some(),
         pool: None,
-    }
+    })
 }
 
 fn rule_set(policy: &Policy, is_in: impl Fn(&Rule) -> bool) -> RuleSet {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
 
+use crate::error::{Error, Result};
 use crate::proc;
 
 /// The machine's file tree, `/` but in tests.
@@ -20,21 +21,34 @@ impl Root<'_> {
 
     /// The start time in clock ticks since boot of a process or thread
     /// (proc_pid_stat(5), field 22); `None`: there is none.
-    pub fn start_ticks(self, pid: u32) -> Option<u64> {
+    ///
+    /// # Errors
+    ///
+    /// /proc cannot be read now.
+    pub fn start_ticks(self, pid: u32) -> Result<Option<u64>> {
         proc::start_ticks(&self.path("/proc"), pid)
+            .map_err(|e| Error::failure(format!("/proc/{pid}/stat: {e}")))
     }
 
-    /// A user's id, by its name in /etc/passwd (passwd(5)) or as a number.
-    pub fn uid(self, user: &str) -> Option<u32> {
+    /// A user's id, by its name in /etc/passwd (passwd(5)) or as a number; `None`: there is no
+    /// such name.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read now.
+    pub fn uid(self, user: &str) -> Result<Option<u32>> {
         if let Ok(uid) = user.parse() {
-            return Some(uid);
+            return Ok(Some(uid));
         }
-        let passwd = fs::read_to_string(self.path(PASSWD)).ok()?;
-        passwd.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let found = fields.next()? == user;
-            fields.nth(1).filter(|_| found)?.parse().ok()
-        })
+        let passwd = proc::if_there(fs::read_to_string(self.path(PASSWD)))
+            .map_err(|e| Error::failure(format!("{PASSWD}: {e}")))?;
+        Ok(passwd.and_then(|passwd| {
+            passwd.lines().find_map(|line| {
+                let mut fields = line.split(':');
+                let found = fields.next()? == user;
+                fields.nth(1).filter(|_| found)?.parse().ok()
+            })
+        }))
     }
 
     /// The inode number of a network namespace (namespaces(7)), by a name of
@@ -74,10 +88,19 @@ mod tests {
         let passwd = "root:x:0:0:root:/root:/bin/sh\nupf:x:1001:1001::/:/bin/false\n";
         fs::write(root.path().join("etc/passwd"), passwd).unwrap();
         let root = Root(root.path());
-        assert_eq!(root.uid("upf"), Some(1001));
-        assert_eq!(root.uid("root"), Some(0));
-        assert_eq!(root.uid("4711"), Some(4711));
-        assert_eq!(root.uid("up"), None);
+        assert_eq!(root.uid("upf").unwrap(), Some(1001));
+        assert_eq!(root.uid("root").unwrap(), Some(0));
+        assert_eq!(root.uid("4711").unwrap(), Some(4711));
+        assert_eq!(root.uid("up").unwrap(), None);
+    }
+
+    #[test]
+    fn a_user_is_not_missing_where_the_file_cannot_be_read() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(Root(root.path()).uid("upf").unwrap(), None, "no file");
+        fs::create_dir_all(root.path().join("etc/passwd")).unwrap();
+        let said = Root(root.path()).uid("upf").unwrap_err().to_string();
+        assert_eq!(said, "/etc/passwd: Is a directory (os error 21)");
     }
 
     #[test]
@@ -100,7 +123,7 @@ mod tests {
     #[test]
     fn processes_by_their_start_time() {
         let root = Root(Path::new("/"));
-        assert!(root.start_ticks(std::process::id()).is_some_and(|ticks| ticks > 0));
-        assert_eq!(root.start_ticks(4_194_304), None);
+        assert!(root.start_ticks(std::process::id()).unwrap().is_some_and(|ticks| ticks > 0));
+        assert_eq!(root.start_ticks(4_194_304).unwrap(), None);
     }
 }

@@ -265,6 +265,9 @@ fn limit_descriptors(pid: i32, most: u64) {
     assert_eq!(done, 0);
 }
 
+const PASSWD: &str = "/etc/passwd";
+const CHANGED: &str = "what the policy refers to has changed";
+
 #[test]
 fn short_of_descriptors_for_a_while() {
     let _plane = sender::plane();
@@ -288,6 +291,30 @@ fn short_of_descriptors_for_a_while() {
     let status = report(&["status"]);
     assert_eq!((&status["kernel_in_step"], status.get("rejected")), (&true.into(), None));
     gthctl.stop();
+}
+
+/// The names of a policy are looked up again, and cannot be: what is in force stays, and the one
+/// who is in /etc/passwd is not taken for nobody.
+#[test]
+fn users_change_while_descriptors_are_short() {
+    let users = kernel::read(PASSWD);
+    let upf = |uid: u32| {
+        let text = format!("{users}\nupf:x:{uid}:{uid}::/:/bin/false\n");
+        fs::write("/etc/passwd.new", text).unwrap();
+        fs::rename("/etc/passwd.new", PASSWD).unwrap();
+    };
+    upf(4711);
+    let mut gthctl = Gthctl::start("strategies: [{user: upf, priority: 1}]");
+    limit_descriptors(gthctl.pid(), 3);
+    upf(4712);
+    assert!(gthctl.says("Too many open files", 1), "{}", gthctl.stderr());
+    assert_eq!(gthctl.has_said(CHANGED), 0, "{}", gthctl.stderr());
+    limit_descriptors(gthctl.pid(), 1024);
+    assert!(gthctl.says(CHANGED, 1), "{}", gthctl.stderr());
+    assert!(!gthctl.stderr().contains("no user upf"), "{}", gthctl.stderr());
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+    fs::write(PASSWD, users).unwrap();
 }
 
 /// A limit of inotify, until dropped.
