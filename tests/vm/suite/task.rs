@@ -243,9 +243,13 @@ pub fn set_affinity(tid: i32, cpus: &[usize]) {
 
 /// CLOCK_MONOTONIC, ns.
 pub fn now() -> u64 {
+    clock(libc::CLOCK_MONOTONIC)
+}
+
+fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid timespec.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
+    unsafe { libc::clock_gettime(id, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -291,6 +295,18 @@ pub fn spin(shared: &Shared) {
 pub fn run_for(ns: u64) {
     let until = now() + ns;
     while now() < until {}
+}
+
+/// Uses `work` ns of CPU time, however long it waits for that, sleeps `rest` ns, for ever.
+pub fn use_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
+    let used = || clock(libc::CLOCK_THREAD_CPUTIME_ID);
+    move |_| {
+        loop {
+            let until = used() + work;
+            while used() < until {}
+            sleep_until(now() + rest);
+        }
+    }
 }
 
 /// Runs `work` ns, sleeps `rest` ns, for ever.
