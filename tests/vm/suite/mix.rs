@@ -41,8 +41,9 @@ impl Random {
 #[derive(Default)]
 pub struct Mix {
     tasks: Vec<Task>,
+    /// Those that were killed, and end when they get a CPU.
+    killed: Vec<Task>,
     last: String,
-    gap: Duration,
 }
 
 impl std::fmt::Debug for Mix {
@@ -77,9 +78,8 @@ impl Mix {
         let nice = random.below(40) as i32 - 20;
         let job = random.below(5);
         let _ = write!(self.last, "add {comm} {on:?} nice {nice} job {job}; ");
-        self.tasks.push(Task::fork_on(comm, on, move |shared| {
-            // SAFETY: no pointers.
-            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+        self.tasks.push(Task::launch(comm, on, move |shared| {
+            task::set_nice(nice);
             match job {
                 0 => task::wake_often(1_000_000)(shared),
                 1 => task::spin_and_rest(3_000_000, 300_000)(shared),
@@ -94,8 +94,9 @@ impl Mix {
         match random.below(3) {
             0 => {
                 let task = self.tasks.swap_remove(i);
-                self.gap = self.gap.max(task.shared().gap());
                 let _ = write!(self.last, "end {}; ", task.pid);
+                task.kill();
+                self.killed.push(task);
             }
             1 => {
                 let cpus = random.cpus();
@@ -113,7 +114,8 @@ impl Mix {
 
     /// The longest time for which a spinner did not run.
     pub fn longest_gap(&self) -> Duration {
-        self.tasks.iter().map(|task| task.shared().gap()).fold(self.gap, Duration::max)
+        let tasks = self.tasks.iter().chain(&self.killed);
+        tasks.map(|task| task.shared().gap()).max().unwrap_or_default()
     }
 }
 

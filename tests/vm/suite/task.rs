@@ -70,7 +70,7 @@ impl Task {
 
     /// As [`Task::fork`], with its affinity set to `cpus`.
     pub fn fork_on(comm: &str, cpus: Option<&[usize]>, job: impl FnOnce(&Shared)) -> Self {
-        // SAFETY: see start().
+        // SAFETY: see begin().
         Self::start(comm, cpus, || unsafe { libc::fork() }, job)
     }
 
@@ -97,7 +97,25 @@ impl Task {
         Self::start(comm, None, || clone3(set), job)
     }
 
+    /// As [`Task::fork_on`], but does not wait until it has begun.
+    pub fn launch(comm: &str, cpus: Option<&[usize]>, job: impl FnOnce(&Shared)) -> Self {
+        // SAFETY: see begin().
+        Self::begin(comm, cpus, || unsafe { libc::fork() }, job)
+    }
+
     fn start(
+        comm: &str,
+        cpus: Option<&[usize]>,
+        fork: impl FnOnce() -> i32,
+        job: impl FnOnce(&Shared),
+    ) -> Self {
+        let task = Self::begin(comm, cpus, fork, job);
+        let named = || kernel::read(&format!("/proc/{}/comm", task.pid)) == comm;
+        assert!(kernel::wait(Duration::from_secs(20), named), "{comm} did not start");
+        task
+    }
+
+    fn begin(
         comm: &str,
         cpus: Option<&[usize]>,
         fork: impl FnOnce() -> i32,
@@ -127,10 +145,7 @@ impl Task {
                 job(&*shared);
                 libc::_exit(0);
             }
-            let task = Self { pid, shared };
-            let named = || kernel::read(&format!("/proc/{pid}/comm")) == comm;
-            assert!(kernel::wait(Duration::from_secs(20), named), "{comm} did not start");
-            task
+            Self { pid, shared }
         }
     }
 
@@ -148,6 +163,12 @@ impl Task {
         kernel::cpu_time(self.pid)
     }
 
+    /// Ends the task, without waiting until it has.
+    pub fn kill(&self) {
+        // SAFETY: our own child.
+        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+    }
+
     /// Gives the task an order.
     pub fn order(&self, order: u32) {
         self.shared().order.store(order, Ordering::Relaxed);
@@ -163,9 +184,9 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
+        self.kill();
         // SAFETY: our own child and our own mapping.
         unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
             libc::waitpid(self.pid, std::ptr::null_mut(), 0);
             libc::munmap(self.shared.cast(), size_of::<Shared>());
         }
@@ -232,6 +253,12 @@ pub fn fork_below(job: impl FnOnce()) -> i32 {
         unsafe { libc::_exit(0) };
     }
     pid
+}
+
+/// Sets the nice value of the calling thread.
+pub fn set_nice(nice: i32) {
+    // SAFETY: no pointers.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
 }
 
 /// Sets the affinity of a thread; 0 is the calling one.
