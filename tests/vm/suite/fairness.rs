@@ -19,16 +19,11 @@ fn times(tasks: &[Task], watch: Duration) -> Vec<f64> {
         .collect()
 }
 
-fn nice(task: &Task, nice: i32) {
-    // SAFETY: no pointers.
-    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, task.pid as u32, nice) }, 0);
-}
-
 #[test]
 fn time_goes_by_weight() {
     let gthctl = Gthctl::start(NO_RULES);
     let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
-    nice(&pair[1], 5);
+    task::set_nice(pair[1].pid, 5);
     std::thread::sleep(Duration::from_millis(500));
     let got = times(&pair, Duration::from_secs(3));
     let ratio = got[0] / got[1];

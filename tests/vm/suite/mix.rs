@@ -79,7 +79,7 @@ impl Mix {
         let job = random.below(5);
         let _ = write!(self.last, "add {comm} {on:?} nice {nice} job {job}; ");
         self.tasks.push(Task::launch(comm, on, move |shared| {
-            task::set_nice(nice);
+            task::set_nice(0, nice);
             match job {
                 0 => task::wake_often(1_000_000)(shared),
                 1 => task::spin_and_rest(3_000_000, 300_000)(shared),
@@ -105,8 +105,7 @@ impl Mix {
             }
             _ => {
                 let nice = random.below(40) as i32 - 20;
-                // SAFETY: no pointers.
-                unsafe { libc::setpriority(libc::PRIO_PROCESS, self.tasks[i].pid as u32, nice) };
+                task::set_nice(self.tasks[i].pid, nice);
                 let _ = write!(self.last, "{} nice {nice}; ", self.tasks[i].pid);
             }
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::gthctl::Gthctl;
 use crate::kernel;
-use crate::task::{self, Task};
+use crate::task::{self, Task, part};
 
 /// Slices so long that whoever waits for the end of one is told apart from
 /// whoever does not, on however slow a machine.
@@ -16,11 +16,6 @@ const LONG_SLICES: &str = "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20m
 /// [`a_normal_task_preempts_who_has_had_more`]), and so tells nothing.
 const MORE_THAN_ITS_SHARE: u64 = 4_000_000;
 const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
-
-fn part(sorted: &[u64], part: f64) -> Duration {
-    assert!(sorted.len() > 50, "only {} samples", sorted.len());
-    Duration::from_nanos(sorted[((sorted.len() - 1) as f64 * part) as usize])
-}
 
 #[test]
 fn a_priority_task_preempts_at_its_wakeup() {

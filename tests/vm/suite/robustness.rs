@@ -82,9 +82,7 @@ fn the_watchdog_is_reported() {
     }
     let gthctl = Gthctl::start_watched(gthctl::files("", "strategies: []"), Duration::from_secs(3));
     let spinner = Task::fork_on("realtime", Some(&[1]), |shared| {
-        let param = libc::sched_param { sched_priority: 50 };
-        // SAFETY: a valid sched_param.
-        unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) };
+        task::become_realtime();
         task::spin(shared)
     });
     std::thread::sleep(Duration::from_millis(200));

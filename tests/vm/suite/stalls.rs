@@ -134,7 +134,7 @@ fn the_lightest_weight_beside_many() {
     let mut gthctl =
         start("scheduler: {slice_ns_default: 5ms, slice_ns_min: 5ms}", "strategies: []");
     let light = Task::fork_on("light", Some(&[1]), |shared| {
-        task::set_nice(19);
+        task::set_nice(0, 19);
         task::spin(shared)
     });
     let _others = spinners_on(40, "others", &[1]);
@@ -186,7 +186,7 @@ fn any_mix_of_tasks_and_policies() {
     let mut mix = Mix::default();
     fs::write(DUMP, "1").unwrap();
     // So that the changes do not wait for the mix.
-    task::set_nice(-20);
+    task::set_nice(0, -20);
     for seed in first..first + 200 {
         mix.change(seed, &gthctl.policy());
         std::thread::sleep(Duration::from_millis(200));
@@ -194,20 +194,13 @@ fn any_mix_of_tasks_and_policies() {
             panic!("seed {seed}: {mix:?}\n{}\n{}", gthctl.stderr(), dump());
         }
     }
-    task::set_nice(0);
+    task::set_nice(0, 0);
     fs::write(DUMP, "0").unwrap();
     let gap = mix.longest_gap();
     println!("longest wait of a spinner {gap:?}");
     drop(mix);
     assert_eq!(report(&["status"])["kernel_in_step"], true);
     gthctl.stop();
-}
-
-/// Makes the calling task a real-time one.
-fn become_realtime() {
-    let param = libc::sched_param { sched_priority: 50 };
-    // SAFETY: a valid sched_param.
-    assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }, 0);
 }
 
 /// The longest wake-up latency of any of the tasks.
@@ -230,7 +223,7 @@ fn priority_tasks_keep_clear_of_a_real_time_one() {
         std::thread::sleep(Duration::from_millis(300));
         prio.iter().for_each(|task| task::set_affinity(task.pid, &[1, 2]));
         let realtime = Task::fork_on("realtime", Some(&[1]), |shared| {
-            become_realtime();
+            task::become_realtime();
             task::spin(shared)
         });
         std::thread::sleep(Duration::from_millis(1500));
@@ -276,8 +269,7 @@ fn an_idle_cpu_is_given_to_one_task_only() {
     std::thread::sleep(Duration::from_secs(5));
     let mut waits: Vec<u64> = woken.iter().flat_map(|task| task.shared().latencies()).collect();
     waits.sort_unstable();
-    assert!(waits.len() > 50, "only {} wake-ups", waits.len());
-    let [p50, p75] = [2, 3].map(|part| Duration::from_nanos(waits[waits.len() * part / 4]));
+    let [p50, p75] = [0.5, 0.75].map(|part| task::part(&waits, part));
     println!("p50 {p50:?}, p75 {p75:?} of {}", waits.len());
     assert!(p75 < Duration::from_nanos(WORK / 2), "{p75:?}");
     gthctl.stop();
@@ -300,7 +292,7 @@ fn a_real_time_task_takes_the_cpu_of_others() {
         // It is one before it comes. What waits for a CPU on which a task becomes one was seen to
         // stay there, once, on 6.12.
         let realtime = Task::fork_on("realtime", Some(&[3]), |shared| {
-            become_realtime();
+            task::become_realtime();
             task::set_affinity(0, &[cpu]);
             task::spin(shared)
         });

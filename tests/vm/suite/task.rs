@@ -227,6 +227,12 @@ fn futex(word: &AtomicU32, op: i32, value: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, no_timeout) };
 }
 
+/// The value that `part` of the sorted ns do not exceed.
+pub fn part(sorted: &[u64], part: f64) -> Duration {
+    assert!(sorted.len() > 50, "only {} samples", sorted.len());
+    Duration::from_nanos(sorted[((sorted.len() - 1) as f64 * part) as usize])
+}
+
 /// As many spinners as asked for, all with the same name.
 pub fn spinners(count: usize, comm: &str) -> Vec<Task> {
     (0..count).map(|_| Task::spinner(comm)).collect()
@@ -255,10 +261,17 @@ pub fn fork_below(job: impl FnOnce()) -> i32 {
     pid
 }
 
-/// Sets the nice value of the calling thread.
-pub fn set_nice(nice: i32) {
+/// Sets the nice value of a thread; 0 is the calling one.
+pub fn set_nice(tid: i32, nice: i32) {
     // SAFETY: no pointers.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, nice) }, 0);
+}
+
+/// Makes the calling thread a real-time one.
+pub fn become_realtime() {
+    let param = libc::sched_param { sched_priority: 50 };
+    // SAFETY: a valid sched_param.
+    assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) }, 0);
 }
 
 /// Sets the affinity of a thread; 0 is the calling one.
@@ -320,17 +333,20 @@ pub fn spin(shared: &Shared) {
 
 /// Runs for so many ns.
 pub fn run_for(ns: u64) {
-    let until = now() + ns;
-    while now() < until {}
+    run_by(libc::CLOCK_MONOTONIC, ns);
+}
+
+/// Runs until a clock has gone on by so many ns.
+fn run_by(id: libc::clockid_t, ns: u64) {
+    let until = clock(id) + ns;
+    while clock(id) < until {}
 }
 
 /// Uses `work` ns of CPU time, however long it waits for that, sleeps `rest` ns, for ever.
 pub fn use_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
-    let used = || clock(libc::CLOCK_THREAD_CPUTIME_ID);
     move |_| {
         loop {
-            let until = used() + work;
-            while used() < until {}
+            run_by(libc::CLOCK_THREAD_CPUTIME_ID, work);
             sleep_until(now() + rest);
         }
     }
