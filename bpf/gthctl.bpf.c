@@ -90,12 +90,15 @@ __noinline u64 waiting_for(u32 pool, s32 cpu)
 	return (own > 0 ? own : 0) + (cpus ? waiting / cpus : waiting);
 }
 
-/* Moves a pool's clock on by what @cpu's part of those that wait would have got of @ns. */
+/*
+ * Moves a pool's clock on by what @cpu's part of those that wait would have got of @ns. How
+ * many wait is as of its last tick: to count them takes longer than all else here.
+ */
 static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
 {
 	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
 
-	__sync_fetch_and_add(&pool_of(pool)->vtime_now, ns / (waiting_for(pool, cpu) + 1) / (cpus ? cpus : 1));
+	__sync_fetch_and_add(&pool_of(pool)->vtime_now, ns / (cpu_of(cpu)->waiting + 1ULL) / (cpus ? cpus : 1));
 }
 
 /* At most so long that everybody who waits for @cpu has a turn of this length in a round. */
@@ -137,14 +140,14 @@ static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 	}
 }
 
-/* The slice of a normal task: shorter the more tasks wait in its pool. */
+/* The slice of a normal task: shorter the more tasks waited in its pool at the last tick. */
 static __always_inline u64 fair_slice(const struct gth_tables *t, u32 pool)
 {
 	u64 cpus = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
-	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	u32 waiting = pool_of(pool)->waiting;
 	u64 slice = knobs.slice_ns;
 
-	if (waiting > 0 && cpus)
+	if (waiting && cpus)
 		slice = slice * cpus / (cpus + waiting);
 	return slice < knobs.slice_min_ns ? knobs.slice_min_ns : slice;
 }
@@ -188,7 +191,6 @@ static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx,
 	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
 
 	tctx->charged_until = total;
-	tctx->running_at = now_ns();
 	ran_vtime = ran * 100 / (weight ? weight : 100);
 	tctx->vtime += ran_vtime;
 	tctx->since_fork += ran_vtime;
@@ -554,30 +556,32 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plan plan = {};
+	bool pinned;
 
 	if (!tctx) {
 		dsq_insert(p, DSQ_LOCAL, knobs.slice_ns, enq_flags);
 		return;
 	}
-	if (is_pinned(p)) /* gth_select_cpu() was not asked */
+	pinned = is_pinned(p);
+	if (pinned) /* gth_select_cpu() was not asked */
 		note_handed_on(p, enq_flags & ENQ_WAKEUP);
 	make_plan(p, tctx, cpu, &plan);
 	if (enq_flags & ENQ_WAKEUP)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
 	tctx->queued_at = now_ns();
-	if (is_pinned(p)) /* whatever CPUs its rule gives it, it waits for this one */
+	if (pinned) /* whatever CPUs its rule gives it, it waits for this one */
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
 
-	if ((enq_flags & ENQ_WAKEUP) && is_pinned(p) && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu, false)) {
+	if ((enq_flags & ENQ_WAKEUP) && pinned && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu, false)) {
 		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
 	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
 		if (plan.let_in)
 			count(GTH_COUNT_RESERVED_KTHREAD);
 		count_path(GTH_PATH_KTHREAD);
 		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags);
-	} else if (is_pinned(p)) {
+	} else if (pinned) {
 		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
 	} else if (plan.let_in) {
 		count(GTH_COUNT_RESERVED_PINNED);
@@ -727,6 +731,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		tctx = task_of(prev);
 		if (tctx) {
 			charge(prev, tctx, cpu);
+			tctx->running_at = now_ns();
 			asked = tctx->asked;
 			tctx->asked = false;
 			match = match_of(prev, tctx);
@@ -819,7 +824,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	c->turn_began = tctx->running_at;
 	c->turn_weight = tctx->weight ? tctx->weight : p->scx.weight;
 	if (tctx->woken_at) {
-		lag = now_ns() - tctx->woken_at;
+		lag = tctx->running_at - tctx->woken_at;
 		tctx->woken_at = 0;
 		s = my_stats();
 		if (s)
@@ -908,8 +913,11 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
+	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
 	u64 key;
 
+	pool_of(pool)->waiting = waiting > 0 ? waiting : 0;
+	c->waiting = waiting_for(pool, cpu);
 	if ((tctx && tctx->asked) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);

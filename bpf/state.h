@@ -114,6 +114,7 @@ struct cpu_ctx {
 	u64 turn_began;		/* when that was; now_ns() */
 	u32 turn_weight;	/* at which its virtual time goes on */
 	bool overdue;		/* a task that has had less waits for that turn to end */
+	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
@@ -133,6 +134,7 @@ static __always_inline struct cpu_ctx *cpu_of(s32 cpu)
 
 struct pool_ctx {
 	u64 vtime_now;		/* the furthest virtual time that has started to run */
+	u32 waiting;		/* tasks in its DSQ at the last tick of one of its CPUs */
 } __attribute__((aligned(64)));
 
 struct pool_ctx pools[GTH_MAX_POOLS];
