@@ -23,6 +23,7 @@
  * ask.h      making the running task choose its CPU anew
  * shared.h   what mark.bpf.c has, too      mark.h   tasks that process packets
  * woken.h    whom those wake up            drain.h  what waits when a policy changes
+ * tickless.h CPUs without a tick
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -36,6 +37,7 @@
 #include "match.h"
 #include "woken.h"
 #include "idle.h"
+#include "tickless.h"
 #include "drain.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -492,6 +494,7 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 		enqueue_on(p, tctx, plan, cpu, enq_flags);
 	}
 	kick_if_idle(cpu);
+	make_room(cpu);
 }
 
 /*
@@ -534,6 +537,8 @@ __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct 
 		else if (plan->cpu != scx_bpf_task_cpu(p))
 			kick_if_idle(plan->cpu);
 	}
+	if (plan->place.exclusive)
+		make_room(plan->cpu);
 	return 0;
 }
 
@@ -580,12 +585,13 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		if (plan.let_in)
 			count(GTH_COUNT_RESERVED_KTHREAD);
 		count_path(GTH_PATH_KTHREAD);
-		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags);
+		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | (is_tickless(cpu) ? ENQ_PREEMPT : 0));
 	} else if (pinned) {
 		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
 	} else if (plan.let_in) {
 		count(GTH_COUNT_RESERVED_PINNED);
 		enqueue_on(p, tctx, &plan, cpu, enq_flags);
+		make_room(cpu);
 	} else if ((enq_flags & ENQ_REENQ) && is_priority(plan.rank) && enqueue_elsewhere(p, &plan, cpu, enq_flags)) {
 		return;
 	} else if (is_priority(plan.rank)) {
@@ -619,7 +625,7 @@ static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, s
 	tctx->rank = rank;
 	c->rank = rank;
 	count_path(GTH_PATH_KEPT);
-	task_set_slice(p, slice_of(live_tables(knobs.generation), rule, rank, pool, cpu));
+	task_set_slice(p, c->endless ? ENDLESS : slice_of(live_tables(knobs.generation), rule, rank, pool, cpu));
 }
 
 static __always_inline bool take(u64 dsq, enum gth_path path)
@@ -744,6 +750,13 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 				rank = rank_now(tctx, rule);
 		}
 	}
+	if (c->endless && rank != GTH_RANK_IDLE) {
+		if (take(prio_dsq(pool), GTH_PATH_PRIORITY) || take(cpu_dsq(cpu), GTH_PATH_PINNED) ||
+		    take(pool_dsq(pool), GTH_PATH_SHARED))
+			return;
+		if (!pool_is_exclusive(pool)) /* a new policy: it is queued anew */
+			return;
+	}
 	guarded = c->prio_debt > (is_priority(rank) ? turn : GUARD_GRACE * turn);
 	if (guarded && !head_key(pool_dsq(pool), cpu, &shared_key) && !head_key(cpu_dsq(cpu), cpu, &pinned_key)) {
 		c->prio_debt = 0; /* nobody to pay it to */
@@ -807,7 +820,8 @@ SEC("struct_ops/running")
 void BPF_PROG(gth_running, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
-	struct cpu_ctx *c = cpu_of(scx_bpf_task_cpu(p));
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *c = cpu_of(cpu);
 	struct pool_ctx *pool;
 	struct gth_stats *s;
 	u64 lag;
@@ -833,6 +847,9 @@ void BPF_PROG(gth_running, struct task_struct *p)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 	}
 	tctx->interrupts = false;
+	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool);
+	if (c->endless)
+		task_set_slice(p, ENDLESS);
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);

@@ -188,6 +188,7 @@ struct gth_machine {
 	u32 builtin_idle;
 	u16 cpu_llc[GTH_MAX_CPUS];
 	u16 cpu_sibling[GTH_MAX_CPUS];	/* next CPU of the same core, in a ring */
+	u64 tickless[GTH_CPU_WORDS];	/* CPUs that need no tick (nohz_full), one bit each */
 	u64 tick_ns;			/* 1e9 / USER_HZ, the unit of start_ticks */
 };
 

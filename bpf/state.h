@@ -119,6 +119,7 @@ struct cpu_ctx {
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
 	bool took_stale;	/* ... and that it took one then */
+	bool endless;		/* the slice that runs has no end, see tickless.h */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
 } __attribute__((aligned(64)));

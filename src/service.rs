@@ -166,7 +166,7 @@ impl Service {
         log::err(format_args!(
             "gthctl: scheduling {} CPUs in {}, {}",
             topology.online.len(),
-            count(topology.nr_llcs(), "LLC"),
+            count(topology.nr_llcs(), "pool"),
             self.policy.summary(),
         ));
         let begin = Instant::now();

@@ -4,6 +4,7 @@
 //! Source: `/sys/devices/system/cpu` (`Documentation/ABI/testing/
 //! sysfs-devices-system-cpu`).
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -13,6 +14,9 @@ use crate::error::{Error, Result};
 /// Where the kernel describes the CPUs.
 pub const SYSFS: &str = "/sys/devices/system/cpu";
 
+/// How many CPUs share run queues at most: beyond that they wait for each other's locks.
+pub const MOST_IN_A_POOL: usize = 32;
+
 /// CPUs by number; the vectors have one entry for each id up to the highest possible.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
@@ -20,10 +24,13 @@ pub struct Topology {
     pub possible: CpuList,
     /// CPUs in use.
     pub online: CpuList,
-    /// The last-level cache of each CPU, numbered from 0; 0 for a CPU that is not online.
+    /// The last-level cache of each CPU, numbered from 0; 0 for a CPU that is not online. A cache
+    /// of more than [`MOST_IN_A_POOL`] CPUs counts as several.
     pub llc: Vec<u16>,
     /// The next CPU of the same core, in a ring; a CPU alone is its own.
     pub sibling: Vec<u16>,
+    /// CPUs on which the kernel can stop the tick (`nohz_full=`, Documentation/timers/no_hz.rst).
+    pub tickless: CpuList,
 }
 
 impl Topology {
@@ -51,7 +58,10 @@ impl Topology {
                 sibling[cpu as usize] = next.unwrap_or(cpu) as u16;
             }
         }
-        Ok(Self { possible, online, llc, sibling })
+        split(&mut llc, &online, &sibling);
+        // "(null)" or nothing where there are none; no file in a kernel without NO_HZ_FULL.
+        let tickless = read_list(&root.join("nohz_full")).unwrap_or_default();
+        Ok(Self { possible, online, llc, sibling, tickless })
     }
 
     /// One past the highest possible CPU number.
@@ -67,6 +77,34 @@ impl Topology {
     /// True when some core has more than one CPU.
     pub fn smt(&self) -> bool {
         self.sibling.iter().enumerate().any(|(cpu, &sibling)| cpu != sibling as usize)
+    }
+}
+
+/// Numbers the caches anew: one of more than [`MOST_IN_A_POOL`] CPUs becomes several of about the
+/// same size, with whole cores.
+fn split(llc: &mut [u16], online: &CpuList, sibling: &[u16]) {
+    let core_of = |cpu: u32| {
+        let ring = std::iter::successors(Some(cpu), |&at| {
+            Some(u32::from(sibling[at as usize])).filter(|&next| next != cpu)
+        });
+        // A ring that is none (sysfs changed meanwhile) ends here, too.
+        ring.take(sibling.len()).min().unwrap_or(cpu)
+    };
+    let mut caches: BTreeMap<u16, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
+    for cpu in online.iter().filter(|&cpu| (cpu as usize) < llc.len()) {
+        let cores = caches.entry(llc[cpu as usize]).or_default();
+        cores.entry(core_of(cpu)).or_default().push(cpu);
+    }
+    let mut first = 0;
+    for cores in caches.values() {
+        let cpus: usize = cores.values().map(Vec::len).sum();
+        let parts = cpus.div_ceil(MOST_IN_A_POOL).min(cores.len());
+        for (at, cpus) in cores.values().enumerate() {
+            for &cpu in cpus {
+                llc[cpu as usize] = (first + at * parts / cores.len()) as u16;
+            }
+        }
+        first += parts;
     }
 }
 
@@ -131,6 +169,30 @@ mod tests {
     fn four_threads_a_core_form_a_ring() {
         let cpus: Vec<_> = (0..4).map(|n| (n, "0-3", "0-3")).collect();
         assert_eq!(Topology::read(tree("0-3", &cpus).path()).unwrap().sibling, [1, 2, 3, 0]);
+    }
+
+    #[test]
+    fn a_large_cache_counts_as_several_of_whole_cores() {
+        let cores: Vec<String> = (0..40).map(|core| format!("{core},{}", core + 40)).collect();
+        let cpus: Vec<_> = (0..80).map(|n| (n, cores[n as usize % 40].as_str(), "0-79")).collect();
+        let t = Topology::read(tree("0-79", &cpus).path()).unwrap();
+        assert_eq!(t.nr_llcs(), 3);
+        for llc in 0..3 {
+            let size = t.llc.iter().filter(|&&of| of == llc).count();
+            assert!((26..=MOST_IN_A_POOL).contains(&size), "{size}");
+        }
+        assert!((0..40).all(|core| t.llc[core] == t.llc[core + 40]));
+    }
+
+    #[test]
+    fn cpus_without_a_tick() {
+        let root = tree("0-3", &[(0, "0", "0-3"), (1, "1", "0-3")]);
+        let tickless = || Topology::read(root.path()).unwrap().tickless.to_string();
+        assert_eq!(tickless(), "");
+        fs::write(root.path().join("nohz_full"), "(null)\n").unwrap();
+        assert_eq!(tickless(), "");
+        fs::write(root.path().join("nohz_full"), "1-3\n").unwrap();
+        assert_eq!(tickless(), "1-3");
     }
 
     #[test]

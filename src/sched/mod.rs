@@ -369,6 +369,7 @@ fn describe_machine(
     machine.builtin_idle = settings.builtin_idle.into();
     machine.cpu_llc[..topology.llc.len()].copy_from_slice(&topology.llc);
     machine.cpu_sibling[..topology.sibling.len()].copy_from_slice(&topology.sibling);
+    machine.tickless = mask_words(&topology.tickless);
     machine.tick_ns = 1_000_000_000 / user_hz;
     Ok(())
 }

@@ -30,6 +30,7 @@ mod sender;
 mod shares;
 mod stalls;
 mod task;
+mod tickless;
 mod timing;
 mod trace;
 mod traffic;

@@ -1,0 +1,84 @@
+//! CPUs that need no tick (`nohz_full=`): tests/vm/test boots a VM with the last one such.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use crate::gthctl::Gthctl;
+use crate::kernel;
+use crate::task::{self, Task};
+
+const POLICY: &str = "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true}]";
+const CPU: usize = 1;
+
+/// Timer interrupts of the CPU so far (LOC in /proc/interrupts).
+fn timer_interrupts() -> u64 {
+    let interrupts = kernel::read("/proc/interrupts");
+    let line = interrupts.lines().find(|line| line.trim_start().starts_with("LOC:")).unwrap();
+    line.split_whitespace().nth(1 + CPU).unwrap().parse().unwrap()
+}
+
+/// Timer interrupts in a second.
+fn ticks() -> u64 {
+    let before = timer_interrupts();
+    std::thread::sleep(Duration::from_secs(1));
+    timer_interrupts() - before
+}
+
+/// A scheduler with the policy, and a task that has its CPU to itself and has no tick any more.
+fn lonely() -> (Gthctl, Task) {
+    assert_eq!(kernel::read("/sys/devices/system/cpu/nohz_full").trim(), CPU.to_string());
+    let gthctl = Gthctl::start(POLICY);
+    let hot = Task::spinner("hot");
+    let is_there = || kernel::cpu_of(hot.pid) == Some(CPU);
+    assert!(kernel::wait(Duration::from_secs(5), is_there));
+    let mut last = 0;
+    let is_quiet = || {
+        last = ticks();
+        last < 20
+    };
+    assert!(kernel::wait(Duration::from_secs(12), is_quiet), "{last} timer interrupts a second");
+    (gthctl, hot)
+}
+
+/// What part of a second the task gets.
+fn part(task: &Task) -> f64 {
+    let (before, begin) = (task.cpu_time(), Instant::now());
+    std::thread::sleep(Duration::from_secs(1));
+    (task.cpu_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64()
+}
+
+#[test]
+fn a_lone_task_has_no_tick_until_others_come() {
+    let (gthctl, hot) = lonely();
+    let alone = part(&hot);
+    assert!(alone > 0.9, "{alone}");
+    // Waits for a kworker of every CPU (mm/vmstat.c, vmstat_refresh()).
+    let begin = Instant::now();
+    fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    let second = Task::spinner("hot-too");
+    let parts = [part(&second), part(&hot)];
+    assert!(parts.iter().all(|part| (0.3..0.7).contains(part)), "{parts:?}");
+    drop(second);
+    let pinned = Task::fork_on("pinned", Some(&[CPU]), task::spin);
+    let parts = [part(&pinned), part(&hot)];
+    assert!(parts.iter().all(|part| (0.3..0.7).contains(part)), "{parts:?}");
+    gthctl.stop();
+}
+
+#[test]
+fn a_policy_that_gives_the_cpu_to_all_ends_it() {
+    let (gthctl, hot) = lonely();
+    fs::write(gthctl.policy(), "strategies: []").unwrap();
+    let others = task::spinners(3, "cold");
+    let are_equal = || {
+        let tasks = || others.iter().chain([&hot]);
+        let before: Vec<Duration> = tasks().map(Task::cpu_time).collect();
+        std::thread::sleep(Duration::from_secs(1));
+        let used = tasks().zip(before).map(|(task, before)| task.cpu_time() - before);
+        let parts: Vec<f64> = used.map(|used| used.as_secs_f64()).collect();
+        parts.iter().all(|part| (0.3..0.7).contains(part))
+    };
+    assert!(kernel::wait(Duration::from_secs(10), are_equal));
+    gthctl.stop();
+}
