@@ -53,6 +53,7 @@ enum {
 	STALE_NS = 2000000000,	/* a normal task that has waited for so long goes first */
 	LOOK_NS = 50000000,	/* how often a CPU looks for one */
 	LOOK_AT = 16,		/* how many it looks at, from the queue's end on */
+	NONE_IDLE_NS = 50000,	/* for so long a search for an idle CPU need not be repeated */
 	SETTLED_NS = 200000,	/* a turn that a waker's own wake-ups do not end before */
 };
 
@@ -63,14 +64,10 @@ struct plan {
 	u16 pool;
 	s32 cpu;		/* where it is, or one of its pool's CPUs instead */
 	bool let_in;		/* it may only run on CPUs that are exclusive to others */
+	bool none_idle;		/* no CPU was idle just now */
 	u64 slice;
 	u64 credit;
 };
-
-static __always_inline bool is_priority(u32 rank)
-{
-	return rank <= GTH_RANK_WEAKEST_PRIO;
-}
 
 /* The turn that the guard gives a normal task. */
 static __always_inline u64 turn_ns(void)
@@ -457,6 +454,8 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return plan.cpu;
 	tctx->rank = plan.rank;
 	tctx->interrupts = cpu != here;
+	if (!plan.place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
+		cpu_of(cpu)->none_idle_at = tctx->woken_at;
 	set_clock(tctx, plan.pool, cpu);
 	count_path(GTH_PATH_PREEMPT);
 	dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
@@ -501,7 +500,8 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
  * Queues a task for whichever CPU of its pool comes first. An idle one is kicked.
  * A CPU that goes idle at this moment may have looked into the DSQ just before and
  * not count as idle yet: the CPU the task is on will look again in any case, unless
- * it is not of this pool, in which case one that is gets the kick.
+ * it is not of this pool, in which case one that is gets the kick. Who has just made room
+ * for a task that found no idle CPU does not search again for the same reason.
  *
  * Where there is no kick (malformed kfunc BTF, see compat.h), an idle CPU is
  * looked for first and gets the task into its local DSQ, which wakes it. What
@@ -530,7 +530,7 @@ __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct 
 		}
 	}
 	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
-	if (can_kick()) {
+	if (can_kick() && !plan->none_idle) {
 		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0)
 			kick_if_idle(cpu);
@@ -575,6 +575,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
 	tctx->queued_at = now_ns();
+	plan.none_idle = !(enq_flags & ENQ_WAKEUP) && !plan.place.exclusive &&
+			 tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
 	if (pinned) /* whatever CPUs its rule gives it, it waits for this one */
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
@@ -623,7 +625,7 @@ static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, s
 				 const struct gth_rule *rule, u32 rank, u32 pool, s32 cpu)
 {
 	tctx->rank = rank;
-	c->rank = rank;
+	set_rank(cpu, c, rank);
 	count_path(GTH_PATH_KEPT);
 	task_set_slice(p, c->endless ? ENDLESS : slice_of(live_tables(knobs.generation), rule, rank, pool, cpu));
 }
@@ -811,7 +813,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	if (rank != GTH_RANK_IDLE)
 		keep(prev, tctx, c, rule, rank, pool, cpu);
 	else
-		c->rank = GTH_RANK_IDLE;
+		set_rank(cpu, c, GTH_RANK_IDLE);
 }
 
 /* ---- on and off the CPU ---- */
@@ -828,7 +830,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 
 	if (!tctx)
 		return;
-	c->rank = tctx->rank;
+	set_rank(cpu, c, tctx->rank);
 	tctx->charged_until = p->se.sum_exec_runtime;
 	tctx->turn_began = tctx->charged_until;
 	tctx->running_at = now_ns();
@@ -935,6 +937,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 
 	pool_of(pool)->waiting = waiting > 0 ? waiting : 0;
 	c->waiting = waiting_for(pool, cpu);
+	if (is_priority(c->rank) && !c->held)
+		set_held(cpu, true);
 	if ((tctx && tctx->asked) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);
@@ -1040,7 +1044,7 @@ s32 BPF_PROG(gth_init)
 	u32 i;
 	s32 err;
 
-	err = create_scratch_masks();
+	err = create_masks();
 	if (err)
 		return err;
 	bpf_for(i, 0, machine.nr_cpus) {

@@ -11,6 +11,7 @@
 enum {
 	NO_MASK = 0xffff,
 	NO_CPU = -1,
+	CLAIM_LOOKS = 32,	/* how many CPUs are looked at for one to take over */
 };
 
 /* Where a task may go. Masks are indices (enum gth_mask). */
@@ -25,6 +26,15 @@ static __always_inline bool may_run_on(struct task_struct *p, const struct cpuma
 {
 	return bpf_cpumask_test_cpu(cpu, mask) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
 }
+
+/* Which CPUs a task may take over, and the best one so far. Masks are indices (enum gth_mask). */
+struct candidates {
+	u32 generation;
+	u32 mask;
+	u32 near;		/* those of them that come before the others */
+	u32 rank;		/* of what runs on `cpu`, of the task itself as long as there is none */
+	s32 cpu;
+};
 
 /* True when the CPU was idle; it is no longer idle for others then: use it. */
 static __always_inline bool take_idle(struct task_struct *p, const struct cpumask *mask, s32 cpu)
@@ -186,55 +196,85 @@ static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 	return true;
 }
 
+/* What a CPU runs is weaker than @rank and may be preempted now; @there is its rank. */
+static __always_inline bool is_weaker(s32 cpu, u32 rank, u32 *there)
+{
+	struct cpu_ctx *c = cpu_of(cpu);
+
+	*there = c->rank;
+	return *there > rank && now_ns() >= c->protected_until && !runs_above_us(cpu);
+}
+
+/* That one CPU, if it runs something weaker. */
+static __always_inline bool claim_cpu(s32 cpu, u32 rank)
+{
+	u32 there;
+
+	return is_weaker(cpu, rank, &there) && take_over(cpu_of(cpu), there, rank);
+}
+
+/*
+ * Looks among the CPUs of the mask, with @preemptible of those only, for one that runs something
+ * weaker: a normal task if there is one, else the weakest of the few that it looks at. @prev
+ * comes first, then those near. True when it runs a normal task.
+ */
+__noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool preemptible,
+			  struct candidates *of __arg_nonnull)
+{
+	struct bpf_cpumask *left = scratch_mask(), *all = preemptible_cpus();
+	const struct cpumask *mask = mask_of(of->generation, of->mask);
+	const struct cpumask *near = mask_of(of->generation, of->near);
+	u32 cpu = prev, there, i;
+
+	if (!left || !all || !mask || !near || !bpf_cpumask_and(left, mask, p->cpus_ptr))
+		return false;
+	if (preemptible && !bpf_cpumask_and(left, (const struct cpumask *)left, (const struct cpumask *)all))
+		return false;
+	bpf_for(i, 0, CLAIM_LOOKS) {
+		if (i || !bpf_cpumask_test_cpu(cpu, (const struct cpumask *)left))
+			cpu = bpf_cpumask_any_and_distribute((const struct cpumask *)left, near);
+		if (cpu >= machine.nr_cpus)
+			cpu = bpf_cpumask_any_and_distribute((const struct cpumask *)left, mask);
+		if (cpu >= machine.nr_cpus)
+			return false;
+		bpf_cpumask_clear_cpu(cpu, left);
+		if (!is_weaker(cpu, of->rank, &there))
+			continue;
+		of->cpu = cpu;
+		of->rank = there;
+		if (there >= GTH_RANK_NORMAL)
+			return true;
+	}
+	return false;
+}
+
 /*
  * Takes over a CPU of the mask that runs something weaker than @rank: @prev if
- * it does; else the one with the weakest, in the LLC of @prev if there is a
+ * that is a normal task; else one with the weakest, in the LLC of @prev if there is a
  * choice. Marks the CPU, so that no two wake-ups choose the same; the mark goes
  * with the next task that gets the CPU (ops.running).
  */
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
-	u32 llc = llc_of(prev);
-	u32 best_rank = rank;
-	s32 best = NO_CPU;
-	bool best_near = false;
-	u64 now = now_ns();
-	struct cpu_ctx *c;
-	u32 i;
+	struct candidates of = {
+		.generation = generation,
+		.mask = index,
+		.near = GTH_MASK_LLC + llc_of(prev),
+		.rank = rank,
+		.cpu = NO_CPU,
+	};
+	u32 there;
 
 	if (!mask)
 		return NO_CPU;
-	bpf_for(i, 0, machine.nr_cpus) {
-		u32 cpu = prev + i;
-		bool near;
-		u32 there;
-
-		if (cpu >= machine.nr_cpus)
-			cpu -= machine.nr_cpus;
-		c = cpu_of(cpu);
-		there = c->rank;
-		near = llc_of(cpu) == llc;
-		if (there < best_rank || (there == best_rank && (best_near || !near || best < 0)))
-			continue;
-		if (!may_run_on(p, mask, cpu) || now < c->protected_until || runs_above_us(cpu))
-			continue;
-		best = cpu;
-		best_rank = there;
-		best_near = near;
-		if (near && there >= GTH_RANK_NORMAL)
-			break;
+	if (may_run_on(p, mask, prev) && is_weaker(prev, rank, &there) && there >= GTH_RANK_NORMAL) {
+		of.cpu = prev;
+		of.rank = there;
+	} else if (!look_among(p, prev, true, &of)) {
+		look_among(p, prev, false, &of);
 	}
-	return best >= 0 && take_over(cpu_of(best), best_rank, rank) ? best : NO_CPU;
-}
-
-/* That one CPU, if it runs something weaker. */
-static __always_inline bool claim_cpu(s32 cpu, u32 rank)
-{
-	struct cpu_ctx *c = cpu_of(cpu);
-	u32 there = c->rank;
-
-	return there > rank && now_ns() >= c->protected_until && !runs_above_us(cpu) && take_over(c, there, rank);
+	return of.cpu >= 0 && take_over(cpu_of(of.cpu), of.rank, rank) ? of.cpu : NO_CPU;
 }
 
 #endif

@@ -36,6 +36,47 @@ static __always_inline const struct cpumask *mask_of(u32 generation, u32 mask)
 	return slot ? (const struct cpumask *)slot->mask : NULL;
 }
 
+/*
+ * The CPUs that priority tasks look at first for one to take over: all but those that ran one
+ * at their last tick and still do. Which rank runs on a CPU says cpu_ctx.rank alone.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct mask_slot);
+} preemptible SEC(".maps");
+
+static __always_inline struct bpf_cpumask *preemptible_cpus(void)
+{
+	u32 zero = 0;
+	struct mask_slot *slot = bpf_map_lookup_elem(&preemptible, &zero);
+
+	return slot ? slot->mask : NULL;
+}
+
+__noinline int set_held(s32 cpu, bool held)
+{
+	struct bpf_cpumask *mask = preemptible_cpus();
+
+	if (!mask)
+		return 0;
+	if (held)
+		bpf_cpumask_clear_cpu(cpu, mask);
+	else
+		bpf_cpumask_set_cpu(cpu, mask);
+	cpu_of(cpu)->held = held;
+	return 0;
+}
+
+/* @cpu, which calls it, runs something of @rank from now on. */
+static __always_inline void set_rank(s32 cpu, struct cpu_ctx *c, u32 rank)
+{
+	c->rank = rank;
+	if (c->held && !is_priority(rank))
+		set_held(cpu, false);
+}
+
 /* Interrupts are off wherever this is used, so nothing else on the CPU can touch it. */
 static __always_inline struct bpf_cpumask *scratch_mask(void)
 {
@@ -96,25 +137,35 @@ int get_mask(void *ctx)
 	return 0;
 }
 
-/* One scratch mask a CPU; called once, by ops.init. */
-static __always_inline s32 create_scratch_masks(void)
+static __always_inline s32 fill_slot(struct mask_slot *slot, bool full)
 {
+	struct bpf_cpumask *mask = bpf_cpumask_create(), *old;
+
+	if (!mask)
+		return -12; /* ENOMEM */
+	if (full)
+		bpf_cpumask_setall(mask);
+	old = bpf_kptr_xchg(&slot->mask, mask);
+	if (old)
+		bpf_cpumask_release(old);
+	return 0;
+}
+
+/* One scratch mask a CPU, and the preemptible CPUs, which are all; called once, by ops.init. */
+static __always_inline s32 create_masks(void)
+{
+	struct mask_slot *slot;
 	u32 zero = 0;
 	u32 cpu;
 
+	slot = bpf_map_lookup_elem(&preemptible, &zero);
+	if (slot && fill_slot(slot, true))
+		return -12; /* ENOMEM */
 	bpf_for(cpu, 0, machine.nr_cpus) {
-		struct bpf_cpumask *mask, *old;
-		struct mask_slot *slot;
-
 		slot = bpf_map_lookup_percpu_elem(&scratch, &zero, cpu);
-		if (!slot)
-			continue; /* an id without a possible CPU */
-		mask = bpf_cpumask_create();
-		if (!mask)
-			return -12; /* ENOMEM */
-		old = bpf_kptr_xchg(&slot->mask, mask);
-		if (old)
-			bpf_cpumask_release(old);
+		/* There is none for an id without a possible CPU. */
+		if (slot && fill_slot(slot, false))
+			return -12;
 	}
 	return 0;
 }

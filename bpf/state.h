@@ -104,6 +104,11 @@ static __always_inline u64 mean_of(u64 mean, u64 sample)
 	return mean ? (mean * 7 + sample) / 8 : sample;
 }
 
+static __always_inline bool is_priority(u32 rank)
+{
+	return rank <= GTH_RANK_WEAKEST_PRIO;
+}
+
 /* ---- CPUs ---- */
 
 struct cpu_ctx {
@@ -113,6 +118,7 @@ struct cpu_ctx {
 	u64 turn_burst;		/* what it had run then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
 	u32 turn_weight;	/* at which its virtual time goes on */
+	bool held;		/* it is not in the preemptible mask, see masks.h */
 	bool overdue;		/* a task that has had less waits for that turn to end */
 	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
@@ -120,6 +126,7 @@ struct cpu_ctx {
 	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
 	bool took_stale;	/* ... and that it took one then */
 	bool endless;		/* the slice that runs has no end, see tickless.h */
+	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
 } __attribute__((aligned(64)));
