@@ -174,6 +174,13 @@ pub struct Machine<'a> {
     pub slice_ns: u64,
 }
 
+impl Compiled {
+    /// Whether some rule has this condition.
+    pub fn asks(&self, condition: Condition) -> bool {
+        self.has[condition as usize] != 0
+    }
+}
+
 /// Compiles `policy` for `machine`. The second value holds notes for the user.
 ///
 /// Fails with [`ExitCode::Usage`] and the rule's place when its CPUs do not fit

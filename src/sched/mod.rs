@@ -6,6 +6,7 @@
 mod bpf;
 pub mod exit;
 pub mod gates;
+mod hooks;
 pub mod kernel;
 pub mod stats;
 pub mod tables;
@@ -29,6 +30,7 @@ use self::bpf::types::{gth_knobs, gth_ops_flag, gth_request};
 use self::bpf::{GthctlSkel, GthctlSkelBuilder};
 use self::exit::Ended;
 use self::gates::{Mark, Numbers, Traced};
+use self::hooks::Hooks;
 use self::kernel::KernelTypes;
 use self::stats::Stats;
 use self::tables::{Limits, MaskIndex};
@@ -63,7 +65,7 @@ pub struct Settings {
 pub struct Scheduler<'obj> {
     skel: GthctlSkel<'obj>,
     ops: Option<Link>,
-    _hooks: [Link; 4],
+    hooks: Hooks,
     report: Link,
     rematch: Link,
     marks: Link,
@@ -111,12 +113,7 @@ impl<'obj> Scheduler<'obj> {
         let numbers = Numbers::default().next(&policy.gates);
         install(&mut skel, policy, &numbers, nr_llcs, 1)?;
         skel.knobs().generation = 1;
-        let hooks = [
-            skel.progs.gth_task_rename.attach().map_err(refused)?,
-            skel.progs.gth_cgroup_attach.attach().map_err(refused)?,
-            skel.progs.gth_commit_creds.attach().map_err(refused)?,
-            skel.progs.gth_switch_namespaces.attach().map_err(refused)?,
-        ];
+        let hooks = Hooks::attach(&mut skel.progs, policy)?;
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
         let marks = skel.progs.report_mark.attach().map_err(refused)?;
@@ -127,7 +124,7 @@ impl<'obj> Scheduler<'obj> {
         let mut scheduler = Self {
             skel,
             ops: Some(ops),
-            _hooks: hooks,
+            hooks,
             report,
             rematch,
             marks,
@@ -163,10 +160,12 @@ impl<'obj> Scheduler<'obj> {
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
+        self.hooks.extend(&mut self.skel.progs, policy)?;
         let cpus = mask_words(&self.online);
         let request = self.skel.request();
         (request.generation, request.cpus) = (generation, cpus);
         run_program(&self.skel.progs.go_live)?;
+        self.hooks.reduce(policy);
         self.numbers = numbers;
         self.wait_for_readers()?;
         run_program(&self.skel.progs.drain_queues)

@@ -209,7 +209,10 @@ fn by_the_effective_user() {
         set_users(nobody, nobody, nobody);
         task::spin(shared);
     });
-    let gthctl = Gthctl::start(&policy_of_each(&["user: nobody", &format!("user: {SOMEBODY}")]));
+    // What only this policy asks about is noticed from when it is in force.
+    let gthctl = Gthctl::start("strategies: []");
+    let users = policy_of_each(&["user: nobody", &format!("user: {SOMEBODY}")]);
+    fs::write(gthctl.policy(), users).unwrap();
     let by_number = Task::fork("any", move |shared| {
         set_users(somebody, somebody, somebody);
         task::spin(shared);
@@ -521,11 +524,13 @@ fn by_network_namespace() {
     });
     let file = |pid: i32| format!("/proc/{pid}/ns/net");
     let inode = fs::metadata(file(unshared[1].pid)).unwrap().ino();
-    let gthctl = Gthctl::start(&policy_of_each(&[
+    let gthctl = Gthctl::start("strategies: []");
+    let namespaces = policy_of_each(&[
         "netns: hot",
         &format!("netns: {}", file(unshared[0].pid)),
         &format!("netns: {inode}"),
-    ]));
+    ]);
+    fs::write(gthctl.policy(), namespaces).unwrap();
     let changes = |order| match order {
         1 => enter("/run/netns/hot"),
         2 => enter(FIRST),

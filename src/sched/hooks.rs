@@ -1,0 +1,61 @@
+//! Where the kernel tells the BPF program that a task changed what rules ask about.
+//!
+//! Each hook on a function makes the kernel walk all functions that can be traced
+//! (kernel/trace/ftrace.c, `ftrace_replace_code()`), a fifth of the time that loading takes. So
+//! those that only some conditions need are there for policies with such conditions only.
+
+use libbpf_rs::Link;
+
+use super::bpf::GthctlProgs;
+use crate::error::Result;
+
+use crate::policy::compile::{Compiled, Condition};
+
+pub struct Hooks {
+    _always: [Link; 2],
+    credentials: Option<Link>,
+    namespaces: Option<Link>,
+}
+
+/// commit_creds(), the last step of an exec too.
+fn needs_credentials(policy: &Compiled) -> bool {
+    policy.asks(Condition::User) || policy.asks(Condition::Exe)
+}
+
+fn needs_namespaces(policy: &Compiled) -> bool {
+    policy.asks(Condition::Netns)
+}
+
+impl Hooks {
+    /// Fails when the kernel refuses one.
+    pub fn attach(progs: &mut GthctlProgs<'_>, policy: &Compiled) -> Result<Self> {
+        let always = [
+            progs.gth_task_rename.attach().map_err(super::refused)?,
+            progs.gth_cgroup_attach.attach().map_err(super::refused)?,
+        ];
+        let mut hooks = Self { _always: always, credentials: None, namespaces: None };
+        hooks.extend(progs, policy)?;
+        Ok(hooks)
+    }
+
+    /// Attaches what `policy` needs besides, before it is in force.
+    pub fn extend(&mut self, progs: &mut GthctlProgs<'_>, policy: &Compiled) -> Result<()> {
+        if needs_credentials(policy) && self.credentials.is_none() {
+            self.credentials = Some(progs.gth_commit_creds.attach().map_err(super::refused)?);
+        }
+        if needs_namespaces(policy) && self.namespaces.is_none() {
+            self.namespaces = Some(progs.gth_switch_namespaces.attach().map_err(super::refused)?);
+        }
+        Ok(())
+    }
+
+    /// Detaches what `policy`, which is in force, does without.
+    pub fn reduce(&mut self, policy: &Compiled) {
+        if !needs_credentials(policy) {
+            self.credentials = None;
+        }
+        if !needs_namespaces(policy) {
+            self.namespaces = None;
+        }
+    }
+}
