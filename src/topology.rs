@@ -58,10 +58,33 @@ impl Topology {
                 sibling[cpu as usize] = next.unwrap_or(cpu) as u16;
             }
         }
-        split(&mut llc, &online, &sibling);
         // "(null)" or nothing where there are none; no file in a kernel without NO_HZ_FULL.
         let tickless = read_list(&root.join("nohz_full")).unwrap_or_default();
-        Ok(Self { possible, online, llc, sibling, tickless })
+        let mut topology = Self { possible, online, llc, sibling, tickless };
+        topology.split_llcs();
+        Ok(topology)
+    }
+
+    /// Numbers the caches anew: one of more than [`MOST_IN_A_POOL`] CPUs becomes several of about
+    /// the same size, with whole cores.
+    fn split_llcs(&mut self) {
+        let mut caches: BTreeMap<u16, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
+        for cpu in self.online.iter().filter(|&cpu| (cpu as usize) < self.llc.len()) {
+            let core = self.siblings(cpu).min().map_or(cpu, |least| least.min(cpu));
+            let cores = caches.entry(self.llc[cpu as usize]).or_default();
+            cores.entry(core).or_default().push(cpu);
+        }
+        let mut first = 0;
+        for cores in caches.values() {
+            let cpus: usize = cores.values().map(Vec::len).sum();
+            let parts = cpus.div_ceil(MOST_IN_A_POOL).min(cores.len());
+            for (at, cpus) in cores.values().enumerate() {
+                for &cpu in cpus {
+                    self.llc[cpu as usize] = (first + at * parts / cores.len()) as u16;
+                }
+            }
+            first += parts;
+        }
     }
 
     /// One past the highest possible CPU number.
@@ -74,37 +97,17 @@ impl Topology {
         self.llc.iter().max().map_or(1, |&max| max as usize + 1)
     }
 
+    /// The other CPUs of the same core.
+    pub fn siblings(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
+        let next =
+            move |&at: &u32| Some(u32::from(self.sibling[at as usize])).filter(|&next| next != cpu);
+        // A ring that is none (sysfs changed meanwhile) ends here, too.
+        std::iter::successors(Some(cpu), next).take(self.sibling.len()).skip(1)
+    }
+
     /// True when some core has more than one CPU.
     pub fn smt(&self) -> bool {
         self.sibling.iter().enumerate().any(|(cpu, &sibling)| cpu != sibling as usize)
-    }
-}
-
-/// Numbers the caches anew: one of more than [`MOST_IN_A_POOL`] CPUs becomes several of about the
-/// same size, with whole cores.
-fn split(llc: &mut [u16], online: &CpuList, sibling: &[u16]) {
-    let core_of = |cpu: u32| {
-        let ring = std::iter::successors(Some(cpu), |&at| {
-            Some(u32::from(sibling[at as usize])).filter(|&next| next != cpu)
-        });
-        // A ring that is none (sysfs changed meanwhile) ends here, too.
-        ring.take(sibling.len()).min().unwrap_or(cpu)
-    };
-    let mut caches: BTreeMap<u16, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
-    for cpu in online.iter().filter(|&cpu| (cpu as usize) < llc.len()) {
-        let cores = caches.entry(llc[cpu as usize]).or_default();
-        cores.entry(core_of(cpu)).or_default().push(cpu);
-    }
-    let mut first = 0;
-    for cores in caches.values() {
-        let cpus: usize = cores.values().map(Vec::len).sum();
-        let parts = cpus.div_ceil(MOST_IN_A_POOL).min(cores.len());
-        for (at, cpus) in cores.values().enumerate() {
-            for &cpu in cpus {
-                llc[cpu as usize] = (first + at * parts / cores.len()) as u16;
-            }
-        }
-        first += parts;
     }
 }
 

@@ -206,6 +206,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     let mut rules = Vec::new();
     for (index, rule) in policy.rules.iter().enumerate() {
         check_cpus(rule, topology, &reserved, &mut notes)?;
+        note_siblings(rule, topology, &reserved, &mut notes);
         if let Some(cpus) = &rule.effects.cpus {
             let online = cpus.iter().filter(|&cpu| topology.online.contains(cpu));
             let usable = online.filter(|cpu| rule.effects.exclusive || normal(cpu)).collect();
@@ -438,6 +439,19 @@ fn reserve(policy: &Policy, topology: &Topology) -> Result<(Vec<CpuList>, Vec<u1
     Ok((pools, cpu_pool))
 }
 
+/// A core's other CPU slows an exclusive one down, whatever runs there.
+fn note_siblings(rule: &Rule, topology: &Topology, reserved: &CpuList, notes: &mut Vec<String>) {
+    let Some(cpus) = rule.effects.cpus.as_ref().filter(|_| rule.effects.exclusive) else { return };
+    let siblings = cpus.iter().flat_map(|cpu| topology.siblings(cpu));
+    let left: CpuList = siblings.filter(|&cpu| !reserved.contains(cpu)).collect();
+    if !left.is_empty() {
+        notes.push(format!(
+            "{}: {}: cpus: {cpus} share cores with {left}; other tasks run there and slow them down",
+            rule.location, rule.name
+        ));
+    }
+}
+
 fn not_here(rule: &Rule, cpu: u32, topology: &Topology) -> Error {
     let what = if topology.possible.contains(cpu) { "is offline" } else { "does not exist here" };
     bad(rule, format!("cpus: CPU {cpu} {what}")).help(format!("online are {}", topology.online))
@@ -559,6 +573,22 @@ mod tests {
         let yaml = "strategies: [{name: n, command_regex: a, cpus: 3, exclusive: true}]";
         let e = try_compile(yaml, &topology).unwrap_err().to_string();
         assert_eq!(e, "p.yaml:1:15: n: cpus: CPU 3 is offline; online are 0-2");
+    }
+
+    #[test]
+    fn exclusive_cpus_whose_siblings_are_not() {
+        let topology = Topology { sibling: vec![2, 3, 0, 1], ..machine(4, 1) };
+        let notes = |cpus| {
+            let yaml = format!(
+                "strategies:\n- {{name: n, command_regex: x, cpus: '{cpus}', exclusive: true}}"
+            );
+            try_compile(&yaml, &topology).unwrap().1
+        };
+        assert_eq!(
+            notes("1"),
+            ["p.yaml:2:3: n: cpus: 1 share cores with 3; other tasks run there and slow them down"]
+        );
+        assert!(notes("1,3").is_empty());
     }
 
     #[test]
