@@ -11,18 +11,17 @@ use nix::unistd::Pid;
 const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/data-plane";
 
-/// The last CPU for one cgroup alone, until dropped.
+/// A CPU for one cgroup alone, until dropped.
 pub struct Isolation;
 
 impl Isolation {
     /// Makes the cgroup (Documentation/admin-guide/cgroup-v2.rst, cpuset.cpus.partition)
     /// and moves a process there.
-    pub fn of(process: Pid) -> Result<Self> {
-        let last = std::thread::available_parallelism()?.get() - 1;
+    pub fn of(process: Pid, cpu: usize) -> Result<Self> {
         write(&format!("{ROOT}/cgroup.subtree_control"), "+cpuset")?;
         fs::create_dir_all(GROUP)?;
         let isolation = Self;
-        write(&format!("{GROUP}/cpuset.cpus"), &last.to_string())?;
+        write(&format!("{GROUP}/cpuset.cpus"), &cpu.to_string())?;
         write(&format!("{GROUP}/cpuset.cpus.partition"), "isolated")?;
         let state = fs::read_to_string(format!("{GROUP}/cpuset.cpus.partition"))?;
         ensure!(state.trim() == "isolated", "the partition is {}", state.trim());

@@ -19,6 +19,7 @@ pub mod load;
 pub mod netns;
 pub mod pdp;
 pub mod ping;
+pub mod pinning;
 pub mod plane;
 pub mod process;
 pub mod profile;

@@ -24,6 +24,12 @@ pub struct Amount {
     pub forks: usize,
 }
 
+impl Amount {
+    pub fn is_none(self) -> bool {
+        self.spinners + self.pipes + self.forks == 0
+    }
+}
+
 /// What the load got done, in stress-ng's bogo operations per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Done {
@@ -85,9 +91,15 @@ impl Load {
         Ok(Self(child))
     }
 
+    /// An error when it has ended by itself.
+    pub fn check(&mut self) -> Result<()> {
+        ensure!(self.0.try_wait()?.is_none(), "stress-ng ended while the row was measured");
+        Ok(())
+    }
+
     /// An error when the load ended before it was told to.
     pub fn stop(mut self) -> Result<Done> {
-        ensure!(self.0.try_wait()?.is_none(), "stress-ng ended while the row was measured");
+        self.check()?;
         drop(self);
         Ok(Done::parse(&fs::read_to_string(METRICS).context("stress-ng wrote no metrics")?))
     }

@@ -40,6 +40,10 @@ const DOWNLINK_TEID: u32 = 0x202;
 const PID_FILE: &str = "/run/nr-gnb.pid";
 const LOG_FILE: &str = "/run/nr-gnb.log";
 
+/// The CPU of the data plane's own, for those that give it one (benches/vm/dedicated.yaml). Of two
+/// it is the last one.
+pub const CPU: usize = 1;
+
 /// What carries the tunnel in [`UPF`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Driver {

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use crate::boost::{Boost, Boosted};
 use crate::isolation::Isolation;
+use crate::pinning::Pinning;
 use crate::plane;
 use crate::scx::{self, Program, Scx};
 
@@ -14,6 +15,8 @@ use crate::scx::{self, Program, Scx};
 pub enum Scheduler {
     /// The kernel's own.
     Eevdf(Boost),
+    /// The same, with the data plane's tasks on one CPU by their affinity.
+    Pinned(Boost),
     /// The same, with a CPU for the data plane alone.
     Isolated,
     /// A sched_ext one.
@@ -24,6 +27,7 @@ pub enum Scheduler {
 pub struct Engaged {
     boost: Boost,
     boosted: Boosted,
+    pinning: Option<Pinning>,
     isolation: Option<Isolation>,
     scx: Option<Scx>,
 }
@@ -34,18 +38,20 @@ impl Engaged {
         scx::check_disabled()?;
         let scx = match scheduler {
             Scheduler::Scx(program) => Some(Scx::start(program)?),
-            Scheduler::Eevdf(_) | Scheduler::Isolated => None,
+            Scheduler::Eevdf(_) | Scheduler::Pinned(_) | Scheduler::Isolated => None,
         };
         let boost = match scheduler {
-            Scheduler::Eevdf(boost) => *boost,
+            Scheduler::Eevdf(boost) | Scheduler::Pinned(boost) => *boost,
             Scheduler::Isolated | Scheduler::Scx(_) => Boost::None,
         };
         let gnb = plane::gnb_pid()?;
+        let pinned = matches!(scheduler, Scheduler::Pinned(_));
         let isolated = *scheduler == Scheduler::Isolated;
         Ok(Self {
             boost,
             boosted: Boosted::threads_of(gnb, boost)?,
-            isolation: isolated.then(|| Isolation::of(gnb)).transpose()?,
+            pinning: pinned.then(|| Pinning::of(gnb, plane::CPU)).transpose()?,
+            isolation: isolated.then(|| Isolation::of(gnb, plane::CPU)).transpose()?,
             scx,
         })
     }
@@ -56,6 +62,9 @@ impl Engaged {
         let gnb = plane::gnb_pid()?;
         self.boosted.forget();
         self.boosted = Boosted::threads_of(gnb, self.boost)?;
+        if let Some(pinning) = &mut self.pinning {
+            pinning.take_in(gnb)?;
+        }
         if let Some(isolation) = &self.isolation {
             isolation.take_in(gnb)?;
         }
@@ -64,6 +73,9 @@ impl Engaged {
 
     /// Makes `command` start as a priority task; a sched_ext scheduler knows its own.
     pub fn favour(&self, command: &mut Command) {
+        if let Some(pinning) = &self.pinning {
+            pinning.from_start(command);
+        }
         if let Some(isolation) = &self.isolation {
             isolation.from_start(command);
         }

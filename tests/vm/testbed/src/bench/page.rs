@@ -1,276 +1,288 @@
-//! The tables, as Markdown.
+//! The benchmark's page, as Markdown, and all figures of all restarts.
 
 use std::fmt::Write;
 
+use serde_json::{Value, json};
+
 use crate::stats::Summary;
 
+use super::figure::Spread;
 use super::plan::{IDLE, LOAD, LOADS};
-use super::record::Measure;
-use super::summary::{Bar, Cell, distinct};
+use super::ratios::Ratio;
+use super::record::{Key, Measure, Part, Record};
+use super::table::{bars, distinct, failures, range};
+
+/// Measures that are numbers: of which part, their title and what they are.
+const NUMBERS: [(Measure, &str, &str, &str); 7] = [
+    (
+        Measure::Throughput,
+        "",
+        "Throughput",
+        "iperf3 from the UE to the data network, 4 MiB, 2x load; both ends and nr-gnb are \
+         priority tasks.",
+    ),
+    (
+        Measure::Work,
+        "",
+        "What the load gets done",
+        "In bogo operations of stress-ng, 2x load, while a priority task and a normal one wake up \
+         each ms.",
+    ),
+    (
+        Measure::WakeUp,
+        "process",
+        "The scheduler's process",
+        "2x load, while a priority task and a normal one wake up each ms. Loading is without load.",
+    ),
+    (
+        Measure::Pipe,
+        "",
+        "Two tasks that wake each other",
+        "`perf bench sched pipe --loop 15000`, no load.",
+    ),
+    (Measure::Hackbench, "", "hackbench", "`hackbench --groups 2 --loops 60`, no load."),
+    (Measure::Build, "", "Short programs", "120 short pipelines, two at once for each CPU."),
+    (
+        Measure::Usable,
+        "",
+        "Normal tasks while priority tasks spin",
+        "As many priority tasks as CPUs spin. Beside them as many normal tasks spin; then a \
+         normal task starts programs one after another.",
+    ),
+];
 
 /// All tables. `about` says on what was measured, `times` is what the suite told of how soon
 /// rules are in force.
-pub fn page(cells: &[Cell], bars: &[Bar], about: &str, times: &str) -> String {
+pub fn page(records: &[Record], ratios: &[Ratio], about: &str, times: &str) -> String {
     let mut page = format!(
         "# Benchmark\n\nWritten by `make bench`. {about}\n\n\
-        What is compared runs in turn, round after round, in one virtual machine; ratios say \
-        more than times, which are the emulation's. `waited` is the share of its time for which \
-        the VM waited for a CPU of the host; on 2 CPUs a measurement in which that was more than \
-        10 % was taken again, up to twice, and the least disturbed one counts. \
-        [NOTES.md](NOTES.md) says how to read it, and what was tried.\n\n## Bars\n\n\
-        Medians of the ratios to what was measured in the same turn, or else in the same round; \
-        of several others the one that is closest, or ahead.\n\n"
+        Everything is measured in [virtual time](../performance.md), in which an instruction takes \
+        a nanosecond, after several restarts of the data plane's processes in each of several \
+        virtual machines. The tables have means over the restarts, and in brackets the least and \
+        the worst one; a p99 is taken of each restart by itself. [NOTES.md](NOTES.md) says how to \
+        read it, and what was tried.\n\n## Bars\n\n\
+        Ratios of the means, and of the worst restarts. Both are to be at most the bar. Where \
+        more is better, they are inverse: less is better in every row.\n\n"
     );
-    page += &bar_table(bars);
+    page += &bars(ratios);
+    let failures = failures(records);
+    if !failures.is_empty() {
+        let _ = write!(page, "\n## What failed\n{failures}");
+    }
+    page += &round_trips(records);
+    page += &wake_ups(records);
+    page += &numbers(records);
     let _ = write!(
         page,
-        "\n## Round trips through the tunnel\n\n![RTT with {LOAD} load](rtt.svg)\n\n\
-        ms; a probe each 5 ms. Load 1x: a spinning task for each CPU, 2x and 4x: two and four; \
-        mixed: two, a pair that talks through a pipe, and one that forks.\n"
+        "\n## How soon rules are in force\n\nFrom `tests/vm/test timing::`, in real time.\n\n\
+        ```\n{}\n```\n",
+        times.trim_end()
     );
-    for load in [IDLE].iter().chain(&LOADS) {
-        let _ =
-            write!(page, "\n### {load}\n\n{}", samples(&of(cells, Measure::Rtt, load), 1.0, "ms"));
+    page + &programs(records)
+}
+
+fn round_trips(records: &[Record]) -> String {
+    let mut text = format!(
+        "\n## Round trips through the tunnel\n\n![RTT with {LOAD} load](rtt.svg)\n\n\
+        Load 1x: a spinning task for each CPU, 2x and 4x: two and four; mixed: two, a pair that \
+        talks through a pipe, and one that forks. On 4 and 8 CPUs: 2x.\n"
+    );
+    let settings = settings(records, Measure::Rtt);
+    let is_larger = |setting: &&&str| setting.ends_with(" CPUs");
+    let larger = settings.iter().filter(is_larger);
+    for setting in [IDLE].iter().chain(&LOADS).chain(larger).filter(|s| settings.contains(s)) {
+        let of = of(records, Measure::Rtt, setting);
+        let _ = write!(text, "\n### {setting}\n\n{}", samples(&of, "", 1.0, "ms"));
     }
-    let more = |cell: &&Cell| cell.measure == Measure::Rtt && cell.setting.ends_with(" CPUs");
-    for setting in distinct(cells.iter().filter(more).map(|cell| &cell.setting)) {
-        let _ = write!(
-            page,
-            "\n### {setting}\n\n{}",
-            samples(&of(cells, Measure::Rtt, setting), 1.0, "ms")
-        );
-    }
-    let sections = [
-        (
-            Measure::Throughput,
-            "Throughput",
-            "iperf3 from the UE to the data network, 2x load; both ends and nr-gnb are \
-             priority tasks. What the load gets done meanwhile is in bogo operations.",
-        ),
-        (
-            Measure::Pipe,
-            "Two tasks that wake each other",
-            "`perf bench sched pipe --loop 15000`, no load.",
-        ),
-        (Measure::Hackbench, "hackbench", "`hackbench --groups 2 --loops 60`, no load."),
-        (Measure::Build, "Short programs", "120 short pipelines, two at once for each CPU."),
-        (
-            Measure::Usable,
-            "Normal tasks while priority tasks spin",
-            "As many priority tasks as CPUs spin. Beside them as many normal tasks spin; then a \
-             normal task starts programs one after another.",
-        ),
-    ];
-    for (measure, title, text) in sections {
-        let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.measure == measure).collect();
-        let _ = write!(page, "\n## {title}\n\n{text}\n\n{}", values(&cells));
-    }
-    let _ = write!(page, "\n## Wake-up latency\n\nus; cyclictest, a wake-up each ms, 2x load.\n");
+    text
+}
+
+fn wake_ups(records: &[Record]) -> String {
+    let mut text =
+        String::from("\n## Wake-up latency\n\ncyclictest, a wake-up each ms, 2x load.\n");
     for part in ["priority", "normal"] {
-        let cells: Vec<&Cell> = cells
-            .iter()
-            .filter(|c| c.measure == Measure::WakeUp && (c.part == part || c.error.is_some()))
-            .collect();
-        let _ = write!(page, "\n### A {part} task\n\n{}", samples(&cells, 1e-3, "us"));
+        let of = of(records, Measure::WakeUp, LOAD);
+        let _ = write!(text, "\n### A {part} task\n\n{}", samples(&of, part, 1e-3, "us"));
     }
-    let work: Vec<&Cell> =
-        cells.iter().filter(|c| c.measure == Measure::WakeUp && c.part == "priority").collect();
-    let _ = write!(page, "\n### What the load gets done meanwhile\n\n{}", values(&work));
-    let process: Vec<&Cell> =
-        cells.iter().filter(|c| c.measure == Measure::WakeUp && c.part == "process").collect();
-    let _ = write!(page, "\n### The scheduler's process meanwhile\n\n{}", values(&process));
     for (measure, title) in [
         (Measure::Crowd, "A priority task among runnable normal tasks"),
         (Measure::Many, "Many priority tasks, each waking up every 10 ms, 2x load"),
     ] {
-        let _ = write!(page, "\n## {title}\n\nWake-up latency, us.\n");
-        let of_measure: Vec<&Cell> = cells.iter().filter(|c| c.measure == measure).collect();
-        for setting in distinct(of_measure.iter().map(|cell| &cell.setting)) {
-            let _ = write!(
-                page,
-                "\n### {setting}\n\n{}",
-                samples(&of(cells, measure, setting), 1e-3, "us")
-            );
-        }
-    }
-    let _ = write!(
-        page,
-        "\n## How soon rules are in force\n\nFrom `tests/vm/test timing::`.\n\n```\n{}\n```\n",
-        times.trim_end()
-    );
-    let _ = write!(
-        page,
-        "\n## What each BPF program costs\n\n2x load and a priority task that wakes up each ms; \
-        instructions are those that the verifier followed.\n"
-    );
-    let ops: Vec<&Cell> = cells.iter().filter(|cell| cell.measure == Measure::Ops).collect();
-    for candidate in distinct(ops.iter().map(|cell| &cell.candidate)) {
-        let of: Vec<&Cell> =
-            ops.iter().filter(|cell| cell.candidate == *candidate).copied().collect();
-        let _ = write!(page, "\n### {candidate}\n\n{}", programs(&of));
-    }
-    page
-}
-
-fn of<'a>(cells: &'a [Cell], measure: Measure, setting: &str) -> Vec<&'a Cell> {
-    cells.iter().filter(|cell| cell.measure == measure && cell.setting == setting).collect()
-}
-
-fn bar_table(bars: &[Bar]) -> String {
-    let mut table = String::from("| | measured | bar | |\n|---|---:|---:|---|\n");
-    for bar in bars {
-        let ratio = bar.ratio.map_or("failed".into(), |ratio| format!("{ratio:.2}"));
-        let limit = match (bar.at_most, bar.at_least) {
-            (Some(most), _) => format!("≤ {most}"),
-            (_, least) => format!("≥ {}", least.unwrap_or_default()),
-        };
-        let met = if bar.is_met() { "met" } else { "**missed**" };
-        let _ = writeln!(table, "| {} | {ratio} | {limit} | {met} |", bar.what);
-    }
-    table
-}
-
-fn percent(value: Option<f64>) -> String {
-    value.map_or(String::new(), |value| format!("{value:.1} %"))
-}
-
-/// An error in a table, or below one; of paths in the error the last part, without where a
-/// program was built.
-fn in_line(error: &str) -> String {
-    let words = error.split_whitespace().map(|word| match word.rsplit_once('/') {
-        Some((path, last)) if path.starts_with('/') => last,
-        _ => word,
-    });
-    let text = words.collect::<Vec<_>>().join(" ").replace('|', "/");
-    text.chars().filter(|c| !c.is_control()).take(300).collect()
-}
-
-/// Of those that failed in some of the rounds.
-fn failures(cells: &[&Cell]) -> String {
-    let mut text = String::new();
-    for cell in cells {
-        if let Some((times, error)) = &cell.failures {
-            let times = if *times == 1 { "once".into() } else { format!("{times} times") };
-            let _ = writeln!(text, "\n{} failed {times}: {}", cell.candidate, in_line(error));
+        let _ = write!(text, "\n## {title}\n\nWake-up latency.\n");
+        for setting in settings(records, measure) {
+            let of = of(records, measure, setting);
+            let _ = write!(text, "\n### {setting}\n\n{}", samples(&of, "", 1e-3, "us"));
         }
     }
     text
 }
 
-fn failure(table: &mut String, cell: &Cell, columns: usize) {
-    let error = in_line(cell.error.as_deref().unwrap_or("nothing came back"));
-    let _ = writeln!(table, "| {} | failed: {error} {}|", cell.candidate, "| ".repeat(columns - 1));
+fn numbers(records: &[Record]) -> String {
+    let mut text = String::new();
+    for (measure, part, title, about) in NUMBERS {
+        let of: Vec<&Record> = records.iter().filter(|r| r.key.measure == measure).collect();
+        let _ = write!(text, "\n## {title}\n\n{about}\n\n{}", values(&of, part));
+    }
+    text
 }
 
-/// Samples times `scale`, in `unit`.
-fn samples(cells: &[&Cell], scale: f64, unit: &str) -> String {
+fn of<'a>(records: &'a [Record], measure: Measure, setting: &str) -> Vec<&'a Record> {
+    let is = |key: &Key| key.measure == measure && key.setting == setting;
+    records.iter().filter(|record| is(&record.key)).collect()
+}
+
+fn settings(records: &[Record], measure: Measure) -> Vec<&str> {
+    let of = records.iter().filter(|record| record.key.measure == measure);
+    distinct(of.map(|record| record.key.setting.as_str()))
+}
+
+/// The records of each candidate, by its name.
+fn by_candidate<'a>(records: &[&'a Record]) -> Vec<(&'a str, Vec<&'a Record>)> {
+    let own = |name| records.iter().filter(move |record| record.key.candidate == name);
+    let names = distinct(records.iter().map(|record| record.key.candidate.as_str()));
+    names.into_iter().map(|name| (name, own(name).copied().collect())).collect()
+}
+
+/// The parts of this name; `None` when one restart has none.
+fn parts<'a>(records: &[&'a Record], name: &str) -> Option<Vec<&'a Part>> {
+    records.iter().map(|record| record.parts.iter().find(|part| part.part == name)).collect()
+}
+
+/// What one number of each part comes to, in a cell.
+fn cell(parts: &[&Part], number: impl Fn(&Part) -> Option<f64>) -> String {
+    let numbers: Option<Vec<f64>> = parts.iter().map(|part| number(part)).collect();
+    numbers.and_then(|numbers| Spread::of(&numbers)).map_or(String::new(), range)
+}
+
+/// Of the probes of ping, percent.
+fn loss(part: &Part) -> Option<f64> {
+    let sent = part.values.get("sent")?;
+    Some((sent - part.samples.len() as f64) * 100.0 / sent)
+}
+
+/// A row for each candidate, of samples times `scale`, in `unit`.
+fn samples(records: &[&Record], name: &str, scale: f64, unit: &str) -> String {
     let mut table = format!(
-        "| {unit} | avg | p50 | p99 | p99.9 | max | samples | loss | waited |\n\
-        |---|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+        "| {unit} | avg | p50 | p99 | loss, % | restarts |\n|---|---:|---:|---:|---:|---:|\n"
     );
-    for cell in cells {
-        match cell.summary.as_ref().filter(|_| cell.error.is_none()) {
-            Some(Summary { avg, p50, p99, p999, max, .. }) => {
-                let times = [avg, p50, p99, p999, max].map(|time| number(time * scale));
-                let _ = writeln!(
-                    table,
-                    "| {} | {} | {} | {} | {} |",
-                    cell.candidate,
-                    times.join(" | "),
-                    cell.samples,
-                    percent(cell.loss),
-                    percent(cell.waited)
-                );
-            }
-            None => failure(&mut table, cell, 8),
-        }
-    }
-    table + &failures(cells)
-}
-
-/// The values that any of the cells has.
-fn values(cells: &[&Cell]) -> String {
-    let names = distinct(cells.iter().flat_map(|cell| cell.values.keys()));
-    let is_used = |name: &&&String| {
-        cells.iter().any(|cell| cell.values.get(**name).is_some_and(|value| *value != 0.0))
-    };
-    let names: Vec<&String> = names.iter().filter(is_used).copied().collect();
-    let mut table = String::from("| |");
-    for name in &names {
-        let _ = write!(table, " {name} |");
-    }
-    let _ = writeln!(table, "\n|---|{}", "---:|".repeat(names.len()));
-    for cell in cells {
-        if cell.error.is_some() {
-            failure(&mut table, cell, names.len().max(1));
+    for (candidate, own) in by_candidate(records) {
+        let Some(parts) = parts(&own, name) else {
+            let _ = writeln!(table, "| {candidate} | failed | | | | |");
             continue;
-        }
-        let row =
-            names.iter().map(|name| cell.values.get(*name).copied().map_or(String::new(), number));
-        let _ = writeln!(table, "| {} | {} |", cell.candidate, row.collect::<Vec<_>>().join(" | "));
-    }
-    table + &failures(cells)
-}
-
-fn programs(cells: &[&Cell]) -> String {
-    if let Some(cell) = cells.iter().find(|cell| cell.error.is_some()) {
-        return format!("failed: {}\n", cell.error.as_deref().unwrap_or_default());
-    }
-    let mut table =
-        String::from("| program | ns a call | calls | instructions |\n|---|---:|---:|---:|\n");
-    let value = |cell: &Cell, name: &str| cell.values.get(name).copied().unwrap_or_default();
-    for cell in cells {
-        let calls = value(cell, "calls");
-        let ns = if calls > 0.0 { number(value(cell, "ns")) } else { String::new() };
-        let instructions = value(cell, "instructions");
-        let _ = writeln!(table, "| {} | {ns} | {calls} | {instructions} |", cell.part);
+        };
+        let of = |number: fn(Summary) -> f64| {
+            cell(&parts, |part| Some(number(Summary::of(&part.samples)?) * scale))
+        };
+        let (avg, p50, p99) = (of(|all| all.avg), of(|all| all.p50), of(|all| all.p99));
+        let (loss, restarts) = (cell(&parts, loss), parts.len());
+        let _ = writeln!(table, "| {candidate} | {avg} | {p50} | {p99} | {loss} | {restarts} |");
     }
     table
 }
 
-/// Three digits, at least.
-fn number(value: f64) -> String {
-    match value.abs() {
-        size if size >= 100.0 => format!("{value:.0}"),
-        size if size >= 10.0 => format!("{value:.1}"),
-        size if size >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
+/// A row for each candidate, of all values.
+fn values(records: &[&Record], name: &str) -> String {
+    let all = records.iter().flat_map(|record| &record.parts).filter(|part| part.part == name);
+    let names = distinct(all.flat_map(|part| part.values.keys()).map(String::as_str));
+    let mut table = String::from("| |");
+    for name in &names {
+        let _ = write!(table, " {name} |");
     }
+    let _ = writeln!(table, " restarts |\n|---|{}---:|", "---:|".repeat(names.len()));
+    for (candidate, own) in by_candidate(records) {
+        match parts(&own, name) {
+            Some(parts) => {
+                let of = |name: &&str| cell(&parts, |part| part.values.get(*name).copied());
+                let cells: Vec<String> = names.iter().map(of).collect();
+                let _ =
+                    writeln!(table, "| {candidate} | {} | {} |", cells.join(" | "), parts.len());
+            }
+            // The kernel's own have no process.
+            None if own.iter().all(|record| record.error.is_none()) => {}
+            None => {
+                let _ = writeln!(table, "| {candidate} | failed {}|", "| ".repeat(names.len()));
+            }
+        }
+    }
+    table
+}
+
+fn programs(records: &[Record]) -> String {
+    let mut text = String::from(
+        "\n## What each BPF program costs\n\n2x load and a priority task that wakes up each ms; \
+        instructions are those that the verifier followed.\n",
+    );
+    for (candidate, own) in by_candidate(&of(records, Measure::Ops, LOAD)) {
+        let _ = write!(
+            text,
+            "\n### {candidate}\n\n| program | ns a call | calls | instructions |\n\
+            |---|---:|---:|---:|\n"
+        );
+        let all = own.iter().flat_map(|record| &record.parts).map(|part| part.part.as_str());
+        for program in distinct(all) {
+            let parts = parts(&own, program).unwrap_or_default();
+            let of = |name: &str| cell(&parts, |part| part.values.get(name).copied());
+            let (ns, calls, instructions) = (of("ns"), of("calls"), of("instructions"));
+            let _ = writeln!(text, "| {program} | {ns} | {calls} | {instructions} |");
+        }
+    }
+    text
+}
+
+/// Everything that was measured after each restart; of samples what they come to.
+pub fn results(records: &[Record], ratios: &[Ratio], about: &str) -> Value {
+    let part = |part: &Part| {
+        json!({
+            "part": part.part,
+            "values": part.values,
+            "samples": part.samples.len(),
+            "summary": Summary::of(&part.samples),
+        })
+    };
+    let restart = |Record { key, parts, error }: &Record| {
+        let parts: Vec<Value> = parts.iter().map(part).collect();
+        json!({"of": key, "parts": parts, "error": error})
+    };
+    let restarts: Vec<Value> = records.iter().map(restart).collect();
+    json!({"about": about, "bars": ratios, "restarts": restarts})
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::record::{Key, Part, Record};
-    use crate::bench::summary::{bars, cells};
+    use crate::bench::ratios::ratios;
 
     #[test]
-    fn what_failed_says_why_in_its_row() {
-        let record = |candidate: &str, error: Option<&str>| Record {
+    fn a_row_for_each_candidate_with_its_restarts() {
+        let record = |candidate: &str, restart, samples: &[f64], error: Option<&str>| Record {
             key: Key {
                 measure: Measure::Rtt,
                 setting: "1x".into(),
                 candidate: candidate.into(),
-                round: 1,
-                turn: 1,
+                boot: 1,
+                restart,
             },
             parts: match error {
                 Some(_) => vec![],
-                None => vec![Part { samples: vec![1.5, 2.5], ..Part::of([("sent", 2.0)]) }],
+                None => vec![Part { samples: samples.into(), ..Part::of([("sent", 2.0)]) }],
             },
             error: error.map(str::to_owned),
-            waited_percent: None,
         };
-        let records = [record("a", None), record("b", Some("EINVAL | no kfunc"))];
-        let cells = cells(&records);
-        let page = page(&cells, &bars(&records, &cells), "On a machine.", "policy: 1 ms");
-        assert!(page.contains("| a | 2.00 | 1.50 | 2.50 | 2.50 | 2.50 | 2 | 0.0 % |  |"), "{page}");
-        assert!(page.contains("| b | failed: EINVAL / no kfunc | | | | | | | |"), "{page}");
-        assert!(page.contains("policy / SCHED_FIFO | failed | ≤ 1.1 | **missed** |"), "{page}");
-    }
-
-    #[test]
-    fn three_digits() {
-        assert_eq!([0.1234, 1.234, 12.34, 123.4].map(number), ["0.123", "1.23", "12.3", "123"]);
+        let records = [
+            record("a", 1, &[1.5, 2.5], None),
+            record("a", 2, &[4.0], None),
+            record("b", 1, &[1.0], None),
+            record("b", 2, &[], Some("EINVAL | no kfunc")),
+        ];
+        let ratios = ratios(&records);
+        let page = page(&records, &ratios, "On a machine.", "policy: 1 ms");
+        let row = "| a | 3.00 (2.00 to 4.00) | 2.75 (1.50 to 4.00) | 3.25 (2.50 to 4.00) \
+            | 25.0 (0.0 to 50.0) | 2 |";
+        assert!(page.contains(row), "{page}");
+        assert!(page.contains("| b | failed | | | | |"), "{page}");
+        assert!(page.contains("b: EINVAL / no kfunc (1 measurements)"), "{page}");
+        let results = results(&records, &ratios, "On a machine.");
+        assert_eq!(results["restarts"][0]["of"]["restart"], 1);
+        assert_eq!(results["restarts"][0]["parts"][0]["summary"]["avg"], 2.0);
     }
 }

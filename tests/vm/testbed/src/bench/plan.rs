@@ -1,4 +1,6 @@
-//! What is measured, of whom.
+//! Who is compared, and what is measured of whom.
+
+use clap::ValueEnum;
 
 use crate::boost::Boost;
 use crate::load::Amount;
@@ -17,6 +19,7 @@ pub struct Candidate {
 /// The kernel's own scheduler, without and with what an administrator does today.
 pub const EEVDF: &str = "EEVDF";
 pub const FIFO: &str = "EEVDF, SCHED_FIFO";
+pub const PINNED: &str = "EEVDF, SCHED_FIFO pinned";
 pub const NICE: &str = "EEVDF, nice -20";
 pub const CPUSET: &str = "EEVDF, cpuset";
 /// gthctl's, by its configuration.
@@ -26,134 +29,217 @@ pub const TRAFFIC: &str = "gthctl, policy by gtp";
 pub const DEDICATED: &str = "gthctl, dedicated CPU";
 /// The same policy, and a weight for when a burst of priority is used up.
 pub const WEIGHT: &str = "gthctl, policy with weight";
+/// Others, whose names a version follows.
+pub const BPFLAND: &str = "scx_bpfland";
+pub const PEERS: [&str; 7] = [
+    BPFLAND,
+    "scx_lavd",
+    "scx_cosmos",
+    "scx_flash",
+    "scx_p2dq",
+    "Gthulhu",
+    // The last one: it may be thrown out by the kernel's watchdog.
+    "scx_rustland",
+];
+const LASTING: [&str; 6] =
+    ["scx_bpfland", "scx_lavd", "scx_cosmos", "scx_flash", "scx_p2dq", "Gthulhu"];
 
-/// Whose ratios matter most. They take their measurements of round trips in [`TURNS`] short
-/// turns in each round, one after the other, before, between and after the others: the host may
-/// be half as fast for minutes.
-pub const CLOSEST: [&str; 4] = [EEVDF, FIFO, POLICY, DEDICATED];
-pub const TURNS: usize = 4;
-
-/// Those that are compared most closely run one after the other, and the others after them.
-/// `gthctl` makes one of a policy's name.
+/// Everyone. `gthctl` makes a scheduler of a policy's name.
 pub fn candidates(
     gthctl: impl Fn(Option<&str>) -> anyhow::Result<Scheduler>,
-    others: Vec<Candidate>,
+    peers: Vec<Candidate>,
 ) -> anyhow::Result<Vec<Candidate>> {
     let of = |name: &str, scheduler| Candidate { name: name.into(), scheduler: Ok(scheduler) };
     let mut candidates = vec![
-        of(NO_POLICY, gthctl(None)?),
         of(EEVDF, Scheduler::Eevdf(Boost::None)),
         of(FIFO, Scheduler::Eevdf(Boost::Fifo)),
-        of(POLICY, gthctl(Some("policy"))?),
-        of(DEDICATED, gthctl(Some("dedicated"))?),
-        of(TRAFFIC, gthctl(Some("gtp"))?),
-        of(WEIGHT, gthctl(Some("weight"))?),
+        of(PINNED, Scheduler::Pinned(Boost::Fifo)),
         of(NICE, Scheduler::Eevdf(Boost::Nice)),
         of(CPUSET, Scheduler::Isolated),
+        of(NO_POLICY, gthctl(None)?),
+        of(POLICY, gthctl(Some("policy"))?),
+        of(TRAFFIC, gthctl(Some("gtp"))?),
+        of(DEDICATED, gthctl(Some("dedicated"))?),
+        of(WEIGHT, gthctl(Some("weight"))?),
     ];
-    candidates.extend(others);
+    candidates.extend(peers);
     Ok(candidates)
 }
 
-/// What the machine does while something is measured.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    pub name: String,
-    pub amount: Amount,
-    /// For [`Measure::Crowd`] and [`Measure::Many`]: how many tasks.
-    pub tasks: usize,
+/// True when `candidate` has this name, without or with a version.
+pub fn is_named(candidate: &str, name: &str) -> bool {
+    candidate.strip_prefix(name).is_some_and(|rest| {
+        let version = rest.strip_prefix(' ').and_then(|version| version.chars().next());
+        rest.is_empty() || version.is_some_and(|digit| digit.is_ascii_digit())
+    })
 }
 
-/// A measure of some candidates, in turn.
-#[derive(Clone, Debug)]
-pub struct Group {
-    pub measure: Measure,
-    pub setting: Setting,
-    pub candidates: Vec<String>,
+pub fn is_peer(candidate: &str) -> bool {
+    PEERS.iter().any(|peer| is_named(candidate, peer))
 }
 
-impl Group {
-    /// In how many turns a candidate takes its measurement.
-    pub fn turns(&self, candidate: &str) -> usize {
-        let is_close = self.measure == Measure::Rtt && CLOSEST.contains(&candidate);
-        if is_close { TURNS } else { 1 }
-    }
-}
-
-/// Names of the settings of [`Measure::Rtt`].
+/// What runs beside a measurement.
 pub const IDLE: &str = "idle";
-pub const LOADS: [&str; 4] = ["1x", "2x", "4x", "mixed"];
-/// The load of every measure that takes one only.
 pub const LOAD: &str = "2x";
-pub const CROWDS: [usize; 4] = [10, 100, 1_000, 10_000];
-pub const MANY: [usize; 3] = [1, 10, 100];
+pub const LOADS: [&str; 4] = ["1x", LOAD, "4x", "mixed"];
 
-fn setting(name: &str, cpus: usize) -> Setting {
+/// A load of [`LOADS`] on so many CPUs, or none.
+pub fn amount(load: &str, cpus: usize) -> Amount {
     let amount = |spinners, pipes, forks| Amount { spinners, pipes, forks };
-    let amount = match name {
+    match load {
         "1x" => amount(cpus, 0, 0),
-        "2x" => amount(2 * cpus, 0, 0),
+        LOAD => amount(2 * cpus, 0, 0),
         "4x" => amount(4 * cpus, 0, 0),
         "mixed" => amount(2 * cpus, cpus, cpus),
         _ => Amount::default(),
-    };
-    Setting { name: name.into(), amount, tasks: 0 }
+    }
 }
 
-/// Groups that follow each other without an end of the scheduler: some take long to load.
-pub type Block = Vec<Group>;
-
-/// Everything, on a machine of `cpus` CPUs.
-pub fn all(candidates: &[Candidate], cpus: usize) -> Vec<Block> {
-    let names = |keep: &dyn Fn(&str) -> bool| -> Vec<String> {
-        let names = candidates.iter().map(|candidate| candidate.name.clone());
-        names.filter(|name| keep(name)).collect()
-    };
-    let everyone = names(&|_| true);
-    // A weight makes no difference to who sleeps often.
-    let unweighted = names(&|name| name != WEIGHT);
-    // Without anything for priority tasks, of which there are none.
-    let schedulers =
-        names(&|name| ![FIFO, NICE, CPUSET, TRAFFIC, DEDICATED, WEIGHT].contains(&name));
-    let few = |few: &[&str]| names(&|name| few.contains(&name));
-    let group = |measure, setting, candidates: &[String]| Group {
-        measure,
-        setting,
-        candidates: candidates.to_vec(),
-    };
-    let of_tasks =
-        |tasks, load| Setting { name: format!("{tasks} tasks"), tasks, ..setting(load, cpus) };
-
-    // Also of those that have one CPU for the data plane: what that alone costs.
-    let idle = names(&|name| CLOSEST.contains(&name) || name == CPUSET);
-    let idle = group(Measure::Rtt, setting(IDLE, cpus), &idle);
-    let loaded = LOADS.map(|load| group(Measure::Rtt, setting(load, cpus), &unweighted));
-    let of_load = [Measure::Throughput, Measure::WakeUp]
-        .map(|measure| group(measure, setting(LOAD, cpus), &everyone));
-    let data_plane = [idle].into_iter().chain(loaded).chain(of_load).collect();
-    let overhead = [Measure::Pipe, Measure::Hackbench, Measure::Build]
-        .map(|measure| group(measure, setting(IDLE, cpus), &schedulers));
-    let pair = few(&[FIFO, POLICY]);
-    let crowds = CROWDS.map(|tasks| group(Measure::Crowd, of_tasks(tasks, IDLE), &pair));
-    let many = MANY.map(|tasks| group(Measure::Many, of_tasks(tasks, LOAD), &pair));
-    let usable = group(Measure::Usable, setting(IDLE, cpus), &few(&[EEVDF, FIFO, POLICY, WEIGHT]));
-    let sched_ext = names(&|name| !name.starts_with(EEVDF) && name != WEIGHT);
-    let ops = group(Measure::Ops, setting(LOAD, cpus), &sched_ext);
-    let scaling = crowds.into_iter().chain(many).chain([usable]).collect();
-    vec![data_plane, overhead.to_vec(), scaling, vec![ops]]
+/// What is measured of whom, and after which restarts.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    pub measure: Measure,
+    /// What tells it from the measure's other steps.
+    setting: &'static str,
+    /// What runs meanwhile, but for what the measure starts itself.
+    pub load: &'static str,
+    /// Of [`Measure::Crowd`] and [`Measure::Many`].
+    pub tasks: usize,
+    candidates: &'static [&'static [&'static str]],
+    /// Every this many restarts.
+    every: usize,
 }
 
-/// What more CPUs do: round-trip times of a few.
-pub fn of_more_cpus(cpus: usize) -> Vec<Block> {
-    let group = |load: &str, candidates: &[&str]| Group {
-        measure: Measure::Rtt,
-        setting: Setting { name: on_cpus(load, cpus), ..setting(load, cpus) },
-        candidates: candidates.iter().map(|&name| name.into()).collect(),
-    };
-    vec![vec![group(IDLE, &[EEVDF]), group(LOAD, &CLOSEST)]]
+impl Step {
+    const fn of(
+        measure: Measure,
+        load: &'static str,
+        candidates: &'static [&'static [&'static str]],
+        every: usize,
+    ) -> Self {
+        Self { measure, setting: load, load, tasks: 0, candidates, every }
+    }
+
+    /// With as many tasks as the setting's name says.
+    const fn tasks(self, setting: &'static str, tasks: usize) -> Self {
+        Self { setting, tasks, ..self }
+    }
+
+    /// Of a measure that starts its load itself.
+    const fn unloaded(self) -> Self {
+        Self { load: IDLE, ..self }
+    }
+
+    pub fn is_of(&self, candidate: &str) -> bool {
+        self.candidates.iter().copied().flatten().any(|name| is_named(candidate, name))
+    }
+
+    pub fn is_due(&self, restart: usize) -> bool {
+        restart % self.every == 0
+    }
 }
 
-/// The name of a setting on a larger machine.
-fn on_cpus(load: &str, cpus: usize) -> String {
-    format!("{load}, {cpus} CPUs")
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Plan {
+    /// What the closest bars are about
+    Quick,
+    /// Everything, on a machine of 2 CPUs
+    Full,
+    /// Round-trip times of a few on a larger one
+    MoreCpus,
+}
+
+impl Plan {
+    pub fn steps(self) -> &'static [Step] {
+        match self {
+            Self::Quick => &QUICK,
+            Self::Full => &FULL,
+            Self::MoreCpus => &MORE_CPUS,
+        }
+    }
+
+    /// A step's setting on so many CPUs.
+    pub fn setting(self, step: &Step, cpus: usize) -> String {
+        match self {
+            Self::MoreCpus => format!("{cpus} CPUs"),
+            Self::Quick | Self::Full => step.setting.into(),
+        }
+    }
+}
+
+/// Who shares a list of steps.
+const QUICK_ONES: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
+/// In what none of the others differs from one of these.
+const SCHEDULERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY]];
+const EVERYONE: &[&[&str]] =
+    &[&[EEVDF, FIFO, PINNED, NICE, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED, WEIGHT], &PEERS];
+/// Whose round trips are compared beside every load.
+const LOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED], &LASTING];
+/// What one CPU alone costs, too.
+const UNLOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
+const SCHEDULERS_AND_PEERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY], &PEERS];
+const WORKERS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY, TRAFFIC], &PEERS];
+const PAIR: &[&[&str]] = &[&[FIFO, POLICY]];
+const USABLE: &[&[&str]] = &[&[EEVDF, FIFO, POLICY, WEIGHT]];
+const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS];
+const FEW: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED, BPFLAND]];
+
+const QUICK: [Step; 5] = [
+    Step::of(Measure::Rtt, LOAD, QUICK_ONES, 1),
+    Step::of(Measure::WakeUp, LOAD, QUICK_ONES, 1),
+    Step::of(Measure::Throughput, LOAD, QUICK_ONES, 2),
+    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 2),
+    Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
+];
+
+/// Steps that share a load follow each other.
+const FULL: [Step; 20] = [
+    Step::of(Measure::Rtt, LOAD, EVERYONE, 1),
+    Step::of(Measure::WakeUp, LOAD, EVERYONE, 1),
+    Step::of(Measure::Throughput, LOAD, EVERYONE, 2),
+    Step::of(Measure::Many, LOAD, PAIR, 4).tasks("1 task", 1),
+    Step::of(Measure::Many, LOAD, PAIR, 4).tasks("10 tasks", 10),
+    Step::of(Measure::Many, LOAD, PAIR, 4).tasks("100 tasks", 100),
+    Step::of(Measure::Ops, LOAD, SCHED_EXT, 4),
+    Step::of(Measure::Rtt, "1x", LOADED, 1),
+    Step::of(Measure::Rtt, "4x", LOADED, 1),
+    Step::of(Measure::Rtt, "mixed", LOADED, 1),
+    Step::of(Measure::Rtt, IDLE, UNLOADED, 1),
+    Step::of(Measure::Work, LOAD, WORKERS, 2).unloaded(),
+    Step::of(Measure::Pipe, IDLE, SCHEDULERS_AND_PEERS, 2),
+    Step::of(Measure::Hackbench, IDLE, SCHEDULERS_AND_PEERS, 2),
+    Step::of(Measure::Build, IDLE, SCHEDULERS_AND_PEERS, 2),
+    Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("10 tasks", 10),
+    Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("100 tasks", 100),
+    Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("1000 tasks", 1_000),
+    Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("10000 tasks", 10_000),
+    Step::of(Measure::Usable, IDLE, USABLE, 4),
+];
+
+const MORE_CPUS: [Step; 1] = [Step::of(Measure::Rtt, LOAD, FEW, 1)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_or_without_a_version() {
+        assert!(is_named("scx_bpfland 1.1.4", BPFLAND));
+        assert!(is_named("Gthulhu", "Gthulhu"));
+        assert!(is_named(POLICY, POLICY));
+        for other in [TRAFFIC, WEIGHT] {
+            assert!(!is_named(other, POLICY));
+        }
+        assert!(!is_named(FIFO, EEVDF) && !is_named(PINNED, FIFO));
+    }
+
+    #[test]
+    fn rustland_takes_part_beside_one_load_only() {
+        let loads = |candidate| -> Vec<&str> {
+            let steps = FULL.iter().filter(|step| step.measure == Measure::Rtt);
+            steps.filter(|step| step.is_of(candidate)).map(|step| step.load).collect()
+        };
+        assert_eq!(loads("scx_rustland 1.1.4"), [LOAD]);
+        assert_eq!(loads("scx_lavd 1.1.4"), [LOAD, "1x", "4x", "mixed"]);
+    }
 }

@@ -1,183 +1,199 @@
-//! What the quick benchmark's restarts come to: a table, ratios with their bars, and ceilings.
+//! The ratios that gthctl is to keep to, and ceilings for them.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use anyhow::{Context, Result, ensure};
+use serde::Serialize;
 
-use crate::stats::Summary;
+use super::figure::{
+    BUILD, BYTES, CROWD, Figure, HACKBENCH, LOADING, MANY, NORMAL, NORMAL_P99, PIPE, PRIORITY,
+    PRIORITY_P99, RTT, RTT_P99, SHARE, Spread, WORK,
+};
+use super::plan::{
+    BPFLAND, CPUSET, DEDICATED, EEVDF, FIFO, LOADS, NO_POLICY, PINNED, POLICY, TRAFFIC, is_named,
+    is_peer,
+};
+use super::record::Record;
 
-use super::plan::{CPUSET, DEDICATED, EEVDF, FIFO, NO_POLICY, POLICY, TRAFFIC};
-use super::quick::CANDIDATES;
-use super::record::{Measure, Record};
+/// In place of a candidate: the other sched_ext scheduler whose mean is least.
+const BEST_PEER: &str = "the best other sched_ext scheduler";
 
-/// A number of each restart; less is better.
-#[derive(Clone, Copy)]
-struct Figure {
-    name: &'static str,
-    unit: &'static str,
-    measure: Measure,
-    part: &'static str,
-    of: Of,
-}
-
-#[derive(Clone, Copy)]
-enum Of {
-    Average,
-    P99,
-    /// The value of this name.
-    Value(&'static str),
-    /// One by the value of this name, of which more is better.
-    Inverse(&'static str),
-}
-
-const fn figure(
-    name: &'static str,
-    unit: &'static str,
-    measure: Measure,
-    part: &'static str,
-    of: Of,
-) -> Figure {
-    Figure { name, unit, measure, part, of }
-}
-
-const RTT: Figure = figure("RTT avg", "ms", Measure::Rtt, "", Of::Average);
-const RTT_P99: Figure = figure("RTT p99", "ms", Measure::Rtt, "", Of::P99);
-const PRIORITY: Figure =
-    figure("priority wake-up avg", "ns", Measure::WakeUp, "priority", Of::Average);
-const PRIORITY_P99: Figure =
-    figure("priority wake-up p99", "ns", Measure::WakeUp, "priority", Of::P99);
-const NORMAL: Figure = figure("normal wake-up avg", "ns", Measure::WakeUp, "normal", Of::Average);
-const NORMAL_P99: Figure = figure("normal wake-up p99", "ns", Measure::WakeUp, "normal", Of::P99);
-const BYTES: Figure = figure("time per Mbit", "s", Measure::Throughput, "", Of::Inverse("Mbit/s"));
-const PIPE: Figure = figure("sched pipe", "s", Measure::Pipe, "", Of::Value("s"));
-const HACKBENCH: Figure = figure("hackbench", "s", Measure::Hackbench, "", Of::Value("s"));
-const FIGURES: [Figure; 9] =
-    [RTT, RTT_P99, PRIORITY, PRIORITY_P99, NORMAL, NORMAL_P99, BYTES, PIPE, HACKBENCH];
-
-/// What is to be at most `bar` times what another one is.
+/// What is to be at most `most` times what another one is.
 struct Bar {
-    figure: Figure,
-    of: &'static str,
-    than: &'static str,
-    bar: f64,
+    of: (Figure, &'static str),
+    than: (Figure, &'static str),
+    most: f64,
 }
 
-const fn bar(figure: Figure, of: &'static str, than: &'static str, bar: f64) -> Bar {
-    Bar { figure, of, than, bar }
+const fn bar(figure: Figure, of: &'static str, than: &'static str, most: f64) -> Bar {
+    Bar { of: (figure, of), than: (figure, than), most }
 }
 
-const BARS: [Bar; 17] = [
-    bar(RTT, POLICY, FIFO, 1.0),
-    bar(RTT_P99, POLICY, FIFO, 1.0),
-    bar(RTT, TRAFFIC, POLICY, 1.05),
-    bar(RTT_P99, TRAFFIC, POLICY, 1.05),
-    bar(RTT, DEDICATED, CPUSET, 1.0),
-    bar(RTT_P99, DEDICATED, CPUSET, 1.0),
-    bar(PRIORITY, POLICY, FIFO, 1.2),
-    bar(PRIORITY_P99, POLICY, FIFO, 1.2),
-    bar(NORMAL, POLICY, EEVDF, 1.5),
-    bar(NORMAL_P99, POLICY, EEVDF, 1.0),
-    bar(NORMAL, NO_POLICY, EEVDF, 1.5),
-    bar(NORMAL_P99, NO_POLICY, EEVDF, 1.0),
-    bar(BYTES, POLICY, FIFO, 1.0),
-    bar(PIPE, NO_POLICY, EEVDF, 1.05),
-    bar(PIPE, POLICY, EEVDF, 1.05),
-    bar(HACKBENCH, NO_POLICY, EEVDF, 0.97),
-    bar(HACKBENCH, POLICY, EEVDF, 0.97),
-];
+fn bars() -> Vec<Bar> {
+    [round_trips(), more_cpus(), wake_ups(), data_plane_and_load(), overhead()]
+        .into_iter()
+        .flatten()
+        .collect()
+}
 
-impl Figure {
-    fn of(&self, record: &Record) -> Option<f64> {
-        let part = record.parts.iter().find(|part| part.part == self.part)?;
-        match self.of {
-            Of::Average => Some(Summary::of(&part.samples)?.avg),
-            Of::P99 => Some(Summary::of(&part.samples)?.p99),
-            Of::Value(name) => part.values.get(name).copied(),
-            Of::Inverse(name) => part.values.get(name).map(|value| 1.0 / value),
+fn round_trips() -> Vec<Bar> {
+    let of_load = |load| {
+        [RTT.beside(load), RTT_P99.beside(load)].into_iter().flat_map(|rtt| {
+            [
+                bar(rtt, POLICY, FIFO, 1.0),
+                bar(rtt, POLICY, BEST_PEER, 0.95),
+                bar(rtt, TRAFFIC, POLICY, 1.05),
+                bar(rtt, DEDICATED, CPUSET, 1.0),
+                bar(rtt, DEDICATED, PINNED, 1.0),
+            ]
+        })
+    };
+    LOADS.into_iter().flat_map(of_load).collect()
+}
+
+fn more_cpus() -> Vec<Bar> {
+    let mut bars = Vec::new();
+    for rtt in [RTT.beside("4 CPUs"), RTT_P99.beside("4 CPUs")] {
+        bars.push(bar(rtt, POLICY, FIFO, 1.0));
+        bars.push(bar(rtt, DEDICATED, CPUSET, 1.0));
+        bars.push(bar(rtt, DEDICATED, PINNED, 1.0));
+    }
+    for rtt in [RTT.beside("8 CPUs"), RTT_P99.beside("8 CPUs")] {
+        bars.push(bar(rtt, POLICY, FIFO, 1.0));
+    }
+    bars
+}
+
+fn wake_ups() -> Vec<Bar> {
+    let among = |figure: Figure, many, few| Bar {
+        of: (figure.beside(many), POLICY),
+        than: (figure.beside(few), POLICY),
+        most: 1.1,
+    };
+    vec![
+        bar(PRIORITY, POLICY, FIFO, 1.2),
+        bar(PRIORITY_P99, POLICY, FIFO, 1.2),
+        among(CROWD, "100 tasks", "10 tasks"),
+        among(CROWD, "1000 tasks", "10 tasks"),
+        among(CROWD, "10000 tasks", "10 tasks"),
+        among(MANY, "10 tasks", "1 task"),
+        among(MANY, "100 tasks", "1 task"),
+        bar(NORMAL, POLICY, EEVDF, 1.5),
+        bar(NORMAL_P99, POLICY, EEVDF, 1.0),
+        bar(NORMAL, NO_POLICY, EEVDF, 1.5),
+        bar(NORMAL_P99, NO_POLICY, EEVDF, 1.0),
+    ]
+}
+
+fn data_plane_and_load() -> Vec<Bar> {
+    vec![
+        bar(BYTES, POLICY, FIFO, 1.0),
+        bar(WORK, NO_POLICY, EEVDF, 1.0 / 0.97),
+        bar(WORK, POLICY, EEVDF, 1.0 / 0.97),
+        bar(SHARE, POLICY, EEVDF, 1.0 / 0.9),
+    ]
+}
+
+fn overhead() -> Vec<Bar> {
+    vec![
+        bar(PIPE, NO_POLICY, EEVDF, 1.05),
+        bar(PIPE, POLICY, EEVDF, 1.05),
+        bar(HACKBENCH, NO_POLICY, EEVDF, 0.97),
+        bar(HACKBENCH, POLICY, EEVDF, 0.97),
+        bar(BUILD, NO_POLICY, EEVDF, 1.0),
+        bar(BUILD, POLICY, EEVDF, 1.0),
+        bar(LOADING, NO_POLICY, BPFLAND, 1.0),
+    ]
+}
+
+impl Bar {
+    /// Both figures, where they differ.
+    fn name(&self) -> String {
+        let ((figure, of), (other, than)) = (self.of, self.than);
+        if figure == other {
+            format!("{}: {of} / {than}", figure.name())
+        } else {
+            format!("{}: {of} / {}", figure.name(), other.setting)
+        }
+    }
+
+    fn ratio(&self, records: &[Record]) -> Ratio {
+        let ((figure, of), (other, than)) = (self.of, self.than);
+        let of = side(records, figure, of);
+        let than = side(records, other, than);
+        let measured = of.best.zip(than.best).map(|((of, _), (than, _))| Measured {
+            mean: of.mean / than.mean,
+            worst: of.worst / than.worst,
+        });
+        let best = than.best.map(|(_, name)| name.to_owned());
+        Ratio {
+            name: self.name(),
+            best: best.filter(|_| self.than.1 == BEST_PEER),
+            most: self.most,
+            is_planned: of.is_planned && than.is_planned,
+            measured,
         }
     }
 }
 
-/// One figure of one candidate over its restarts.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Spread {
-    least: f64,
-    mean: f64,
-    worst: f64,
-    restarts: usize,
+/// What was measured of whom a bar names.
+struct Side<'a> {
+    is_planned: bool,
+    /// Of those, the one whose mean is least.
+    best: Option<(Spread, &'a str)>,
 }
 
-impl Spread {
-    /// `None` when a restart failed or there was none.
-    fn of(records: &[Record], figure: Figure, candidate: &str) -> Option<Self> {
-        let is = |record: &&Record| {
-            record.key.measure == figure.measure && record.key.candidate == candidate
-        };
-        let values: Option<Vec<f64>> =
-            records.iter().filter(is).map(|record| figure.of(record)).collect();
-        let Summary { min, avg, max, .. } = Summary::of(values.as_ref()?)?;
-        let restarts = values.map_or(0, |values| values.len());
-        Some(Self { least: min, mean: avg, worst: max, restarts })
+fn side<'a>(records: &'a [Record], figure: Figure, name: &str) -> Side<'a> {
+    let is_meant = |candidate: &str| match name {
+        BEST_PEER => is_peer(candidate),
+        _ => is_named(candidate, name),
+    };
+    let mut candidates: Vec<&str> = Vec::new();
+    for record in records.iter().filter(|record| figure.is_in(record)) {
+        let candidate = record.key.candidate.as_str();
+        if is_meant(candidate) && !candidates.contains(&candidate) {
+            candidates.push(candidate);
+        }
+    }
+    let spreads = candidates.iter().filter_map(|&name| Some((figure.spread(records, name)?, name)));
+    Side {
+        is_planned: !candidates.is_empty(),
+        best: spreads.min_by(|(one, _), (other, _)| one.mean.total_cmp(&other.mean)),
     }
 }
 
-/// A ratio of two candidates: of the means over their restarts, and of the worst ones.
-#[derive(Clone, Debug, PartialEq)]
+/// A ratio of two candidates, or of two settings of one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     pub name: String,
-    bar: f64,
-    /// Mean and worst; `None` when something failed.
-    measured: Option<(f64, f64)>,
+    /// Which of several the other one is.
+    pub best: Option<String>,
+    /// The bar.
+    pub most: f64,
+    /// Something was measured of both, or failed.
+    #[serde(skip)]
+    pub is_planned: bool,
+    /// `None` when something failed.
+    pub measured: Option<Measured>,
+}
+
+/// A ratio of the means over all restarts, and one of the worst restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measured {
+    pub mean: f64,
+    pub worst: f64,
+}
+
+impl Ratio {
+    pub fn is_met(&self) -> bool {
+        self.measured
+            .is_some_and(|Measured { mean, worst }| mean <= self.most && worst <= self.most)
+    }
 }
 
 /// Every ratio that a bar is about.
 pub fn ratios(records: &[Record]) -> Vec<Ratio> {
-    let ratio = |Bar { figure, of, than, bar }: &Bar| {
-        let spread = |candidate| Spread::of(records, *figure, candidate);
-        let both = spread(of).zip(spread(than));
-        Ratio {
-            name: format!("{}: {of} / {than}", figure.name),
-            bar: *bar,
-            measured: both.map(|(of, than)| (of.mean / than.mean, of.worst / than.worst)),
-        }
-    };
-    BARS.iter().map(ratio).collect()
-}
-
-/// What was measured of everyone, and the ratios.
-pub fn table(records: &[Record]) -> String {
-    let mut table = String::from("| mean (least to worst) |");
-    for candidate in CANDIDATES {
-        let _ = write!(table, " {candidate} |");
-    }
-    let _ = writeln!(table, "\n|---|{}", "---:|".repeat(CANDIDATES.len()));
-    for figure in FIGURES {
-        let _ = write!(table, "| {}, {} |", figure.name, figure.unit);
-        for candidate in CANDIDATES {
-            let _ = match Spread::of(records, figure, candidate) {
-                Some(spread) => write!(table, " {} |", range(spread)),
-                None => write!(table, " |"),
-            };
-        }
-        table.push('\n');
-    }
-    table.push_str("\n| ratio | mean | worst | bar | |\n|---|---:|---:|---:|---|\n");
-    for Ratio { name, bar, measured } in ratios(records) {
-        let _ = match measured {
-            Some((mean, worst)) => {
-                let verdict = if mean <= bar && worst <= bar { "met" } else { "**missed**" };
-                writeln!(table, "| {name} | {mean:.3} | {worst:.3} | {bar} | {verdict} |")
-            }
-            None => writeln!(table, "| {name} | | | {bar} | not measured |"),
-        };
-    }
-    table
-}
-
-fn range(Spread { least, mean, worst, restarts }: Spread) -> String {
-    let digits = if mean < 1.0 { 4 } else { 0 };
-    format!("{mean:.digits$} ({least:.digits$} to {worst:.digits$}; {restarts})")
+    bars().iter().map(|bar| bar.ratio(records)).collect()
 }
 
 /// What each ratio of the means may be at most, by its name.
@@ -191,8 +207,10 @@ pub fn exceeded(ratios: &[Ratio], ceilings: &Ceilings) -> Result<Vec<String>> {
         let ratio = ratio.with_context(|| format!("there is no ratio {name:?}"))?;
         ensure!(ceiling.is_finite(), "{name}: {ceiling} is no ceiling");
         match ratio.measured {
-            Some((mean, _)) if mean <= *ceiling => {}
-            Some((mean, _)) => exceeded.push(format!("{name}: {mean:.3} exceeds {ceiling}")),
+            Some(Measured { mean, .. }) if mean <= *ceiling => {}
+            Some(Measured { mean, .. }) => {
+                exceeded.push(format!("{name}: {mean:.3} exceeds {ceiling}"));
+            }
             None => exceeded.push(format!("{name}: not measured")),
         }
     }
@@ -202,52 +220,88 @@ pub fn exceeded(ratios: &[Ratio], ceilings: &Ceilings) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::plan::{PEERS, Plan};
     use crate::bench::record::{Key, Part};
 
-    fn record(candidate: &str, turn: usize, samples: &[f64]) -> Record {
+    fn record(setting: &str, candidate: &str, restart: usize, samples: &[f64]) -> Record {
         let key = Key {
-            measure: Measure::Rtt,
-            setting: "2x".into(),
+            measure: RTT.measure,
+            setting: setting.into(),
             candidate: candidate.into(),
-            round: 1,
-            turn,
+            boot: 1,
+            restart,
         };
         let part = Part { samples: samples.into(), ..Part::default() };
-        Record { key, parts: vec![part], error: None, waited_percent: None }
+        Record { key, parts: vec![part], error: None }
     }
+
+    fn find(ratios: &[Ratio], name: &str) -> Ratio {
+        ratios.iter().find(|ratio| ratio.name == name).expect(name).clone()
+    }
+
+    const QUICK: &str = "RTT avg: gthctl, policy / EEVDF, SCHED_FIFO";
 
     #[test]
     fn means_of_restarts_and_the_worst_ones() {
         let records = [
-            record(POLICY, 1, &[2.0, 4.0]),
-            record(POLICY, 2, &[6.0, 6.0]),
-            record(FIFO, 1, &[2.0]),
-            record(FIFO, 2, &[4.0]),
+            record("2x", POLICY, 1, &[2.0, 4.0]),
+            record("2x", POLICY, 2, &[6.0, 6.0]),
+            record("2x", FIFO, 1, &[2.0]),
+            record("2x", FIFO, 2, &[4.0]),
+            record("4x", POLICY, 1, &[9.0]),
         ];
         let ratios = ratios(&records);
-        assert_eq!(ratios[0].name, "RTT avg: gthctl, policy / EEVDF, SCHED_FIFO");
-        assert_eq!(ratios[0].measured, Some((1.5, 1.5)));
-        assert_eq!(ratios[2].measured, None);
-        let ceilings = |name: &str, ceiling| Ceilings::from([(name.to_owned(), ceiling)]);
-        let check = |ceilings| exceeded(&ratios, &ceilings);
-        assert!(check(ceilings(&ratios[0].name, 1.5)).unwrap().is_empty());
-        assert_eq!(
-            check(ceilings(&ratios[0].name, 1.4)).unwrap(),
-            ["RTT avg: gthctl, policy / EEVDF, SCHED_FIFO: 1.500 exceeds 1.4"]
-        );
-        assert_eq!(check(ceilings(&ratios[2].name, 1.4)).unwrap().len(), 1);
-        assert!(check(ceilings("RTT avg: nobody / nobody", 1.4)).is_err());
+        assert_eq!(find(&ratios, QUICK).measured, Some(Measured { mean: 1.5, worst: 1.5 }));
+        let unmeasured = find(&ratios, "RTT avg, 4x: gthctl, policy / EEVDF, SCHED_FIFO");
+        assert_eq!((unmeasured.measured, unmeasured.is_planned), (None, false));
+        let check =
+            |name: &str, ceiling| exceeded(&ratios, &Ceilings::from([(name.into(), ceiling)]));
+        assert!(check(QUICK, 1.5).unwrap().is_empty());
+        assert_eq!(check(QUICK, 1.4).unwrap(), [format!("{QUICK}: 1.500 exceeds 1.4")]);
+        assert_eq!(check(&unmeasured.name, 1.4).unwrap().len(), 1);
+        assert!(check("RTT avg: nobody / nobody", 1.4).is_err());
     }
 
     #[test]
     fn a_failed_restart_is_no_figure() {
-        let mut records = vec![record(POLICY, 1, &[2.0]), record(FIFO, 1, &[2.0])];
-        assert!(
-            table(&records).contains(
-                "| RTT avg: gthctl, policy / EEVDF, SCHED_FIFO | 1.000 | 1.000 | 1 | met |"
-            )
-        );
+        let mut records = vec![record("2x", POLICY, 1, &[2.0]), record("2x", FIFO, 1, &[2.0])];
+        assert!(find(&ratios(&records), QUICK).is_met());
         records[0].parts.clear();
-        assert_eq!(Spread::of(&records, RTT, POLICY), None);
+        let failed = find(&ratios(&records), QUICK);
+        assert_eq!((failed.measured, failed.is_planned), (None, true));
+    }
+
+    #[test]
+    fn the_best_peer_is_one_that_lasted() {
+        let mut records = vec![
+            record("2x", POLICY, 1, &[2.0]),
+            record("2x", EEVDF, 1, &[0.5]),
+            record("2x", "scx_flash 1.1.4", 1, &[4.0]),
+            record("2x", "scx_lavd 1.1.4", 1, &[8.0]),
+            record("2x", "scx_rustland 1.1.4", 1, &[1.0]),
+        ];
+        records[4].parts.clear();
+        let ratio = find(&ratios(&records), &format!("RTT avg: {POLICY} / {BEST_PEER}"));
+        assert_eq!(ratio.best.as_deref(), Some("scx_flash 1.1.4"));
+        assert_eq!(ratio.measured.map(|measured| measured.mean), Some(0.5));
+    }
+
+    #[test]
+    fn plans_measure_both_sides_of_every_bar() {
+        let is_measured = |(figure, name): (Figure, &str)| {
+            let of = |plan: Plan, cpus, candidate: &str| {
+                plan.steps().iter().any(|step| {
+                    step.measure == figure.measure
+                        && plan.setting(step, cpus) == figure.setting
+                        && step.is_of(candidate)
+                })
+            };
+            let plans = [(Plan::Full, 2), (Plan::MoreCpus, 4), (Plan::MoreCpus, 8)];
+            let any = |candidate| plans.iter().any(|&(plan, cpus)| of(plan, cpus, candidate));
+            if name == BEST_PEER { PEERS.iter().any(|peer| any(*peer)) } else { any(name) }
+        };
+        for bar in bars() {
+            assert!(is_measured(bar.of) && is_measured(bar.than), "{}", bar.name());
+        }
     }
 }

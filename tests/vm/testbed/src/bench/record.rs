@@ -1,8 +1,8 @@
 //! What was measured, kept in a file of JSON lines as it comes.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::fs::{self, File};
+use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -16,8 +16,10 @@ pub enum Measure {
     Rtt,
     /// TCP through the tunnel.
     Throughput,
-    /// How late cyclictest wakes up; and what the load gets done meanwhile.
+    /// How late cyclictest wakes up.
     WakeUp,
+    /// What the load gets done meanwhile.
+    Work,
     /// The same of a priority task among many runnable normal ones.
     Crowd,
     /// The same of many priority tasks.
@@ -53,24 +55,16 @@ impl Part {
 }
 
 /// What a measurement is of; each has one record.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     pub measure: Measure,
-    /// The load or the size.
+    /// The load, the number of tasks or that of CPUs.
     pub setting: String,
     pub candidate: String,
-    pub round: usize,
-    /// Of that round, from 1 (see [`super::plan::TURNS`]).
-    pub turn: usize,
-}
-
-impl Key {
-    /// Another round or turn of the same, or the same.
-    pub fn is_round_of(&self, other: &Self) -> bool {
-        self.measure == other.measure
-            && self.setting == other.setting
-            && self.candidate == other.candidate
-    }
+    /// Which virtual machine, from 1.
+    pub boot: usize,
+    /// Which start of the data plane's processes in it, from 1.
+    pub restart: usize,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -79,34 +73,24 @@ pub struct Record {
     pub key: Key,
     pub parts: Vec<Part>,
     pub error: Option<String>,
-    /// The share of its time for which the VM waited for the host's CPUs; unknown: `None`.
-    pub waited_percent: Option<f64>,
 }
 
-/// Reads a file of records; one that is not there has none.
-///
-/// Its last line may be cut, by the end of the VM that wrote it.
+/// Reads a file of records. Its last line may be cut, by the end of the VM that wrote it.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
-    let text = match fs::read_to_string(path) {
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text.with_context(|| format!("cannot read {}", path.display()))?,
-    };
+    let text =
+        fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    let records = whole.lines().filter(|line| !line.is_empty()).map(serde_json::from_str);
+    let records = whole.lines().map(serde_json::from_str);
     records.collect::<Result<_, _>>().with_context(|| format!("{}: no record", path.display()))
 }
 
-/// The file, open for more.
+/// A new file of records.
 pub struct Log(File);
 
 impl Log {
-    /// Begins a line of its own, whatever the last one was. The records are those there.
-    pub fn open(path: &Path) -> Result<(Self, Vec<Record>)> {
-        let kept = read(path)?;
-        let file = OpenOptions::new().create(true).write(true).truncate(true).open(path);
-        let mut log = Self(file.with_context(|| format!("cannot write {}", path.display()))?);
-        kept.iter().try_for_each(|record| log.add(record))?;
-        Ok((log, kept))
+    pub fn create(path: &Path) -> Result<Self> {
+        let file = File::create(path);
+        Ok(Self(file.with_context(|| format!("cannot write {}", path.display()))?))
     }
 
     /// Adds a record for good.
@@ -121,24 +105,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cut_line_is_left_out_and_overwritten() {
+    fn a_cut_line_is_left_out() {
         let path = std::env::temp_dir().join(format!("records-{}", std::process::id()));
-        let key = |round| Key {
+        let key = |restart| Key {
             measure: Measure::WakeUp,
             setting: "2x".into(),
             candidate: "EEVDF".into(),
-            round,
-            turn: 1,
+            boot: 1,
+            restart,
         };
-        let record =
-            |round| Record { key: key(round), parts: vec![], error: None, waited_percent: None };
-        let line = serde_json::to_string(&record(1)).unwrap();
-        fs::write(&path, format!("{line}\n{}", &line[..20])).unwrap();
-        assert_eq!(read(&path).unwrap().len(), 1);
-        Log::open(&path).unwrap().0.add(&record(2)).unwrap();
-        let rounds: Vec<usize> = read(&path).unwrap().iter().map(|r| r.key.round).collect();
+        let mut log = Log::create(&path).unwrap();
+        for restart in [1, 2] {
+            log.add(&Record { key: key(restart), parts: vec![], error: None }).unwrap();
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, &text[..text.len() - 20]).unwrap();
+        let restarts: Vec<usize> = read(&path).unwrap().iter().map(|r| r.key.restart).collect();
         fs::remove_file(&path).unwrap();
-        assert_eq!(rounds, [1, 2]);
-        assert!(read(&path).unwrap().is_empty());
+        assert_eq!(restarts, [1]);
     }
 }

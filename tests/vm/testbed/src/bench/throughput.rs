@@ -10,24 +10,11 @@ use crate::{netns, plane};
 
 use super::record::Part;
 
-/// How much iperf3 transfers.
-#[derive(Clone, Copy, Debug)]
-pub enum Transfer {
-    Seconds(u64),
-    Mebibytes(u64),
-}
-
-impl Transfer {
-    fn arguments(self) -> [String; 2] {
-        match self {
-            Self::Seconds(seconds) => ["--time".into(), seconds.to_string()],
-            Self::Mebibytes(mebibytes) => ["--bytes".into(), format!("{mebibytes}M")],
-        }
-    }
-}
+/// What iperf3 transfers: its shortest time is a second.
+const BYTES: &str = "4M";
 
 /// Both ends of iperf3 stand for machines of their own: they are priority tasks too.
-pub fn measure(engaged: &Engaged, transfer: Transfer) -> Result<Vec<Part>> {
+pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
     let iperf3 = |namespace: &str, arguments: &[&str]| -> Result<Command> {
         let mut command = Command::new("iperf3");
         command.args(arguments).stdin(Stdio::null());
@@ -45,14 +32,13 @@ pub fn measure(engaged: &Engaged, transfer: Transfer) -> Result<Vec<Part>> {
     };
     let result = plane::wait_until("iperf3 to listen", listening).and_then(|()| {
         let (server, client) = (plane::DN.to_string(), plane::UE.to_string());
-        let [how_much, number] = transfer.arguments();
         let arguments = [
             "--client",
             &server,
             "--bind",
             &client,
-            &how_much,
-            &number,
+            "--bytes",
+            BYTES,
             "--json",
             "--connect-timeout",
             "10000",

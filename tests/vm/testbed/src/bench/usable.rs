@@ -12,7 +12,10 @@ use super::crowd::Crowd;
 use super::record::Part;
 
 /// Of each of the two.
-const TIME: Duration = Duration::from_secs(4);
+const TIME: Duration = Duration::from_secs(1);
+
+/// For the spinning tasks to get CPUs.
+const SPREAD: Duration = Duration::from_millis(200);
 
 /// As many priority tasks as there are CPUs spin: what share of the CPUs as many normal ones
 /// get that spin as well, and how many programs a normal task starts one after another.
@@ -20,11 +23,11 @@ pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
     let cpus = thread::available_parallelism()?.get();
     let mut spinners = Crowd::gather("priority-spin", cpus, Some(engaged))?;
     spinners.begin();
-    thread::sleep(Duration::from_millis(500));
+    thread::sleep(SPREAD);
     let share = {
         let mut normal = Crowd::gather("crowd", cpus, None)?;
         normal.begin();
-        thread::sleep(Duration::from_millis(200));
+        thread::sleep(SPREAD);
         let (before, start) = (normal.cpu_time()?, Instant::now());
         thread::sleep(TIME);
         (normal.cpu_time()? - before).as_secs_f64() / start.elapsed().as_secs_f64() / cpus as f64

@@ -16,8 +16,8 @@ use super::record::Part;
 const INTERVAL: Duration = Duration::from_millis(1);
 /// Of many tasks: all of them together leave the CPUs time.
 const LONG_INTERVAL: Duration = Duration::from_millis(10);
-/// For cyclictest to begin.
-const START: Duration = Duration::from_secs(1);
+/// For cyclictest to begin, and then for the crowd to do so.
+const START: Duration = Duration::from_millis(400);
 
 /// A priority task and a normal one at once, and what the scheduler's process costs.
 pub fn of_both(engaged: &Engaged, duration: Duration) -> Result<Vec<Part>> {

@@ -1,0 +1,40 @@
+# shellcheck shell=bash disable=SC2154
+# The benchmark's virtual machines, several at once: in virtual time each takes one of the host's
+# CPUs, and what the others do makes no difference.
+
+vms=()
+# shellcheck disable=SC2317 # called by the trap
+end_vms() {
+    local vm
+    for vm in "${vms[@]}"; do kill "$vm" 2>/dev/null || true; done
+}
+trap end_vms EXIT
+
+# boot RECORDS PLAN CPUS BOOT ARGS...: `bench measure` in one VM, its messages with a prefix.
+# The shell becomes the VM's script.
+boot() {
+    local records=$1 plan=$2 cpus=$3 boot=$4
+    shift 4
+    # shellcheck disable=SC2016 # expanded there
+    exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" -m 3072 -t 6000 \
+        -e "PATH=$tools/bin:/bin" -e "LD_LIBRARY_PATH=$tools" -- \
+        bash -c 'if [[ -n $0 ]]; then mkdir /boot && cp "$0" /boot/; fi && exec "$@"' "${config:-}" \
+        "$release/bench" measure "$records" --plan "$plan" --boot "$boot" \
+        --gthctl "$release/gthctl" --config examples/config-no-policy.yaml \
+        --policies benches/vm "$@" \
+        > >(sed -u "s/^/$cpus CPUs, boot $boot: /") 2> >(sed -u "s/^/$cpus CPUs, boot $boot: /" >&2)
+}
+
+# measure DIR PLAN CPUS BOOTS ARGS...: in so many VMs at once, records in DIR/CPUS-cpus-BOOT.jsonl.
+measure() {
+    local dir=$1 plan=$2 cpus=$3 boots=$4 boot vm status=0
+    shift 4
+    vms=()
+    for ((boot = 1; boot <= boots; boot++)); do
+        boot "$dir/$cpus-cpus-$boot.jsonl" "$plan" "$cpus" "$boot" "$@" &
+        vms+=("$!")
+    done
+    for vm in "${vms[@]}"; do wait "$vm" || status=$?; done
+    vms=()
+    return "$status"
+}
