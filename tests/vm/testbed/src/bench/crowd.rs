@@ -61,8 +61,9 @@ pub fn spin(count: usize) -> Result<()> {
             while GATE.load(Relaxed) == 0 {
                 futex(&GATE, libc::FUTEX_WAIT, 0);
             }
+            // Without PAUSE: at each an emulated CPU ends its turn.
             loop {
-                hint::spin_loop();
+                hint::black_box(());
             }
         };
         thread::Builder::new().stack_size(1 << 14).spawn(spin).context("no more threads")?;

@@ -41,7 +41,7 @@ const NUMBERS: [(Measure, &str, &str, &str); 7] = [
         "`perf bench sched pipe --loop 15000`, no load.",
     ),
     (Measure::Hackbench, "", "hackbench", "`hackbench --groups 2 --loops 60`, no load."),
-    (Measure::Build, "", "Short programs", "120 short pipelines, two at once for each CPU."),
+    (Measure::Build, "", "Short programs", "40 short pipelines, two at once for each CPU."),
     (
         Measure::Usable,
         "",

@@ -171,14 +171,16 @@ impl Plan {
 const QUICK_ONES: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 /// In what none of the others differs from one of these.
 const SCHEDULERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY]];
-const EVERYONE: &[&[&str]] =
-    &[&[EEVDF, FIFO, PINNED, NICE, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED, WEIGHT], &PEERS];
+/// Whose bars are close.
+const CLOSE: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
+const OTHERS: &[&[&str]] = &[&[NICE, WEIGHT], &PEERS];
 /// Whose round trips are compared beside every load.
-const LOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED], &LASTING];
+const LOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED]];
+const LOADED_PEERS: &[&[&str]] = &[&LASTING];
 /// What one CPU alone costs, too.
 const UNLOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
-const SCHEDULERS_AND_PEERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY], &PEERS];
-const WORKERS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY, TRAFFIC], &PEERS];
+const ALL_PEERS: &[&[&str]] = &[&PEERS];
+const WORKERS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY, TRAFFIC]];
 const PAIR: &[&[&str]] = &[&[FIFO, POLICY]];
 const USABLE: &[&[&str]] = &[&[EEVDF, FIFO, POLICY, WEIGHT]];
 const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS];
@@ -192,23 +194,34 @@ const QUICK: [Step; 5] = [
     Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
 ];
 
-/// Steps that share a load follow each other.
-const FULL: [Step; 20] = [
-    Step::of(Measure::Rtt, LOAD, EVERYONE, 1),
-    Step::of(Measure::WakeUp, LOAD, EVERYONE, 1),
-    Step::of(Measure::Throughput, LOAD, EVERYONE, 2),
+/// Steps that share a load follow each other. The peers, of whom nobody's own bar is, are measured
+/// after fewer restarts.
+const FULL: [Step; 30] = [
+    Step::of(Measure::Rtt, LOAD, CLOSE, 1),
+    Step::of(Measure::Rtt, LOAD, OTHERS, 2),
+    Step::of(Measure::WakeUp, LOAD, CLOSE, 1),
+    Step::of(Measure::WakeUp, LOAD, OTHERS, 2),
+    Step::of(Measure::Throughput, LOAD, CLOSE, 2),
+    Step::of(Measure::Throughput, LOAD, OTHERS, 4),
     Step::of(Measure::Many, LOAD, PAIR, 4).tasks("1 task", 1),
     Step::of(Measure::Many, LOAD, PAIR, 4).tasks("10 tasks", 10),
     Step::of(Measure::Many, LOAD, PAIR, 4).tasks("100 tasks", 100),
     Step::of(Measure::Ops, LOAD, SCHED_EXT, 4),
-    Step::of(Measure::Rtt, "1x", LOADED, 1),
-    Step::of(Measure::Rtt, "4x", LOADED, 1),
-    Step::of(Measure::Rtt, "mixed", LOADED, 1),
+    Step::of(Measure::Rtt, "1x", LOADED, 2),
+    Step::of(Measure::Rtt, "1x", LOADED_PEERS, 4),
+    Step::of(Measure::Rtt, "4x", LOADED, 2),
+    Step::of(Measure::Rtt, "4x", LOADED_PEERS, 4),
+    Step::of(Measure::Rtt, "mixed", LOADED, 2),
+    Step::of(Measure::Rtt, "mixed", LOADED_PEERS, 4),
     Step::of(Measure::Rtt, IDLE, UNLOADED, 1),
     Step::of(Measure::Work, LOAD, WORKERS, 2).unloaded(),
-    Step::of(Measure::Pipe, IDLE, SCHEDULERS_AND_PEERS, 2),
-    Step::of(Measure::Hackbench, IDLE, SCHEDULERS_AND_PEERS, 2),
-    Step::of(Measure::Build, IDLE, SCHEDULERS_AND_PEERS, 2),
+    Step::of(Measure::Work, LOAD, ALL_PEERS, 4).unloaded(),
+    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 2),
+    Step::of(Measure::Pipe, IDLE, ALL_PEERS, 4),
+    Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
+    Step::of(Measure::Hackbench, IDLE, ALL_PEERS, 4),
+    Step::of(Measure::Build, IDLE, SCHEDULERS, 2),
+    Step::of(Measure::Build, IDLE, ALL_PEERS, 4),
     Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("10 tasks", 10),
     Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("100 tasks", 100),
     Step::of(Measure::Crowd, IDLE, PAIR, 4).tasks("1000 tasks", 1_000),

@@ -75,6 +75,18 @@ pub struct Record {
     pub error: Option<String>,
 }
 
+impl Record {
+    pub fn of(key: Key, measured: Result<Vec<Part>>) -> Self {
+        match measured {
+            Ok(parts) => Self { key, parts, error: None },
+            Err(error) => {
+                eprintln!("bench: {}: {error:#}", key.candidate);
+                Self { key, parts: Vec::new(), error: Some(format!("{error:#}")) }
+            }
+        }
+    }
+}
+
 /// Reads a file of records. Its last line may be cut, by the end of the VM that wrote it.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text =

@@ -42,6 +42,8 @@ pub struct Run<'a> {
 
 /// In virtual time the load's tasks are where they stay by then.
 const SPREAD: Duration = Duration::from_millis(400);
+/// Probes sent before the measured ones: they fill neighbour tables.
+const WARM_UP: usize = 5;
 
 impl Run<'_> {
     /// Takes every measurement. What fails has its error in the records.
@@ -103,7 +105,8 @@ impl Turn<'_> {
                 self.lose(&error);
             }
         }
-        for restart in 1..=extent.restarts {
+        let is_due = |restart: &usize| steps.iter().any(|step| step.is_due(*restart));
+        for restart in (1..=extent.restarts).filter(is_due) {
             let place = (boot - 1) * extent.restarts + restart;
             if let Err(error) = self.restart(place) {
                 self.lose(&error);
@@ -156,33 +159,21 @@ impl Turn<'_> {
             boot: self.run.boot,
             restart,
         };
-        let mut parts = Vec::new();
         if let Some(engaged) = &self.engaged {
             eprintln!(
                 "bench: restart {restart}: {:?}, {}: {}",
                 key.measure, key.setting, key.candidate
             );
-            match measured(step, engaged, load, self.run.extent) {
-                Ok(measured) => parts = measured,
-                Err(error) => self.lose(&error),
+            let measured = parts(step, engaged, self.run.extent);
+            // Why it ended says more than what failed without it.
+            if let Err(error) = engaged.check().and_then(|()| load.map_or(Ok(()), Load::check)) {
+                self.lose(&error);
+            } else {
+                return Record::of(key, measured);
             }
         }
-        Record { key, parts, error: self.lost.clone() }
+        Record { key, parts: Vec::new(), error: self.lost.clone() }
     }
-}
-
-/// One measurement, if the scheduler and the load outlast it.
-fn measured(
-    step: &Step,
-    engaged: &Engaged,
-    load: Option<&mut Load>,
-    extent: Extent,
-) -> Result<Vec<Part>> {
-    let parts = parts(step, engaged, extent);
-    // Why it ended says more than what failed without it.
-    engaged.check()?;
-    load.map(Load::check).transpose()?;
-    parts
 }
 
 fn parts(step: &Step, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
@@ -204,7 +195,8 @@ fn parts(step: &Step, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
 
 fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
     let interval = extent.interval.as_millis() as u32;
-    let (replies, _) = ping::measure(extent.probes, interval, engaged)?;
+    ping::run(WARM_UP, interval, engaged)?;
+    let replies = ping::run(extent.probes, interval, engaged)?;
     let part = Part::of([("sent", replies.sent as f64)]);
     Ok(vec![Part { samples: replies.rtt_ms, ..part }])
 }

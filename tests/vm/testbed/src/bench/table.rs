@@ -111,16 +111,20 @@ pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     distinct
 }
 
-/// The mean of several restarts, and from the least to the worst.
+/// The mean of several restarts, and from the least to the worst, where they differ.
 pub fn range(Spread { least, mean, worst, .. }: Spread) -> String {
     let digits = match mean.abs() {
-        size if size >= 100.0 => 0,
+        size if size >= 100.0 || size == 0.0 => 0,
         size if size >= 10.0 => 1,
         size if size >= 1.0 => 2,
         size if size >= 0.01 => 4,
         _ => 6,
     };
-    format!("{mean:.digits$} ({least:.digits$} to {worst:.digits$})")
+    let number = |number: f64| format!("{number:.digits$}");
+    if least.to_bits() == worst.to_bits() {
+        return number(mean);
+    }
+    format!("{} ({} to {})", number(mean), number(least), number(worst))
 }
 
 #[cfg(test)]
@@ -145,7 +149,7 @@ mod tests {
     #[test]
     fn what_was_measured_and_no_more() {
         let table = table(&[record(POLICY, &[2.0], None), record(FIFO, &[2.0], None)]);
-        assert!(table.contains("| RTT avg, ms | 2.00 (2.00 to 2.00); 1 | 2.00 ("), "{table}");
+        assert!(table.contains("| RTT avg, ms | 2.00; 1 | 2.00; 1 |"), "{table}");
         let ratio = "| RTT avg: gthctl, policy / EEVDF, SCHED_FIFO | 1.000 | 1.000 | 1 | met |";
         assert!(table.contains(ratio), "{table}");
         assert!(!table.contains("wake-up") && !table.contains("1x"), "{table}");

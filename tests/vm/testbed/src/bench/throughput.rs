@@ -1,8 +1,10 @@
 //! TCP through the tunnel: iperf3 from the UE to the data network.
 
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::scheduler::Engaged;
@@ -12,6 +14,8 @@ use super::record::Part;
 
 /// What iperf3 transfers: its shortest time is a second.
 const BYTES: &str = "4M";
+/// Real-time tasks on one CPU may keep the kernel's own from their packets.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Both ends of iperf3 stand for machines of their own: they are priority tasks too.
 pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
@@ -43,12 +47,26 @@ pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
             "--connect-timeout",
             "10000",
         ];
-        let output = iperf3(plane::RAN, &arguments)?.output()?;
-        received(&String::from_utf8_lossy(&output.stdout))
+        let client = iperf3(plane::RAN, &arguments)?.stdout(Stdio::piped()).spawn()?;
+        received(&output(client)?)
     });
     let _ = server.kill();
     let _ = server.wait();
     Ok(vec![Part::of([("Mbit/s", result? / 1e6)])])
+}
+
+/// What the client prints until its end.
+fn output(mut client: Child) -> Result<String> {
+    let start = Instant::now();
+    while client.try_wait()?.is_none() {
+        if start.elapsed() > PATIENCE {
+            let _ = client.kill();
+            let _ = client.wait();
+            bail!("iperf3 has not sent {BYTES} in {PATIENCE:?}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    Ok(String::from_utf8(client.wait_with_output()?.stdout)?)
 }
 
 /// True when iperf3's port, 5201, is in the state LISTEN in a table of proc_pid_net(5).
