@@ -174,6 +174,9 @@ const SCHEDULERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY]];
 /// Whose bars are close.
 const CLOSE: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 const OTHERS: &[&[&str]] = &[&[NICE, WEIGHT], &PEERS];
+/// Whose stream does not wait for its own pinned tasks.
+const SENDERS: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
+const OTHER_SENDERS: &[&[&str]] = &[&[PINNED, NICE, WEIGHT], &PEERS];
 /// Whose round trips are compared beside every load.
 const LOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED]];
 const LOADED_PEERS: &[&[&str]] = &[&LASTING];
@@ -201,8 +204,8 @@ const FULL: [Step; 30] = [
     Step::of(Measure::Rtt, LOAD, OTHERS, 2),
     Step::of(Measure::WakeUp, LOAD, CLOSE, 1),
     Step::of(Measure::WakeUp, LOAD, OTHERS, 2),
-    Step::of(Measure::Throughput, LOAD, CLOSE, 2),
-    Step::of(Measure::Throughput, LOAD, OTHERS, 4),
+    Step::of(Measure::Throughput, LOAD, SENDERS, 2),
+    Step::of(Measure::Throughput, LOAD, OTHER_SENDERS, 4),
     Step::of(Measure::Many, LOAD, PAIR, 4).tasks("1 task", 1),
     Step::of(Measure::Many, LOAD, PAIR, 4).tasks("10 tasks", 10),
     Step::of(Measure::Many, LOAD, PAIR, 4).tasks("100 tasks", 100),

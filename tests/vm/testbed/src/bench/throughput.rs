@@ -15,7 +15,7 @@ use super::record::Part;
 /// What iperf3 transfers: its shortest time is a second.
 const BYTES: &str = "4M";
 /// Real-time tasks on one CPU may keep the kernel's own from their packets.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Both ends of iperf3 stand for machines of their own: they are priority tasks too.
 pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
