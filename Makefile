@@ -62,8 +62,9 @@ lint: deps ## shellcheck; rustfmt and clippy where installed; licences
 unit: deps ## the tests that need no kernel
 	cargo test --release --workspace
 
-vm: deps ## the tests that need one, in the VM
-	tests/vm/test
+vm: deps ## the tests that need one, in the VM, and the quick benchmark beside them
+	@tests/vm/install iperf3 linux-perf rt-tests
+	tests/vm/check
 
 test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
 	tests/vm/test-kernels
