@@ -23,6 +23,7 @@ pub mod pinning;
 pub mod plane;
 pub mod process;
 pub mod profile;
+pub mod programs;
 pub mod report;
 pub mod rtt;
 pub mod scheduler;

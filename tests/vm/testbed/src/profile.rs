@@ -5,6 +5,7 @@ use std::fmt::Write;
 use anyhow::{Context, Result};
 
 use crate::load::{Amount, Load};
+use crate::programs::{self, Counting, Program};
 use crate::scheduler::Engaged;
 use crate::stats::median;
 use crate::trace::{Event, Tracing};
@@ -14,7 +15,8 @@ use crate::{boost, ping, plane, rtt};
 pub struct Plan {
     /// Of the data plane's processes.
     pub restarts: usize,
-    /// Of each restart: as many without tracing, then as many with it.
+    /// Of each restart: as many without tracing, then as many with it; and once more as many
+    /// while the runs of BPF programs are counted.
     pub probes: usize,
     pub interval_ms: u32,
     /// stress-ng's part.
@@ -94,11 +96,15 @@ impl Trip {
 }
 
 /// One row's round trips.
+#[derive(Default)]
 pub struct Profile {
     name: String,
     trips: Vec<Trip>,
     /// What ping told without tracing, in ms: a mean for each restart.
     untraced: Vec<f64>,
+    /// What BPF programs ran in the time of `counted` probes, whoever they ran for.
+    programs: Vec<Program>,
+    counted: usize,
 }
 
 /// Traces all rows.
@@ -108,7 +114,7 @@ pub fn measure(rows: &[rtt::Row], plan: &Plan) -> Result<Vec<Profile>> {
 }
 
 fn measure_row(row: &rtt::Row, plan: &Plan) -> Result<Profile> {
-    let mut profile = Profile { name: row.name.clone(), trips: Vec::new(), untraced: Vec::new() };
+    let mut profile = Profile { name: row.name.clone(), ..Profile::default() };
     for restart in 0..plan.restarts {
         eprintln!("testbed: {}, restart {} of {}", row.name, restart + 1, plan.restarts);
         plane::restart(restart)?;
@@ -119,6 +125,12 @@ fn measure_row(row: &rtt::Row, plan: &Plan) -> Result<Profile> {
         let tracing = Tracing::start(&plan.functions)?;
         ping::run(plan.probes, plan.interval_ms, &engaged)?;
         profile.trips.extend(Trip::all(&tracing.end()?));
+        if restart + 1 == plan.restarts {
+            let (counting, before) = (Counting::start()?, programs::all());
+            ping::run(plan.probes, plan.interval_ms, &engaged)?;
+            (profile.programs, profile.counted) = (programs::since(&before), plan.probes);
+            drop(counting);
+        }
         load.map(Load::stop).transpose()?;
         engaged.end()?;
     }
@@ -176,6 +188,23 @@ pub fn table(profiles: &[Profile]) -> String {
     row("round trips", &|profile| profile.trips.len().to_string());
     row("RTT without tracing, ms (restarts)", &Profile::untraced);
     table
+}
+
+/// The BPF programs of each row: runs for a probe, and the ns that one takes.
+pub fn bpf(profiles: &[Profile]) -> String {
+    let columns: Vec<Vec<String>> = profiles
+        .iter()
+        .map(|profile| {
+            let head = [profile.name.clone(), "runs a probe   ns a run  BPF program".into()];
+            let line = |program: &Program| {
+                let runs = program.runs as f64 / profile.counted.max(1) as f64;
+                let ns = program.ns as f64 / program.runs.max(1) as f64;
+                format!("{runs:>12.1} {ns:>10.0}  {}", program.name)
+            };
+            head.into_iter().chain(profile.programs.iter().map(line)).collect()
+        })
+        .collect();
+    beside(&columns)
 }
 
 /// A round trip of each close to its median, side by side.

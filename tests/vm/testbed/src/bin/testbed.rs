@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::{Args, Parser, Subcommand};
-use gthctl_testbed::arguments::pair;
+use gthctl_testbed::arguments::{absolute, pair};
 use gthctl_testbed::boost::Boost;
 use gthctl_testbed::load::Amount;
 use gthctl_testbed::plane::Driver;
@@ -78,6 +78,9 @@ struct Rows {
     /// A row for gthctl with the config FILE, named after NAME; may be repeated
     #[arg(long, requires = "gthctl", value_name = "NAME=FILE", value_parser = pair)]
     config: Vec<(String, String)>,
+    /// A row for another sched_ext scheduler, the program FILE; may be repeated
+    #[arg(long, value_name = "NAME=FILE", value_parser = pair)]
+    peer: Vec<(String, String)>,
 }
 
 #[derive(Args)]
@@ -85,7 +88,8 @@ struct Profile {
     /// How often the data plane's processes start anew for each row
     #[arg(long, default_value_t = 4)]
     restarts: usize,
-    /// Probes of each restart: as many without tracing, then as many with it
+    /// Probes of each restart: as many without tracing, then as many with it; after the last
+    /// one once more as many, while BPF programs are counted
     #[arg(long, default_value_t = 20)]
     probes: usize,
     /// Milliseconds between probes, 11 or more
@@ -157,7 +161,8 @@ fn trace(options: &Profile) -> Result<()> {
         functions: options.functions.clone(),
     };
     let profiles = profile::measure(&rows(&options.rows)?, &plan)?;
-    println!("{}\n{}", profile::table(&profiles), profile::sequences(&profiles));
+    println!("{}\n{}", profile::table(&profiles), profile::bpf(&profiles));
+    println!("{}", profile::sequences(&profiles));
     Ok(())
 }
 
@@ -181,6 +186,10 @@ fn rows(options: &Rows) -> Result<Vec<Row>> {
         rows.push(row(&format!("gthctl, {name}, load"), Scheduler::Scx(program), true));
     }
     rows.push(eevdf(FIFO, Boost::Fifo, true));
+    for (name, file) in &options.peer {
+        let program = Program { binary: absolute(file.as_ref())?, args: Vec::new() };
+        rows.push(row(&format!("{name}, load"), Scheduler::Scx(program), true));
+    }
     if !options.rows.is_empty() {
         rows.retain(|row| options.rows.iter().any(|name| row.name.contains(name.as_str())));
     }
