@@ -137,6 +137,7 @@ fn examples_load_without_notes() {
         online: cpus,
         llc: vec![0; 4],
         sibling: (0..4).collect(),
+        tickless: CpuList::default(),
     };
     let root = Root(Path::new("/"));
     let machine =
