@@ -586,7 +586,7 @@ mod tests {
         };
         assert_eq!(
             notes("1"),
-            ["p.yaml:2:3: n: cpus: 1 share cores with 3; other tasks run there and slow them down"]
+            ["p.yaml:2:4: n: cpus: 1 share cores with 3; other tasks run there and slow them down"]
         );
         assert!(notes("1,3").is_empty());
     }
