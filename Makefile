@@ -62,9 +62,10 @@ lint: deps ## shellcheck; rustfmt and clippy where installed; licences
 unit: deps ## the tests that need no kernel
 	cargo test --release --workspace
 
-vm: deps ## the tests that need one, in the VM, and the quick benchmark beside them
+vm: deps ## the tests that need one, in the VM; the data plane no slower than its ceilings
 	@tests/vm/install iperf3 linux-perf rt-tests
-	tests/vm/check
+	tests/vm/test
+	tests/vm/bench-quick -c benches/vm/ceilings.json
 
 test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
 	tests/vm/test-kernels

@@ -12,5 +12,11 @@ copy_tools() {
         cp -Lu "$path" "$tools/bin"
         programs+=("$path")
     done
-    libraries "${programs[@]}" | xargs cp -Lut "$tools"
+    copy_libraries "${programs[@]}"
+}
+
+# copy_libraries PROGRAM...: those of programs that stay where they are.
+copy_libraries() {
+    mkdir -p "$tools"
+    libraries "$@" | xargs cp -Lut "$tools"
 }
