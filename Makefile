@@ -84,12 +84,12 @@ fuzz: deps ## the parsers with random input (cargo-fuzz; FUZZ_SECONDS for each)
 			-print_final_stats=1; \
 	done
 
-bench: deps ## gthctl beside other schedulers, in virtual time, into docs/bench (half an hour)
+bench: deps ## gthctl beside other schedulers, in virtual time, into docs/bench (40 minutes)
 	@tests/vm/install iperf3 libclang1-19 libseccomp-dev linux-perf rt-tests \
 		$$(command -v go >/dev/null || echo golang-go)
 	tests/vm/bench
 
-bench-quick: deps ## the same of the closest bars only, as a table (5 minutes)
+bench-quick: deps ## the same of the closest bars only, as a table (7 minutes)
 	@tests/vm/install iperf3 linux-perf rt-tests
 	tests/vm/bench-quick
 
