@@ -8,7 +8,6 @@ use libbpf_rs::Link;
 
 use super::bpf::GthctlProgs;
 use crate::error::Result;
-
 use crate::policy::compile::{Compiled, Condition};
 
 pub struct Hooks {

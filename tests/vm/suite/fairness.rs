@@ -5,19 +5,9 @@ use std::time::Duration;
 
 use crate::gthctl::Gthctl;
 use crate::kernel;
-use crate::task::{self, Task};
+use crate::task::{self, Task, times};
 
 const NO_RULES: &str = "strategies: []";
-
-fn times(tasks: &[Task], watch: Duration) -> Vec<f64> {
-    let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
-    std::thread::sleep(watch);
-    tasks
-        .iter()
-        .zip(before)
-        .map(|(task, before)| (task.cpu_time() - before).as_secs_f64())
-        .collect()
-}
 
 #[test]
 fn time_goes_by_weight() {

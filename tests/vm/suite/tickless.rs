@@ -70,13 +70,10 @@ fn a_lone_task_has_no_tick_until_others_come() {
 fn a_policy_that_gives_the_cpu_to_all_ends_it() {
     let (gthctl, hot) = lonely();
     fs::write(gthctl.policy(), "strategies: []").unwrap();
-    let others = task::spinners(3, "cold");
+    let mut tasks = task::spinners(3, "cold");
+    tasks.push(hot);
     let are_equal = || {
-        let tasks = || others.iter().chain([&hot]);
-        let before: Vec<Duration> = tasks().map(Task::cpu_time).collect();
-        std::thread::sleep(Duration::from_secs(1));
-        let used = tasks().zip(before).map(|(task, before)| task.cpu_time() - before);
-        let parts: Vec<f64> = used.map(|used| used.as_secs_f64()).collect();
+        let parts = task::times(&tasks, Duration::from_secs(1));
         parts.iter().all(|part| (0.3..0.7).contains(part))
     };
     assert!(kernel::wait(Duration::from_secs(10), are_equal));

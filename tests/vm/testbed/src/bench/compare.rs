@@ -49,20 +49,9 @@ fn percent(first: &Ratio, second: &Ratio) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::bench::plan::{FIFO, POLICY};
-    use crate::bench::record::{Key, Measure, Part};
 
     fn run(policy: f64) -> Vec<Record> {
-        let record = |candidate: &str, value| {
-            let key = Key {
-                measure: Measure::Rtt,
-                setting: "2x".into(),
-                candidate: candidate.into(),
-                boot: 1,
-                restart: 1,
-            };
-            let parts = vec![Part { samples: vec![value], ..Part::default() }];
-            Record { key, parts, error: None }
-        };
+        let record = |candidate, ms| Record::of_round_trips("2x", candidate, 1, &[ms]);
         vec![record(POLICY, policy), record(FIFO, 10.0)]
     }
 

@@ -9,8 +9,8 @@ use crate::stats::Summary;
 use super::figure::Spread;
 use super::plan::{IDLE, LOAD, LOADS};
 use super::ratios::Ratio;
-use super::record::{Key, Measure, Part, Record};
-use super::table::{bars, distinct, failures, range};
+use super::record::{Key, Measure, Part, Record, distinct, settings};
+use super::table::{bars, failures, range};
 
 /// Measures that are numbers: of which part, their title and what they are.
 const NUMBERS: [(Measure, &str, &str, &str); 7] = [
@@ -129,11 +129,6 @@ fn numbers(records: &[Record]) -> String {
 fn of<'a>(records: &'a [Record], measure: Measure, setting: &str) -> Vec<&'a Record> {
     let is = |key: &Key| key.measure == measure && key.setting == setting;
     records.iter().filter(|record| is(&record.key)).collect()
-}
-
-fn settings(records: &[Record], measure: Measure) -> Vec<&str> {
-    let of = records.iter().filter(|record| record.key.measure == measure);
-    distinct(of.map(|record| record.key.setting.as_str()))
 }
 
 /// The records of each candidate, by its name.

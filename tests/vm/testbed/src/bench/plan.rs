@@ -41,8 +41,7 @@ pub const PEERS: [&str; 7] = [
     // The last one: it may be thrown out by the kernel's watchdog.
     "scx_rustland",
 ];
-const LASTING: [&str; 6] =
-    ["scx_bpfland", "scx_lavd", "scx_cosmos", "scx_flash", "scx_p2dq", "Gthulhu"];
+const LASTING: &[&str] = PEERS.split_last().expect("it is not empty").1;
 
 /// Everyone. `gthctl` makes a scheduler of a policy's name.
 pub fn candidates(
@@ -179,7 +178,7 @@ const SENDERS: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC,
 const OTHER_SENDERS: &[&[&str]] = &[&[PINNED, NICE, WEIGHT], &PEERS];
 /// Whose round trips are compared beside every load.
 const LOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED]];
-const LOADED_PEERS: &[&[&str]] = &[&LASTING];
+const LOADED_PEERS: &[&[&str]] = &[LASTING];
 /// What one CPU alone costs, too.
 const UNLOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
 const ALL_PEERS: &[&[&str]] = &[&PEERS];

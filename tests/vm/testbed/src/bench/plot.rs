@@ -6,8 +6,7 @@ use plotters::prelude::*;
 use crate::stats::percentile;
 
 use super::plan::LOAD;
-use super::record::{Measure, Record};
-use super::table::distinct;
+use super::record::{Measure, Record, distinct};
 
 /// A candidate's round trips of all restarts together.
 struct Curve<'a> {

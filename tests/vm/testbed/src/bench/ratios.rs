@@ -221,18 +221,9 @@ pub fn exceeded(ratios: &[Ratio], ceilings: &Ceilings) -> Result<Vec<String>> {
 mod tests {
     use super::*;
     use crate::bench::plan::{PEERS, Plan};
-    use crate::bench::record::{Key, Part};
 
     fn record(setting: &str, candidate: &str, restart: usize, samples: &[f64]) -> Record {
-        let key = Key {
-            measure: RTT.measure,
-            setting: setting.into(),
-            candidate: candidate.into(),
-            boot: 1,
-            restart,
-        };
-        let part = Part { samples: samples.into(), ..Part::default() };
-        Record { key, parts: vec![part], error: None }
+        Record::of_round_trips(setting, candidate, restart, samples)
     }
 
     fn find(ratios: &[Ratio], name: &str) -> Ratio {

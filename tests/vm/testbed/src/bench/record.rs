@@ -87,6 +87,23 @@ impl Record {
     }
 }
 
+/// The settings of a measure, in the order of their first record.
+pub fn settings(records: &[Record], measure: Measure) -> Vec<&str> {
+    let of = records.iter().filter(|record| record.key.measure == measure);
+    distinct(of.map(|record| record.key.setting.as_str()))
+}
+
+/// Each once, in the order of their first.
+pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut distinct = Vec::new();
+    for name in names {
+        if !distinct.contains(&name) {
+            distinct.push(name);
+        }
+    }
+    distinct
+}
+
 /// Reads a file of records. Its last line may be cut, by the end of the VM that wrote it.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text =
@@ -109,6 +126,22 @@ impl Log {
     pub fn add(&mut self, record: &Record) -> Result<()> {
         self.0.write_all(format!("{}\n", serde_json::to_string(record)?).as_bytes())?;
         Ok(self.0.sync_data()?)
+    }
+}
+
+#[cfg(test)]
+impl Record {
+    /// Round trips of boot 1, for tests.
+    pub fn of_round_trips(setting: &str, candidate: &str, restart: usize, ms: &[f64]) -> Self {
+        let key = Key {
+            measure: Measure::Rtt,
+            setting: setting.into(),
+            candidate: candidate.into(),
+            boot: 1,
+            restart,
+        };
+        let part = Part { samples: ms.into(), ..Part::default() };
+        Self { key, parts: vec![part], error: None }
     }
 }
 

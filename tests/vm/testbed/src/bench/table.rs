@@ -7,7 +7,7 @@ use super::figure::{
     PRIORITY_P99, RTT, RTT_P99, SHARE, Spread, WORK,
 };
 use super::ratios::{Measured, Ratio, ratios};
-use super::record::{Key, Record};
+use super::record::{Key, Record, distinct, settings};
 
 const FIGURES: [Figure; 15] = [
     RTT,
@@ -41,8 +41,7 @@ fn figures(records: &[Record]) -> String {
     }
     let _ = writeln!(table, "\n|---|{}", "---:|".repeat(candidates.len()));
     for figure in FIGURES {
-        let settings = records.iter().filter(|record| record.key.measure == figure.measure);
-        for setting in distinct(settings.map(|record| record.key.setting.as_str())) {
+        for setting in settings(records, figure.measure) {
             let _ = write!(table, "| {}, {} |", figure.name_in(setting), figure.unit);
             for candidate in &candidates {
                 let _ = match figure.spread_in(records, setting, candidate) {
@@ -100,17 +99,6 @@ pub fn in_line(error: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
-/// Each once, in the order of their first.
-pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
-    let mut distinct = Vec::new();
-    for name in names {
-        if !distinct.contains(&name) {
-            distinct.push(name);
-        }
-    }
-    distinct
-}
-
 /// The mean of several restarts, and from the least to the worst, where they differ.
 pub fn range(Spread { least, mean, worst, .. }: Spread) -> String {
     let digits = match mean.abs() {
@@ -131,19 +119,11 @@ pub fn range(Spread { least, mean, worst, .. }: Spread) -> String {
 mod tests {
     use super::*;
     use crate::bench::plan::{FIFO, POLICY};
-    use crate::bench::record::{Measure, Part};
 
     fn record(candidate: &str, samples: &[f64], error: Option<&str>) -> Record {
-        let key = Key {
-            measure: Measure::Rtt,
-            setting: "2x".into(),
-            candidate: candidate.into(),
-            boot: 1,
-            restart: 1,
-        };
-        let part = Part { samples: samples.into(), ..Part::default() };
-        let parts = if error.is_some() { vec![] } else { vec![part] };
-        Record { key, parts, error: error.map(str::to_owned) }
+        let record = Record::of_round_trips("2x", candidate, 1, samples);
+        let parts = if error.is_some() { vec![] } else { record.parts };
+        Record { parts, error: error.map(str::to_owned), ..record }
     }
 
     #[test]
