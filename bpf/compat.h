@@ -183,6 +183,14 @@ static __always_inline void dsq_move_to_vtime(struct bpf_iter_scx_dsq *it, struc
 /* Only for ops.cpu_release: whatever waits for the caller's CPU is enqueued anew. */
 u32 scx_bpf_reenqueue_local(void) __ksym __weak;
 
+/* Since 6.19, the same from anywhere. */
+void scx_bpf_reenqueue_local___v2___new(void) __ksym __weak;
+
+static __always_inline bool can_empty_local_dsq(void)
+{
+	return bpf_ksym_exists(scx_bpf_reenqueue_local___v2___new);
+}
+
 /* Since 6.19, without a lock; before that the iterator, which takes the DSQ's. */
 struct task_struct *scx_bpf_dsq_peek(u64 dsq_id) __ksym __weak;
 

@@ -52,8 +52,11 @@ enum {
 	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
 	STALE_NS = 2000000000,	/* a normal task that has waited for so long goes first */
 	LOOK_NS = 50000000,	/* how often a CPU looks for one */
+	SHORT_NS = 100000,	/* the least that a task goes on with */
+	LATE_NS = 4000000,	/* slices end at ticks: so much later at the most */
 	LOOK_AT = 16,		/* how many it looks at, from the queue's end on */
 	NONE_IDLE_NS = 50000,	/* for so long a search for an idle CPU need not be repeated */
+	STREAM_NS = 500000,	/* who ran so recently is woken up by a stream of packets */
 	SETTLED_NS = 200000,	/* a turn that a waker's own wake-ups do not end before */
 };
 
@@ -313,14 +316,18 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
  * True when the fastest way for @p to a CPU is to wait for its waker to leave
  * this one. WF_SYNC promises that the waker sleeps soon; whether it does, and
  * whether that is sooner than the interrupt of another CPU takes effect, is
- * measured: how long this waker took the last times, and how long wake-ups
- * took on this CPU that came from others.
+ * measured: how long this waker took the last times, how long the switch from a
+ * waker to whom it woke up took here, and how long wake-ups took on this CPU that came
+ * from others. In a stream of packets the switch does not count: throughput suffers more
+ * from the two switches on another CPU.
  */
-static __always_inline bool follow_waker(struct task_struct *p, const struct plan *plan, s32 here, u64 wake_flags)
+static __always_inline bool follow_waker(struct task_struct *p, const struct task_ctx *tctx,
+					 const struct plan *plan, s32 here, u64 wake_flags)
 {
+	struct cpu_ctx *c = cpu_of(here);
 	struct task_ctx *waker;
 	const struct cpumask *mask;
-	u64 now, cost;
+	u64 now, lag;
 
 	if (!(wake_flags & WAKE_SYNC))
 		return false;
@@ -331,8 +338,10 @@ static __always_inline bool follow_waker(struct task_struct *p, const struct pla
 	if (waker->sync_at) /* it has not slept since: it takes at least this long */
 		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
 	waker->sync_at = now;
-	cost = cpu_of(here)->interrupt_lag;
-	if (!cost || waker->sync_lag >= cost)
+	lag = waker->sync_lag;
+	if (now - tctx->running_at > STREAM_NS)
+		lag += c->handover_lag;
+	if (lag >= c->interrupt_lag)
 		return false;
 	mask = mask_of(plan->place.generation, plan->place.mask);
 	return mask && may_run_on(p, mask, here);
@@ -443,8 +452,9 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
 		return cpu;
 	}
-	if (follow_waker(p, &plan, here, wake_flags)) {
+	if (follow_waker(p, tctx, &plan, here, wake_flags)) {
 		tctx->rank = plan.rank;
+		tctx->follows = true;
 		set_clock(tctx, plan.pool, here);
 		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
 		return here;
@@ -575,6 +585,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
 	tctx->queued_at = now_ns();
+	tctx->kept = false;
 	plan.none_idle = !(enq_flags & ENQ_WAKEUP) && !plan.place.exclusive &&
 			 tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
 	if (pinned) /* whatever CPUs its rule gives it, it waits for this one */
@@ -624,10 +635,13 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
 				 const struct gth_rule *rule, u32 rank, u32 pool, s32 cpu)
 {
+	u64 slice = c->endless ? ENDLESS : slice_of(live_tables(knobs.generation), rule, rank, pool, cpu);
+
 	tctx->rank = rank;
 	set_rank(cpu, c, rank);
 	count_path(GTH_PATH_KEPT);
-	task_set_slice(p, c->endless ? ENDLESS : slice_of(live_tables(knobs.generation), rule, rank, pool, cpu));
+	tctx->turn_slice = tctx->charged_until - tctx->turn_began + slice;
+	task_set_slice(p, slice);
 }
 
 static __always_inline bool take(u64 dsq, enum gth_path path)
@@ -818,6 +832,44 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 
 /* ---- on and off the CPU ---- */
 
+/*
+ * A task that a stronger one preempts keeps its CPU. ops.stopping gives it the rest of its slice
+ * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
+ * kernel/sched/ext) and does not queue it anew. It goes on without a dispatch when the
+ * stronger task sleeps. The tick queues it anew when the stronger task does not. The guard gives
+ * its turns at a dispatch, so no task keeps its place while one is due.
+ */
+static __always_inline void keep_place(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c)
+{
+	u64 used = tctx->charged_until - tctx->turn_began, left = SHORT_NS;
+
+	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->asked ||
+	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than who goes on now */
+		return;
+	if (used + SHORT_NS < tctx->turn_slice)
+		left = tctx->turn_slice - used;
+	c->has_victim = true;
+	tctx->kept = true;
+	task_set_slice(p, left);
+}
+
+/* Whoever waits in a DSQ goes before the victim when it is stronger, or clearly earlier by virtual time. */
+__noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
+{
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u64 key, vtime = tctx->vtime - knobs.slice_min_ns;
+
+	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < tctx->rank)
+		kick_preempt(cpu);
+	else if (is_priority(tctx->rank))
+		return 0;
+	else if ((head_key(pool_dsq(pool), cpu, &key) && (s64)(key - vtime) < 0) ||
+		 (head_key(cpu_dsq(cpu), cpu, &key) && (s64)(key - vtime) < 0))
+		kick_preempt(cpu);
+	return 0;
+}
+
 SEC("struct_ops/running")
 void BPF_PROG(gth_running, struct task_struct *p)
 {
@@ -826,19 +878,29 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	struct cpu_ctx *c = cpu_of(cpu);
 	struct pool_ctx *pool;
 	struct gth_stats *s;
+	bool was_kept;
 	u64 lag;
 
 	if (!tctx)
 		return;
 	set_rank(cpu, c, tctx->rank);
 	tctx->charged_until = p->se.sum_exec_runtime;
-	tctx->turn_began = tctx->charged_until;
+	was_kept = tctx->kept;
+	tctx->kept = false;
+	if (!was_kept) {
+		tctx->turn_began = tctx->charged_until;
+		tctx->turn_slice = p->scx.slice;
+	}
 	tctx->running_at = now_ns();
 	c->overdue = false;
 	c->turn_vtime = tctx->vtime;
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;
 	c->turn_weight = tctx->weight ? tctx->weight : p->scx.weight;
+	if (was_kept) {
+		c->has_victim = false;
+		end_victims_turn(tctx, cpu);
+	}
 	if (tctx->woken_at) {
 		lag = tctx->running_at - tctx->woken_at;
 		tctx->woken_at = 0;
@@ -847,8 +909,11 @@ void BPF_PROG(gth_running, struct task_struct *p)
 			s->wakeup_ns[log2_bucket(lag)]++;
 		if (tctx->interrupts)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
+		else if (tctx->follows)
+			c->handover_lag = mean_of(c->handover_lag, tctx->running_at - c->slept_at);
 	}
 	tctx->interrupts = false;
+	tctx->follows = false;
 	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool);
 	if (c->endless)
 		task_set_slice(p, ENDLESS);
@@ -902,16 +967,22 @@ SEC("struct_ops/stopping")
 void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
 
 	if (!tctx)
 		return;
-	charge(p, tctx, scx_bpf_task_cpu(p));
-	if (runnable)
+	charge(p, tctx, cpu);
+	if (runnable) {
+		keep_place(p, tctx, cpu_of(cpu));
 		return;
-	settle(p, tctx, scx_bpf_task_cpu(p));
+	}
+	settle(p, tctx, cpu);
 	tctx->burst = 0;
 	if (tctx->sync_at) {
-		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
+		u64 now = now_ns();
+
+		cpu_of(cpu)->slept_at = now;
+		tctx->sync_lag = mean_of(tctx->sync_lag, now - tctx->sync_at);
 		tctx->sync_at = 0;
 	}
 }
@@ -937,8 +1008,14 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 
 	pool_of(pool)->waiting = waiting > 0 ? waiting : 0;
 	c->waiting = waiting_for(pool, cpu);
-	if (is_priority(c->rank) && !c->held)
-		set_held(cpu, true);
+	if (is_priority(c->rank)) {
+		if (!c->held)
+			set_held(cpu, true);
+		if (c->has_victim && can_empty_local_dsq()) {
+			c->has_victim = false;
+			scx_bpf_reenqueue_local___v2___new();
+		}
+	}
 	if ((tctx && tctx->asked) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);

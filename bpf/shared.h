@@ -51,12 +51,15 @@ struct task_ctx {
 	u16 pool;		/* whose clock `vtime` follows */
 	u8 rank;		/* with which it was last queued (enum gth_rank) */
 	bool interrupts;	/* it was sent to another CPU than the waker's */
+	bool follows;		/* it waits for its waker to sleep */
 	bool asked;		/* to choose its CPU anew, and has not done it yet */
 	u64 woken_at;		/* of a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
 	u64 burst;		/* CPU time since it last slept */
 	u64 queued_at;		/* when it was queued last; now_ns() */
 	u64 turn_began;		/* its se.sum_exec_runtime when it last came onto a CPU */
+	u64 turn_slice;		/* the CPU time that it has from then on, ns */
+	bool kept;		/* preempted, it waits at the head of its CPU's local DSQ */
 	u64 id;			/* no other task's ever */
 	u64 heir_id;		/* of the task that it forked last; 0: it has forked none */
 	s32 heir;		/* that one's pid */

@@ -118,6 +118,7 @@ struct cpu_ctx {
 	u64 turn_burst;		/* what it had run then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
 	u32 turn_weight;	/* at which its virtual time goes on */
+	bool has_victim;	/* who was preempted here waits at the head of the local DSQ */
 	bool held;		/* it is not in the preemptible mask, see masks.h */
 	bool overdue;		/* a task that has had less waits for that turn to end */
 	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
@@ -129,6 +130,8 @@ struct cpu_ctx {
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
+	u64 handover_lag;	/* mean time from a waker's sleep to running of whom it woke up for here, ns */
+	u64 slept_at;		/* when a waker slept here last; now_ns() */
 } __attribute__((aligned(64)));
 
 struct cpu_ctx cpus[GTH_MAX_CPUS];
