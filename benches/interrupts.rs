@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gthctl::irq::interrupts::Interrupts;
+use gthctl::irq::inventory::interrupts::Interrupts;
 
 /// CPUs, and IRQs: a queue of two NICs for each, and some.
 const MACHINES: [(u32, u32); 2] = [(64, 160), (512, 1_100)];

@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gthctl::kernel::topology::Topology;
 use gthctl::policy::Policy;
 use gthctl::policy::compile::{Compiled, Condition, Machine, compile};
 use gthctl::policy::resolve::Root;
-use gthctl::topology::Topology;
 
 const RULES: [usize; 4] = [1, 8, 32, 128];
 const TASKS: usize = 1_000;

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use gthctl::proc;
+use gthctl::kernel::procfs;
 use tempfile::TempDir;
 
 const TASKS: u32 = 1_000;
@@ -50,15 +50,15 @@ fn scan(c: &mut Criterion) {
     let mut group = c.benchmark_group("1,000 tasks in /proc");
     group.throughput(Throughput::Elements(TASKS.into()));
     group.bench_function("cgroups", |b| {
-        b.iter(|| each(tree.path(), |root, tid| proc::cgroup(root, tid).is_some()));
+        b.iter(|| each(tree.path(), |root, tid| procfs::cgroup(root, tid).is_some()));
     });
     group.bench_function("start times", |b| {
         b.iter(|| {
-            each(tree.path(), |root, tid| proc::start_ticks(root, tid).is_ok_and(|t| t.is_some()))
+            each(tree.path(), |root, tid| procfs::start_ticks(root, tid).is_ok_and(|t| t.is_some()))
         });
     });
     group.bench_function("all that policies may ask", |b| {
-        b.iter(|| each(tree.path(), |root, tid| proc::facts(root, tid).is_some()));
+        b.iter(|| each(tree.path(), |root, tid| procfs::facts(root, tid).is_some()));
     });
 }
 

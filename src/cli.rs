@@ -11,10 +11,10 @@ use clap::{
     Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
 
-use crate::cpulist::CpuList;
+use crate::base::cpulist::CpuList;
+use crate::base::output::Format;
+use crate::base::units::parse_nanoseconds;
 use crate::policy::Module;
-use crate::units::parse_nanoseconds;
-use crate::view::Format;
 
 /// Where `gthctl run` looks for its config file.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";

@@ -2,34 +2,24 @@
 //!
 //! The modules hold the logic and can be called without root; `main` and the
 //! files under `cmd/` only parse and call.
+//!
+//! They stand here in layers: each uses only those above it (tests/layers.rs).
+
+pub mod base;
+pub mod kernel;
+
+pub mod gtp;
+
+pub mod irq;
+pub mod pods;
+
+pub mod policy;
+
+pub mod sched;
+pub mod trace;
+
+pub mod advice;
+pub mod daemon;
 
 pub mod cli;
-mod clock;
 pub mod cmd;
-mod comm;
-pub mod config;
-pub mod control;
-pub mod cpulist;
-pub mod error;
-mod escape;
-mod explain;
-pub mod irq;
-mod libbpf_log;
-pub mod live;
-pub mod lock;
-pub mod log;
-pub mod pods;
-pub mod policy;
-pub mod proc;
-mod replace;
-pub mod sched;
-pub mod service;
-mod suggest;
-pub mod topology;
-pub mod trace;
-pub mod trust;
-pub mod units;
-pub mod view;
-mod wait;
-pub mod watch;
-mod yaml;

@@ -4,8 +4,9 @@ use std::io::stderr;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use gthctl::base::log;
 use gthctl::cli::{Cli, Command};
-use gthctl::{cmd, log};
+use gthctl::cmd;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 /// How long the end waits for whoever reads what was said last.

@@ -10,16 +10,16 @@ use clap::{Command, CommandFactory};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use gthctl::base::cpulist::CpuList;
+use gthctl::base::error::ExitCode;
+use gthctl::base::units::Nanoseconds;
 use gthctl::cli::{Cli, DEFAULT_CONFIG};
-use gthctl::config::{self, Config, SLICE_RANGE};
-use gthctl::cpulist::CpuList;
-use gthctl::error::ExitCode;
+use gthctl::daemon::config::{self, Config, SLICE_RANGE};
+use gthctl::kernel::topology::Topology;
 use gthctl::policy::compile::{Machine, compile};
+use gthctl::policy::forgery;
 use gthctl::policy::resolve::Root;
-use gthctl::policy::trust;
 use gthctl::policy::{self, Policy, Priority};
-use gthctl::topology::Topology;
-use gthctl::units::Nanoseconds;
 
 fn tree(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -156,7 +156,7 @@ fn examples_load_without_notes() {
         } else {
             let (policy, notes) = Policy::load(&path).unwrap();
             assert!(!policy.rules.is_empty() && notes.is_empty(), "{name}");
-            assert_eq!(trust::notes(&policy), [""; 0]);
+            assert_eq!(forgery::notes(&policy), [""; 0]);
             let (compiled, notes) = compile(&policy, &machine).unwrap();
             assert!(compiled.rules.len() == policy.rules.len() && notes.is_empty(), "{name}");
             kinds[1] += 1;

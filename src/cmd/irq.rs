@@ -5,29 +5,29 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::advice::placement::{Known, advise as follow};
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, ExitCode, Result};
+use crate::base::output::{self, Format};
 use crate::cli::{
     AdviseArgs, DriftArgs, IrqArgs, IrqCommand, LookArgs, MaskChoice, PinArgs, RestoreArgs,
 };
-use crate::control::{Reply, Request, SOCKET, client};
-use crate::cpulist::CpuList;
-use crate::error::{Error, ExitCode, Result};
-use crate::irq::advise::{Known, advise as follow};
-use crate::irq::device::Device;
-use crate::irq::list::Lister;
-use crate::irq::pin;
-use crate::irq::plan::{Masks, OnIrqbalance, Placement, Plan, node_of};
+use crate::daemon::control::{Reply, Request, SOCKET, client};
+use crate::daemon::live::{count, print_notes};
+use crate::gtp::Target;
+use crate::irq::inventory::device::Device;
+use crate::irq::inventory::list::Lister;
+use crate::irq::place::plan::{Masks, OnIrqbalance, Placement, Plan, node_of};
+use crate::irq::place::saved::By;
+use crate::irq::place::{drift, pin, restore};
 use crate::irq::roots::Roots;
-use crate::irq::saved::By;
-use crate::irq::{drift, restore, view as show};
-use crate::live::{count, print_notes};
+use crate::irq::show;
+use crate::kernel::modules;
 use crate::policy::Module;
-use crate::sched::kernel;
+use crate::sched::kernel_types;
 use crate::trace::attach::Settings;
-use crate::trace::module;
-use crate::trace::report::Row;
+use crate::trace::rows::Row;
 use crate::trace::session::{Options, Output, run as trace};
-use crate::trace::target::Target;
-use crate::view::{self, Format};
 
 /// Runs one of the subcommands.
 pub fn run(args: &IrqArgs) -> Result<()> {
@@ -47,7 +47,7 @@ fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
     let format = args.output.format;
     let list = lister.look()?;
     if !args.watch {
-        return view::print(format, &list, show::list);
+        return output::print(format, &list, show::list);
     }
     let end = args.duration.map(|ns| Instant::now() + Duration::from_nanos(ns));
     let in_place = stdout().is_terminal();
@@ -59,9 +59,9 @@ fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
         begin = Instant::now();
         let list = lister.look()?;
         match format {
-            Format::Json => print!("{}", view::json_line(&list)?),
-            Format::Table if in_place => print!("{}", view::redrawn(&show::list(&list))),
-            _ => view::print(format, &list, show::list)?,
+            Format::Json => print!("{}", output::json_line(&list)?),
+            Format::Table if in_place => print!("{}", output::redrawn(&show::list(&list))),
+            _ => output::print(format, &list, show::list)?,
         }
         let _ = stdout().flush();
         if end.is_some_and(|end| begin >= end) {
@@ -99,17 +99,17 @@ fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
     let format = args.output.format;
     if args.dry_run {
         print_notes(&plan.notes);
-        return view::print(format, &plan, show::plan);
+        return output::print(format, &plan, show::plan);
     }
     let placed = pin::apply(roots, &plan, By::Hand)?;
     print_notes(&placed.notes);
-    view::print(format, &placed, show::placed)
+    output::print(format, &placed, show::placed)
 }
 
 fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
     let restored = restore::restore(roots, args.nic.as_deref())?;
     print_notes(&restored.notes);
-    view::print(args.output.format, &restored, show::restored)?;
+    output::print(args.output.format, &restored, show::restored)?;
     match restored.failed() {
         0 => Ok(()),
         failed => {
@@ -122,7 +122,7 @@ fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
 fn look_for_drift(roots: &Roots, args: &DriftArgs) -> Result<()> {
     let drift = drift::look(roots)?;
     print_notes(&drift.notes);
-    view::print(args.output.format, &drift, show::drift)?;
+    output::print(args.output.format, &drift, show::drift)?;
     match drift.away().count() {
         0 => Ok(()),
         away => {
@@ -171,15 +171,15 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
         rows: &rows,
         how,
     });
-    view::print(args.output.format, &advice, show::advice)
+    output::print(args.output.format, &advice, show::advice)
 }
 
 /// Who processes the packets of the GTP module that is loaded; `None` when none is.
 fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
-    let loaded = |of: &Module| module::life(Path::new(module::MODULES), of.name()).is_some();
+    let loaded = |of: &Module| modules::life(Path::new(modules::MODULES), of.name()).is_some();
     let Some(traced) = Module::ALL.into_iter().find(loaded) else { return Ok(None) };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    kernel::check_capabilities("tracing", &status)?;
+    kernel_types::check_capabilities("tracing", &status)?;
     let seen = trace(&Options {
         target: Target::of_module(traced),
         stages: false,

@@ -4,18 +4,18 @@ use std::io::{IsTerminal, Read, Write, stdin, stdout};
 use std::path::Path;
 use std::time::Instant;
 
+use crate::base::error::{Error, ExitCode, Result};
+use crate::base::output::{self, Format};
+use crate::base::ownership;
+use crate::base::yaml::{MAX_BYTES, Source};
 use crate::cli::{
     ApplyArgs, ChangeArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, TaskArgs,
 };
-use crate::config::Config;
-use crate::control::report::{Applied, Plan};
-use crate::control::{Proposal, Reply, Request, SOCKET, client};
-use crate::error::{Error, ExitCode, Result};
-use crate::live::{self, Surroundings, print_notes};
-use crate::topology::{self, Topology};
-use crate::trust;
-use crate::view::{self, Format};
-use crate::yaml::{MAX_BYTES, Source};
+use crate::daemon::config::Config;
+use crate::daemon::control::{Proposal, Reply, Request, SOCKET, client};
+use crate::daemon::live::{self, Surroundings, print_notes};
+use crate::daemon::reports::{Applied, Plan};
+use crate::kernel::topology::{self, Topology};
 
 /// Runs one of the subcommands.
 pub fn run(command: &PolicyCommand) -> Result<()> {
@@ -45,11 +45,11 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     let Reply::Plan(plan) = ask(&Request::Plan(proposal.clone()))? else { return Err(puzzled()) };
     if args.dry_run {
         print_notes(&plan.notes);
-        return view::print(format, &plan, view::plan);
+        return output::print(format, &plan, output::plan);
     }
     if format == Format::Table {
         print_notes(&plan.notes);
-        view::print(format, &plan, view::plan)?;
+        output::print(format, &plan, output::plan)?;
     }
     if !args.yes {
         confirm(&proposal)?;
@@ -63,7 +63,7 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
             println!("{}", in_force(&applied, whole_ms));
             Ok(())
         }
-        _ => view::print(format, &Done { plan, applied }, |_| String::new()),
+        _ => output::print(format, &Done { plan, applied }, |_| String::new()),
     }
 }
 
@@ -116,26 +116,26 @@ fn check(args: &FileArgs) -> Result<()> {
     };
     let mut shown = live::check(named(&args.file), text, &around)?;
     if args.file != Path::new("-") {
-        shown.notes.extend(trust::note(&args.file));
+        shown.notes.extend(ownership::note(&args.file));
     }
     print_notes(&shown.notes);
-    view::print(args.output.format, &shown, view::rules)
+    output::print(args.output.format, &shown, output::rules)
 }
 
 fn show(args: &OutputArgs) -> Result<()> {
     let Reply::Show(shown) = ask(&Request::Show)? else { return Err(puzzled()) };
-    view::print(args.format, &shown, view::rules)
+    output::print(args.format, &shown, output::rules)
 }
 
 fn status(args: &OutputArgs) -> Result<()> {
     let Reply::Status(status) = ask(&Request::Status)? else { return Err(puzzled()) };
-    view::print(args.format, &*status, view::status)
+    output::print(args.format, &*status, output::status)
 }
 
 fn explain(args: &TaskArgs) -> Result<()> {
     let reply = ask(&Request::Explain { tid: args.pid })?;
     let Reply::Explain(explanation) = reply else { return Err(puzzled()) };
-    view::print(args.output.format, &explanation, view::explanation)
+    output::print(args.output.format, &explanation, output::explanation)
 }
 
 fn ask(request: &Request) -> Result<Reply> {

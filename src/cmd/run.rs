@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
+use crate::base::error::Result;
+use crate::base::log;
 use crate::cli::RunArgs;
-use crate::error::Result;
-use crate::log;
-use crate::service::{Options, Service};
+use crate::daemon::service::{Options, Service};
 
 /// Runs the scheduler until it is told to stop, or until the kernel ends it.
 pub fn run(args: &RunArgs) -> Result<()> {

@@ -5,14 +5,14 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::Duration;
 
+use crate::advice::suggested_policy::{self, Around};
+use crate::base::error::{Error, Result};
 use crate::cli::{TraceArgs, TraceFormat};
-use crate::error::{Error, Result};
-use crate::sched::kernel;
-use crate::topology::{self, Topology};
+use crate::gtp::Target;
+use crate::kernel::topology::{self, Topology};
+use crate::sched::kernel_types;
 use crate::trace::attach::Settings;
 use crate::trace::session::{Options, Output, run as trace};
-use crate::trace::suggest::{self, Around};
-use crate::trace::target::Target;
 
 /// How long `--suggest` watches.
 const SUGGEST_AFTER: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const SUGGEST_AFTER: Duration = Duration::from_secs(10);
 /// Traces until it is told to stop, or as long as was asked for.
 pub fn run(args: &TraceArgs) -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    kernel::check_capabilities("tracing", &status)?;
+    kernel_types::check_capabilities("tracing", &status)?;
     let target = match args.target {
         Some(module) => Target::of_module(module),
         None => Target::functions(&args.functions),
@@ -63,7 +63,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         online: &topology.online,
         feeds: &seen.feeds,
     };
-    let policy = suggest::policy(&seen.rows, &around).ok_or_else(|| {
+    let policy = suggested_policy::policy(&seen.rows, &around).ok_or_else(|| {
         Error::failure("no packet was seen")
             .help("trace while there is traffic, or longer (--duration)")
     })?;

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::kind;
-use crate::error::Result;
-use crate::topology::Topology;
+use super::inventory::kind;
+use crate::base::error::Result;
+use crate::kernel::topology::Topology;
 
 /// The directories that everything here is read from and written to.
 #[derive(Clone, Debug)]

@@ -192,14 +192,14 @@ pub fn affinity(tree: &Tree, irq: u32) -> String {
 
 /// Pins all IRQs of a device.
 pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
-    let placement = super::plan::Placement {
+    let placement = super::place::plan::Placement {
         nic: nic.into(),
         cpus: cpus.parse().unwrap(),
-        irqbalance: super::plan::OnIrqbalance::Ignore,
+        irqbalance: super::place::plan::OnIrqbalance::Ignore,
         ..Default::default()
     };
-    let plan = super::plan::Plan::of(&tree.roots(), &[placement]).unwrap();
-    super::pin::apply(&tree.roots(), &plan, super::saved::By::Hand).unwrap();
+    let plan = super::place::plan::Plan::of(&tree.roots(), &[placement]).unwrap();
+    super::place::pin::apply(&tree.roots(), &plan, super::place::saved::By::Hand).unwrap();
 }
 
 /// irqbalance's end of its socket, in this process.

@@ -20,8 +20,8 @@ use kube::runtime::watcher;
 use tower::{BoxError, ServiceBuilder};
 
 use super::PodSettings;
-use super::resolve::Resolver;
-use crate::error::{Error, Result};
+use super::dns::Resolver;
+use crate::base::error::{Error, Result};
 
 /// What a pod finds of its service account
 /// (plugin/pkg/admission/serviceaccount: `DefaultAPITokenMountPath`).

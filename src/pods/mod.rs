@@ -6,7 +6,7 @@
 //! known last stay until then.
 
 mod api;
-mod resolve;
+mod dns;
 #[cfg(test)]
 mod test_api;
 #[cfg(test)]
@@ -35,7 +35,7 @@ use tokio::runtime;
 use tokio::sync::oneshot;
 
 use self::api::Places;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
 use crate::policy::Selector;
 
 /// The uid of a static pod: that of its `metadata` is made by the API server, and the

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::test_api::{LIMIT, TestApi, kubeconfig};
-use super::*;
+use crate::pods::*;
 
 /// A change must be told within this time.
 const SOON: Duration = Duration::from_secs(1);

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::dfa::{self, Budget, Dfa, RuleSet};
+use super::patterns::{self, Budget, Dfa, RuleSet};
 use super::resolve::{self, Root};
-use super::{Gtp, Module, Policy, Rule, paths};
-use crate::cpulist::CpuList;
-use crate::error::{Error, ExitCode, Result};
+use super::{Gtp, Module, Policy, Rule, globs};
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, ExitCode, Result};
+use crate::gtp::Target;
+use crate::kernel::topology::Topology;
 use crate::pods::{self, Pod};
 use crate::sched::tables::{Limits, MaskIndex};
-use crate::topology::Topology;
-use crate::trace::target::Target;
 
 /// What a rule may ask of a task (enum gth_condition in bpf/intf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -337,18 +337,18 @@ impl super::Conditions {
         match Condition::ALL[condition] {
             Condition::Comm => self.command_regex.clone(),
             Condition::Thread => self.threads.clone(),
-            Condition::Cgroup => glob(&self.cgroup, paths::cgroup),
-            Condition::Unit => glob(&self.systemd_unit, paths::unit),
+            Condition::Cgroup => glob(&self.cgroup, globs::cgroup),
+            Condition::Unit => glob(&self.systemd_unit, globs::unit),
             Condition::Container => {
-                self.container.as_deref().map(|id| paths::container(id, machine.kubelets))
+                self.container.as_deref().map(|id| globs::container(id, machine.kubelets))
             }
             Condition::Pod => {
                 let meant = |pod: &&Pod| pods::selects(&self.selectors, &self.k8s_namespace, pod);
                 let uids: Vec<&str> =
                     machine.pods.iter().filter(meant).map(|pod| pod.uid.as_str()).collect();
-                (self.of_pods() && !uids.is_empty()).then(|| paths::pods(uids, machine.kubelets))
+                (self.of_pods() && !uids.is_empty()).then(|| globs::pods(uids, machine.kubelets))
             }
-            Condition::Exe => glob(&self.exe, paths::exe),
+            Condition::Exe => glob(&self.exe, globs::exe),
             Condition::Pid | Condition::User | Condition::Netns | Condition::Gtp => None,
         }
     }
@@ -396,7 +396,7 @@ fn compile_patterns(
     for (condition, patterns) in patterns.iter().enumerate() {
         let texts: Vec<(usize, &str)> =
             patterns.iter().map(|(rule, text)| (*rule, text.as_str())).collect();
-        dfas[condition] = dfa::compile(&texts, &mut budget)
+        dfas[condition] = patterns::compile(&texts, &mut budget)
             .map_err(|(index, _)| too_large(&policy.rules[patterns[index].0], condition))?;
     }
     Ok(dfas)

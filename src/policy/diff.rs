@@ -1,7 +1,7 @@
 //! What changes from one policy to another.
 
 use super::{Policy, Rule};
-use crate::control::report::ChangeKind;
+use crate::daemon::reports::ChangeKind;
 
 /// One rule's change: its index before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,21 +1,18 @@
 //! Policies: which tasks are treated specially, and how; and where interrupts go.
 //!
-//! `file` reads a policy file into the types here. They say what the user
+//! `parse` reads a policy file into the types here. They say what the user
 //! wrote; how the scheduler carries it out is decided elsewhere.
 
 pub mod compile;
-pub mod dfa;
 pub mod diff;
-mod file;
-mod gthulhu;
-mod irq;
-pub(crate) mod paths;
+pub mod forgery;
+pub(crate) mod globs;
+mod parse;
+pub mod patterns;
 pub mod resolve;
-mod rule;
-pub mod trust;
 
-pub use irq::KEYS as IRQ_KEYS;
-pub use rule::{GTP_KEYS, KEYS, MAX_NAME};
+pub use parse::placements::KEYS as IRQ_KEYS;
+pub use parse::rule::{GTP_KEYS, KEYS, MAX_NAME};
 
 use std::path::Path;
 
@@ -23,9 +20,9 @@ use clap::ValueEnum;
 use regex_automata::util::syntax;
 use serde::Serialize;
 
-use crate::cpulist::CpuList;
-use crate::error::{Location, Result};
-use crate::irq::plan::Placement;
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Location, Result};
+use crate::irq::place::plan::Placement;
 
 /// The most rules one policy may have.
 pub const MAX_RULES: usize = 128;
@@ -206,14 +203,14 @@ impl Priority {
 impl Policy {
     /// Reads a policy file. The second value holds notes for the user, one line each.
     ///
-    /// Every error is of [`ExitCode::Usage`](crate::error::ExitCode::Usage) and says where.
+    /// Every error is of [`ExitCode::Usage`](crate::base::error::ExitCode::Usage) and says where.
     pub fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
-        file::load(path)
+        parse::load(path)
     }
 
     /// As [`Policy::load`] on `text`; `path` is only for messages.
     pub fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
-        file::parse(text, path)
+        parse::parse(text, path)
     }
 }
 

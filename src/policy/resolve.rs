@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::statfs::{NSFS_MAGIC, statfs};
 
-use crate::error::{Error, Result};
-use crate::proc;
+use crate::base::error::{Error, Result};
+use crate::kernel::procfs;
 
 /// The machine's file tree, `/` but in tests.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ impl Root<'_> {
     ///
     /// /proc cannot be read now.
     pub fn start_ticks(self, pid: u32) -> Result<Option<u64>> {
-        proc::start_ticks(&self.path("/proc"), pid)
+        procfs::start_ticks(&self.path("/proc"), pid)
             .map_err(|e| Error::failure(format!("/proc/{pid}/stat: {e}")))
     }
 
@@ -40,7 +40,7 @@ impl Root<'_> {
         if let Ok(uid) = user.parse() {
             return Ok(Some(uid));
         }
-        let passwd = proc::if_there(fs::read_to_string(self.path(PASSWD)))
+        let passwd = procfs::if_there(fs::read_to_string(self.path(PASSWD)))
             .map_err(|e| Error::failure(format!("{PASSWD}: {e}")))?;
         Ok(passwd.and_then(|passwd| {
             passwd.lines().find_map(|line| {

@@ -4,9 +4,9 @@ use std::ffi::CStr;
 use std::fmt::Write;
 use std::fs;
 
-use super::bpf::types;
-use super::kernel::KernelTypes;
-use crate::error::{Error, ExitCode};
+use super::kernel_types::KernelTypes;
+use crate::base::error::{Error, ExitCode};
+use crate::kernel::skeletons::scheduler::types;
 
 /// The kernel's account of the end of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 
 use libbpf_rs::Link;
 
-use super::bpf::GthctlProgs;
-use crate::error::Result;
+use crate::base::error::Result;
+use crate::kernel::skeletons::scheduler::GthctlProgs;
 use crate::policy::compile::{Compiled, Condition};
 
 pub struct Hooks {
@@ -29,8 +29,8 @@ impl Hooks {
     /// Fails when the kernel refuses one.
     pub fn attach(progs: &mut GthctlProgs<'_>, policy: &Compiled) -> Result<Self> {
         let always = [
-            progs.gth_task_rename.attach().map_err(super::refused)?,
-            progs.gth_cgroup_attach.attach().map_err(super::refused)?,
+            progs.gth_task_rename.attach().map_err(super::scheduler::refused)?,
+            progs.gth_cgroup_attach.attach().map_err(super::scheduler::refused)?,
         ];
         let mut hooks = Self { _always: always, credentials: None, namespaces: None };
         hooks.extend(progs, policy)?;
@@ -40,10 +40,12 @@ impl Hooks {
     /// Attaches what `policy` needs besides, before it is in force.
     pub fn extend(&mut self, progs: &mut GthctlProgs<'_>, policy: &Compiled) -> Result<()> {
         if needs_credentials(policy) && self.credentials.is_none() {
-            self.credentials = Some(progs.gth_commit_creds.attach().map_err(super::refused)?);
+            self.credentials =
+                Some(progs.gth_commit_creds.attach().map_err(super::scheduler::refused)?);
         }
         if needs_namespaces(policy) && self.namespaces.is_none() {
-            self.namespaces = Some(progs.gth_switch_namespaces.attach().map_err(super::refused)?);
+            self.namespaces =
+                Some(progs.gth_switch_namespaces.attach().map_err(super::scheduler::refused)?);
         }
         Ok(())
     }

@@ -1,10 +1,12 @@
 //! The layout of the scheduler's tables, from bpf/intf.h, and writing a
 //! compiled policy into them.
 
-use super::bpf::types::{self, gth_condition, gth_limit, gth_mask, gth_rank, gth_rule_flag};
-use super::gates::Numbers;
+use super::traffic::Numbers;
+use crate::kernel::skeletons::scheduler::types::{
+    self, gth_condition, gth_limit, gth_mask, gth_rank, gth_rule_flag,
+};
 use crate::policy::compile::{Compiled, Condition, Effect};
-use crate::policy::dfa::RuleSet;
+use crate::policy::patterns::RuleSet;
 
 /// Sizes of the tables.
 pub struct Limits;
@@ -25,7 +27,7 @@ impl Limits {
 pub(super) const TRIAL: u32 = gth_limit::GTH_TABLES_TRIAL.0;
 
 const _: () = assert!(Limits::RULES == crate::policy::MAX_RULES);
-const _: () = assert!(Limits::CPUS == crate::cpulist::CpuList::MAX as usize);
+const _: () = assert!(Limits::CPUS == crate::base::cpulist::CpuList::MAX as usize);
 
 const _: () = assert!(Condition::ALL.len() == gth_condition::GTH_NR_CONDS.0 as usize);
 const _: () = assert!(Condition::PATTERNS == gth_condition::GTH_NR_PATTERNS.0 as usize);

@@ -12,13 +12,13 @@ use libbpf_rs::{
     ProgramMut,
 };
 
-use super::bpf::OBJECT;
-use super::bpf::types::{gth_trace_cookie, gth_trace_limit, gth_trace_what};
-use super::btf::{BtfFunction, KernelBtf};
-use super::symbols::{KALLSYMS, Symbol, Symbols, place};
-use super::target::{Function, Target};
-use crate::error::{Error, ExitCode, Result};
-use crate::libbpf_log;
+use crate::base::error::{Error, ExitCode, Result};
+use crate::gtp::{Function, Target};
+use crate::kernel::btf::{BtfFunction, KernelBtf};
+use crate::kernel::kallsyms::{KALLSYMS, Symbol, Symbols, place};
+use crate::kernel::libbpf_log;
+use crate::kernel::skeletons::tracer::OBJECT;
+use crate::kernel::skeletons::tracer::types::{gth_trace_cookie, gth_trace_limit, gth_trace_what};
 
 /// How a function is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@ use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
 use super::attach::Tracer;
-use super::bpf::types::{
+use crate::base::error::{Error, Result};
+use crate::kernel::comm;
+use crate::kernel::skeletons::tracer::types::{
     gth_context, gth_trace_count, gth_trace_key, gth_trace_limit, gth_trace_lost,
 };
-use crate::comm;
-use crate::error::{Error, Result};
 
 /// For whom a function ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]

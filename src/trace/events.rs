@@ -8,11 +8,11 @@ use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use serde::Serialize;
 
 use super::attach::Tracer;
-use super::bpf::types::gth_trace_event;
 use super::counts::Context;
-use super::target::{Direction, Function};
-use crate::comm;
-use crate::error::{Error, Result};
+use crate::base::error::{Error, Result};
+use crate::gtp::{Direction, Function};
+use crate::kernel::comm;
+use crate::kernel::skeletons::tracer::types::gth_trace_event;
 
 /// One packet at the beginning of a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use serde::Serialize;
 
-use crate::error::Result;
-use crate::irq::interrupts::Interrupts;
-use crate::irq::nic::Nic;
+use crate::base::error::Result;
+use crate::irq::inventory::interrupts::Interrupts;
+use crate::irq::inventory::nic::Nic;
 
 /// A NIC's interrupt on one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -19,7 +19,7 @@ pub struct Home {
 
 impl Home {
     /// From a cgroup's path, as the kubelet, the container runtimes and systemd name it
-    /// (see src/policy/paths.rs for the forms).
+    /// (see src/policy/globs.rs for the forms).
     pub fn of(cgroup: &str) -> Self {
         let mut home = Self::default();
         for part in cgroup.split('/') {

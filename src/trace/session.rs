@@ -16,17 +16,16 @@ use super::counts::Lost;
 use super::events::Events;
 use super::feed::{Feed, Feeds};
 use super::home::Home;
-use super::module::{self, Life};
-use super::report::{Reporter, Row, by_cpu};
-use super::target::{Function, Target};
-use super::view;
-use crate::clock;
-use crate::cpulist::CpuList;
-use crate::error::{Error, ExitCode, Result};
-use crate::escape;
-use crate::proc;
-use crate::view::redrawn;
-use crate::wait::{catch_signals, rounded_up};
+use super::rows::{Reporter, Row, by_cpu};
+use super::screen;
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, ExitCode, Result};
+use crate::base::output::redrawn;
+use crate::base::signals::{catch_signals, rounded_up};
+use crate::base::{escape, time};
+use crate::gtp::{Function, Target};
+use crate::kernel::modules::{self, Life};
+use crate::kernel::procfs;
 
 /// What was asked for.
 pub struct Options {
@@ -123,7 +122,7 @@ impl Session<'_> {
         let Some(module) = self.options.target.module.filter(|_| self.life.is_none()) else {
             let why = self.functions.iter().zip(&self.hows);
             let why: Vec<String> =
-                why.map(|(f, how)| view::how(f, how, self.options.target.module)).collect();
+                why.map(|(f, how)| screen::how(f, how, self.options.target.module)).collect();
             let what = format!("nothing to trace: {}", why.join("; "));
             return Err(Error::new(ExitCode::KernelUnsupported, what));
         };
@@ -151,7 +150,7 @@ impl Session<'_> {
         let module = self.options.target.module;
         let is_json = self.options.output == Output::Json;
         let lines =
-            view::attached(self.functions, &self.hows, module, self.options.verbose || is_json);
+            screen::attached(self.functions, &self.hows, module, self.options.verbose || is_json);
         if is_json {
             for ((function, how), line) in self.functions.iter().zip(&self.hows).zip(lines) {
                 let (function, traced) = (&function.symbol, how.is_traced());
@@ -216,7 +215,7 @@ impl Session<'_> {
             shown = Instant::now();
             let is_end = stop || self.options.once || end.is_some_and(|end| shown >= end);
             let counts = self.tracer.counts()?;
-            let clock = Duration::from_nanos(clock::monotonic()?);
+            let clock = Duration::from_nanos(time::monotonic()?);
             let old = |last: Duration| clock.saturating_sub(last) > FORGET_AFTER;
             if counts.iter().any(|count| old(count.last)) {
                 self.tracer.forget(|tid| !Path::new(&format!("/proc/{tid}")).exists());
@@ -260,7 +259,7 @@ impl Session<'_> {
         for event in events.iter().filter(|event| self.is_wanted(event.cpu)) {
             match self.options.output {
                 Output::Json => text += &json_line("event", event)?,
-                _ => text += &(view::event_line(event) + "\n"),
+                _ => text += &(screen::event_line(event) + "\n"),
             }
         }
         print(&text)
@@ -286,10 +285,10 @@ impl Session<'_> {
                 let size = size.map_or(SCREEN, |(w, h)| (w.0.into(), h.0.into()));
                 let in_place = self.is_in_place();
                 let size = if in_place { size } else { (usize::MAX, usize::MAX) };
-                let screen = view::screen(rows, &cpus, untraced.as_deref(), size);
+                let screen = screen::screen(rows, &cpus, untraced.as_deref(), size);
                 text = if in_place { redrawn(&screen) } else { screen + "\n" };
             }
-            Output::Lines => active.for_each(|row| text += &(view::line(row) + "\n")),
+            Output::Lines => active.for_each(|row| text += &(screen::line(row) + "\n")),
             Output::Json => {
                 for row in active {
                     text += &json_line("count", row)?;
@@ -340,12 +339,12 @@ impl Session<'_> {
 
 impl Target {
     fn life(&self) -> Option<Life> {
-        module::life(Path::new(module::MODULES), self.module?)
+        modules::life(Path::new(modules::MODULES), self.module?)
     }
 }
 
 fn home_of(tid: u32) -> Home {
-    let cgroup = proc::cgroup(Path::new("/proc"), tid);
+    let cgroup = procfs::cgroup(Path::new("/proc"), tid);
     cgroup.map(|path| Home::of(&path)).unwrap_or_default()
 }
 
@@ -357,7 +356,7 @@ fn json_line(kind: &str, value: &impl Serialize) -> Result<String> {
         #[serde(flatten)]
         value: &'a T,
     }
-    crate::view::json_line(&Line { kind, value })
+    crate::base::output::json_line(&Line { kind, value })
 }
 
 fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {

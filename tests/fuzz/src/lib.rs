@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use gthctl::config::{Config, SLICE_RANGE};
-use gthctl::cpulist::CpuList;
-use gthctl::error::{Error, ExitCode, Location};
+use gthctl::daemon::config::{Config, SLICE_RANGE};
+use gthctl::base::cpulist::CpuList;
+use gthctl::base::error::{Error, ExitCode, Location};
 use gthctl::pods::Pod;
-use gthctl::policy::compile::{Compiled, Condition, Machine, compile};
-use gthctl::policy::dfa::Dfa;
+use gthctl::policy::compile::{compile, Compiled, Condition, Machine};
+use gthctl::policy::patterns::Dfa;
 use gthctl::policy::resolve::Root;
 use gthctl::policy::{MAX_RULES, Policy, Rule};
 use gthctl::sched::tables::{Limits, MaskIndex};
-use gthctl::topology::Topology;
+use gthctl::kernel::topology::Topology;
 
 const FILE: &str = "etc/file.yaml";
 

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::gthctl::control::client::ask;
-use ::gthctl::control::report::Status;
-use ::gthctl::control::{Reply, Request, SOCKET};
+use ::gthctl::daemon::control::client::ask;
+use ::gthctl::daemon::control::{Reply, Request, SOCKET};
+use ::gthctl::daemon::reports::Status;
 use nix::fcntl::{FcntlArg, Flock, FlockArg, fcntl};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};

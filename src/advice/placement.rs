@@ -1,0 +1,299 @@
+//! Where a NIC's interrupts had better go, by what runs where.
+//!
+//! A NIC's interrupt brings softirq work, which runs before every task of its CPU. So it
+//! belongs on CPUs near the NIC that no exclusive rule has and that no task which
+//! processes GTP packets runs on.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::base::cpulist::CpuList;
+use crate::gtp::Stage;
+use crate::irq::inventory::device::Device;
+use crate::irq::inventory::list::{IrqLook, List, NicLook};
+use crate::irq::place::target::shown;
+use crate::trace::counts::Context;
+use crate::trace::rows::Row;
+
+/// A CPU with this part of the tasks' packets is busy with them.
+const BUSY_SHARE: f64 = 0.05;
+
+/// What is known.
+pub struct Known<'a> {
+    pub device: &'a Device,
+    /// The NICs, with what came in meanwhile.
+    pub list: &'a List,
+    /// The CPUs of each NIC's NUMA node, where the machine tells.
+    pub near: &'a BTreeMap<String, CpuList>,
+    pub online: &'a CpuList,
+    /// Of the live policy.
+    pub exclusive: &'a CpuList,
+    /// What a trace has seen; empty without one.
+    pub rows: &'a [Row],
+    /// How it was looked, such as why there was no trace.
+    pub how: Vec<String>,
+}
+
+/// What follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Advice {
+    /// What was seen, a line each.
+    pub facts: Vec<String>,
+    /// Where tasks process GTP packets.
+    pub busy_cpus: CpuList,
+    pub exclusive_cpus: CpuList,
+    /// What to run; nothing when all is well.
+    pub commands: Vec<String>,
+}
+
+/// The placement that follows from what is known.
+pub fn advise(known: &Known<'_>) -> Advice {
+    let busy = busy(known.rows);
+    let mut facts = known.how.clone();
+    if known.device.is_virtual() {
+        facts.push(known.device.on());
+    }
+    if !busy.is_empty() {
+        facts.push(format!("tasks process GTP packets on CPUs {busy}"));
+    }
+    let softirq = softirq(known.rows);
+    if !softirq.is_empty() {
+        facts.push(format!("GTP packets are processed in softirq on CPUs {softirq}"));
+    }
+    if !known.exclusive.is_empty() {
+        facts.push(format!("the live policy keeps CPUs {} for its own tasks", known.exclusive));
+    }
+    let mut commands = Vec::new();
+    for nic in &known.list.nics {
+        facts.push(arrivals(nic));
+        if nic.irqs.is_empty() {
+            facts.push(format!("{}: no IRQs of its own", nic.name));
+            continue;
+        }
+        let free = |cpu: &u32| !busy.contains(*cpu) && !known.exclusive.contains(*cpu);
+        let all: CpuList = known.online.iter().filter(free).collect();
+        let near = known.near.get(&nic.name);
+        let here: CpuList =
+            all.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
+        let places = if here.is_empty() { &all } else { &here };
+        // Others are not in use.
+        let used = nic.irqs.iter().filter(|irq| irq.smp_affinity.is_some());
+        let (fixed, movable): (Vec<&IrqLook>, Vec<&IrqLook>) =
+            used.partition(|irq| irq.managed == Some(true));
+        let away = |irq: &&IrqLook| !well_placed(irq, places, known.online);
+        if places.is_empty() {
+            facts.push(format!("{}: no CPU is free for its interrupts", nic.name));
+            continue;
+        }
+        for irq in fixed.iter().copied().filter(away) {
+            let cpus = irq.smp_affinity.as_ref().map(shown).unwrap_or_default();
+            facts.push(format!(
+                "{}: the kernel keeps IRQ {} on CPUs {cpus}: it cannot be moved",
+                nic.name, irq.irq
+            ));
+        }
+        if movable.iter().any(away) {
+            if here.is_empty() {
+                facts.push(format!("{}: no CPU of its NUMA node is free for them", nic.name));
+            }
+            commands.push(command(&nic.name, &movable, !fixed.is_empty(), places, known.list));
+        } else if movable.is_empty() && fixed.is_empty() {
+            facts.push(format!("{}: none of its IRQs is in use", nic.name));
+        } else if !fixed.iter().any(away) {
+            facts.push(format!("{}: its interrupts are well where they are", nic.name));
+        }
+    }
+    Advice { facts, busy_cpus: busy, exclusive_cpus: known.exclusive.clone(), commands }
+}
+
+/// Where tasks process a good part of the packets.
+fn busy(rows: &[Row]) -> CpuList {
+    let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
+    let entries = rows.iter().filter(|row| row.stage == Stage::Entry);
+    for row in entries.filter(|row| row.context == Context::Task) {
+        *by_cpu.entry(row.cpu as u32).or_default() += row.packets;
+    }
+    let all: u64 = by_cpu.values().sum();
+    let least = all as f64 * BUSY_SHARE;
+    by_cpu.into_iter().filter(|&(_, n)| n > 0 && n as f64 >= least).map(|(cpu, _)| cpu).collect()
+}
+
+/// Where packets are processed for no task.
+fn softirq(rows: &[Row]) -> CpuList {
+    let entries = rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
+    entries.filter(|row| row.context != Context::Task).map(|row| row.cpu as u32).collect()
+}
+
+/// How many interrupts of the NIC came, and where most of each.
+fn arrivals(nic: &NicLook) -> String {
+    let rate: f64 =
+        nic.irqs.iter().filter_map(|irq| irq.per_second).fold(0.0, |all, rate| all + rate);
+    let cpus: CpuList = nic.irqs.iter().filter_map(|irq| irq.busiest_cpu).collect();
+    let at = if cpus.is_empty() { String::new() } else { format!(", most of them on CPUs {cpus}") };
+    format!("{}: {rate:.0} interrupts/s{at}", nic.name)
+}
+
+/// True when the IRQ can go nowhere else, and RPS brings the work nowhere else. CPUs that
+/// are offline stay in the kernel's lists, and mean nothing there.
+fn well_placed(irq: &IrqLook, places: &CpuList, online: &CpuList) -> bool {
+    let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
+    cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu) || !online.contains(cpu))
+}
+
+/// Places `irqs`: those of `nic` that are in use, or only some of them.
+fn command(nic: &str, irqs: &[&IrqLook], some: bool, places: &CpuList, list: &List) -> String {
+    let mut queues: Vec<u32> =
+        irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
+    queues.sort_unstable();
+    queues.dedup();
+    // Those that interrupts come in on already are first, so that few are moved.
+    let mut order: Vec<u32> = places.iter().collect();
+    let taken = |cpu: u32| irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
+    order.sort_by_key(|&cpu| !taken(cpu));
+    let cpus: CpuList = order.into_iter().take(queues.len().max(1)).collect();
+    let mut command = format!("gthctl irq pin {nic} --cpus {cpus}");
+    if cpus.len() > 1 {
+        command += " --spread";
+    }
+    if some {
+        command.extend(irqs.iter().map(|irq| format!(" --irq {}", irq.irq)));
+    }
+    if irqs.iter().any(|irq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty())) {
+        command += " --rps";
+    }
+    let numbers = irqs.iter().map(|irq| irq.irq).collect();
+    if list.irqbalance.iter().any(|daemon| !daemon.spares(&numbers)) {
+        command += " --ban";
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::inventory::list::Lister;
+    use crate::irq::place::plan::{Placement, Plan};
+    use crate::irq::tree::{Machine, Tree};
+
+    fn row(cpu: usize, context: Context, packets: u64) -> Row {
+        Row::of_packets("nr-gnb", cpu, context, packets)
+    }
+
+    fn advice(tree: &Tree, nic: &str, rows: &[Row], exclusive: &str, near: &str) -> Advice {
+        let roots = tree.roots();
+        let list = |text: &str| match text {
+            "" => CpuList::default(),
+            text => text.parse().unwrap(),
+        };
+        let near = match near {
+            "" => BTreeMap::new(),
+            cpus => BTreeMap::from([(nic.to_owned(), list(cpus))]),
+        };
+        advise(&Known {
+            device: &Device::with_nics(&roots, nic).unwrap(),
+            list: &Lister::new(&roots, Some(nic)).look().unwrap(),
+            near: &near,
+            online: &roots.topology().unwrap().online,
+            exclusive: &list(exclusive),
+            rows,
+            how: vec!["how".into()],
+        })
+    }
+
+    #[test]
+    fn away_from_the_tasks_and_from_exclusive_cpus() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let rows =
+            [row(2, Context::Task, 900), row(1, Context::Task, 9), row(0, Context::Idle, 40)];
+        let seen = advice(&tree, "eth0", &rows, "3", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread"]);
+        assert_eq!(
+            seen.facts,
+            [
+                "how",
+                "tasks process GTP packets on CPUs 2",
+                "GTP packets are processed in softirq on CPUs 0",
+                "the live policy keeps CPUs 3 for its own tasks",
+                "eth0: 0 interrupts/s, most of them on CPUs 0",
+            ]
+        );
+        // Two queues, three CPUs: the one that they come in on, and one more.
+        let seen = advice(&tree, "eth0", &[row(1, Context::Task, 9)], "", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0,2 --spread"]);
+    }
+
+    #[test]
+    fn near_the_nic_if_there_is_room() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let near = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "", "2-3");
+        assert_eq!(near.commands, ["gthctl irq pin enp5s0 --cpus 3"]);
+        let far = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "3", "2-3");
+        assert_eq!(far.commands, ["gthctl irq pin enp5s0 --cpus 0-1 --spread"]);
+        assert!(far.facts.last().unwrap().ends_with("no CPU of its NUMA node is free for them"));
+        let none = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "0-1,3", "2-3");
+        assert!(none.commands.is_empty());
+        assert!(none.facts.last().unwrap().ends_with("no CPU is free for its interrupts"));
+    }
+
+    #[test]
+    fn what_the_kernel_manages_is_left_to_it() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        for irq in ["38", "39"] {
+            tree.write(&format!("sys/kernel/debug/irq/irqs/{irq}"), "IRQD_AFFINITY_MANAGED\n");
+        }
+        tree.write("proc/irq/39/smp_affinity_list", "1\n");
+        let rows = [row(2, Context::Task, 9)];
+        let seen = advice(&tree, "eth0", &rows, "", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0 --irq 37 --irq 40 --irq 41"]);
+        let fact = "eth0: the kernel keeps IRQ 38 on CPUs 0-3: it cannot be moved";
+        assert_eq!(seen.facts.last().unwrap(), fact);
+        // What it says can be done.
+        let irqs = [37, 40, 41].into();
+        let (nic, cpus) = ("eth0".into(), "0".parse().unwrap());
+        let placement = Placement { nic, cpus, irqs, ..Placement::default() };
+        assert_eq!(Plan::of(&tree.roots(), &[placement]).unwrap().changes.len(), 3);
+        for irq in [37, 40, 41] {
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0\n");
+        }
+        let seen = advice(&tree, "eth0", &rows, "", "");
+        assert_eq!((seen.commands, seen.facts.last().unwrap().as_str()), (vec![], fact));
+    }
+
+    #[test]
+    fn cpus_that_are_offline_are_no_place() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let well = "eth0: its interrupts are well where they are";
+        let seen = advice(&tree, "eth0", &[], "", "");
+        assert_eq!((seen.commands, seen.facts.last().unwrap().as_str()), (vec![], well));
+        let seen = advice(&tree, "eth0", &[], "2", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread"]);
+    }
+
+    #[test]
+    fn nics_without_irqs_and_without_any_in_use() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.link("sys/devices/vmbus/1/driver", "sys/bus/vmbus/drivers/hv_netvsc");
+        tree.nic("eth1", "vmbus/1");
+        let seen = advice(&tree, "eth1", &[], "2", "");
+        assert_eq!(seen.commands, [""; 0]);
+        assert_eq!(seen.facts.last().unwrap(), "eth1: no IRQs of its own");
+        std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
+        let seen = advice(&tree, "eth0", &[], "2", "");
+        assert_eq!(seen.commands, [""; 0]);
+        assert_eq!(seen.facts.last().unwrap(), "eth0: none of its IRQs is in use");
+    }
+
+    #[test]
+    fn nothing_to_do_and_what_else_to_do() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let well = advice(&tree, "eth0", &[], "", "");
+        assert!(well.commands.is_empty(), "{well:?}");
+        assert_eq!(well.facts.last().unwrap(), "eth0: its interrupts are well where they are");
+        tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "c\n");
+        tree.irqbalance(42);
+        let seen = advice(&tree, "eth0", &[], "2", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread --rps --ban"]);
+    }
+}

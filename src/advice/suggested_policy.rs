@@ -1,0 +1,322 @@
+//! A policy file for what a trace saw.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use crate::base::cpulist::CpuList;
+use crate::base::escape;
+use crate::gtp::Stage;
+use crate::policy::MAX_NAME;
+use crate::trace::counts::Context;
+use crate::trace::feed::Feed;
+use crate::trace::rows::Row;
+
+/// Tasks with less than this part of the packets get no rule: they only help.
+const LEAST_SHARE: f64 = 0.01;
+/// A CPU with this part of the packets in softirq is one that downlink arrives on.
+const SOFTIRQ_SHARE: f64 = 0.05;
+/// A NIC with this part of those CPUs' interrupts on one of them brings packets there.
+const FEED_SHARE: f64 = 0.05;
+
+/// What is known besides the rows.
+pub struct Around<'a> {
+    /// What was traced, as on the command line: `gtp5g`, `--function x`.
+    pub traced: &'a str,
+    /// The data plane's module, if it is one that rules know.
+    pub module: Option<&'a str>,
+    pub seconds: f64,
+    pub online: &'a CpuList,
+    /// The interrupts of NICs during the trace.
+    pub feeds: &'a [Feed],
+}
+
+/// The text of a policy file, with what it is founded on in comments. `None` when no
+/// packet was seen.
+pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
+    let entries = || rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
+    let all: u64 = entries().map(|row| row.packets).sum();
+    if all == 0 {
+        return None;
+    }
+    let per_second = |packets: u64| packets as f64 / around.seconds.max(1e-9);
+    let share = |packets: u64| packets as f64 / all as f64;
+
+    let mut tasks: BTreeMap<Who, Seen> = BTreeMap::new();
+    let mut softirq: BTreeMap<usize, u64> = BTreeMap::new();
+    for row in entries() {
+        if row.context == Context::Task {
+            tasks.entry(Who::of(row)).or_default().add(row);
+        } else {
+            *softirq.entry(row.cpu).or_default() += row.packets;
+        }
+    }
+    let mut tasks: Vec<(Who, Seen)> =
+        tasks.into_iter().filter(|(_, seen)| share(seen.packets) >= LEAST_SHARE).collect();
+    tasks.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.packets));
+    let softirq: CpuList = softirq
+        .into_iter()
+        .filter(|&(_, packets)| share(packets) >= SOFTIRQ_SHARE)
+        .map(|(cpu, _)| cpu as u32)
+        .collect();
+
+    let mut text = format!(
+        "# What gthctl trace {} saw in {:.0} s: {:.0} packets/s.\n",
+        around.traced,
+        around.seconds,
+        per_second(all)
+    );
+    if !softirq.is_empty() {
+        text += &format!(
+            "#\n# Packets arrive for no task, in softirq, on CPUs {softirq}: no rule reaches that work.\n\
+             # It runs where the NIC's interrupts come in"
+        );
+        text += &match irq(around.feeds, &softirq) {
+            Some(irq) => format!("; irq keeps them there.\n\n{irq}"),
+            None => ": none of this network namespace's NICs has any there.\n".into(),
+        };
+    }
+    let others: CpuList = around.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
+    let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
+    match tasks.is_empty() {
+        true => text += "\n# No task handles them, so there is no rule.\nstrategies: []\n",
+        false => {
+            text += "\n";
+            if let Some(module) = around.module {
+                text += &format!(
+                    "# One rule for whoever it is, without names:\n\
+                     #   - {{name: traffic, gtp: {module}, priority: true}}\n"
+                );
+            }
+            text += "strategies:\n";
+        }
+    }
+    for (who, seen) in &tasks {
+        let cpus: CpuList = seen.cpus.iter().copied().collect();
+        text += &format!(
+            "  # {:.0} packets/s on CPUs {cpus}{}\n  - name: {}\n",
+            per_second(seen.packets),
+            seen.home.as_ref().map_or(String::new(), |home| format!(", in {}", escape::line(home))),
+            quoted(&escape::line(&who.comm).chars().take(MAX_NAME).collect::<String>()),
+        );
+        if let Some(unit) = &who.unit {
+            text += &format!("    systemd_unit: {}\n", quoted(unit));
+        }
+        let pattern = format!("^{}$", pattern(&who.comm));
+        text += &format!("    command_regex: {}\n    priority: true\n", quoted(&pattern));
+        if let Some(place) = &place {
+            text += &format!("    cpus: {}\n", quoted(&place.to_string()));
+        }
+    }
+    Some(text)
+}
+
+/// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that they
+/// come in on. `None` when there are none.
+fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
+    let mut nics: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
+    for Feed { cpu, nic, per_second, .. } in feeds {
+        let cpu = *cpu as u32;
+        if cpus.contains(cpu) {
+            *nics.entry(nic).or_default().entry(cpu).or_default() += per_second;
+        }
+    }
+    let all: f64 = nics.values().flat_map(BTreeMap::values).sum();
+    let mut text = String::new();
+    for (nic, mut rates) in nics {
+        rates.retain(|_, rate| *rate >= all * FEED_SHARE);
+        if rates.is_empty() {
+            continue;
+        }
+        let each: Vec<String> =
+            rates.iter().map(|(cpu, rate)| format!("{rate:.0} on CPU {cpu}")).collect();
+        let cpus: CpuList = rates.keys().copied().collect();
+        text += &format!(
+            "  # interrupts/s: {}\n  - nic: {}\n    cpus: {}\n",
+            each.join(", "),
+            quoted(nic),
+            quoted(&cpus.to_string()),
+        );
+        if cpus.len() > 1 {
+            text += "    spread: true\n";
+        }
+    }
+    (!text.is_empty()).then(|| format!("irq:\n{text}"))
+}
+
+/// Whom one rule is about: by names that outlive the process.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Who {
+    comm: String,
+    unit: Option<String>,
+}
+
+impl Who {
+    fn of(row: &Row) -> Self {
+        // A session's scope is another one each time.
+        let unit = row.home.unit.clone().filter(|unit| unit.ends_with(".service"));
+        // Of another name there is no way to write it in a policy.
+        let unit = unit.filter(|unit| matches!(escape::line(unit), Cow::Borrowed(_)));
+        Self { comm: row.comm.clone(), unit }
+    }
+}
+
+#[derive(Default)]
+struct Seen {
+    packets: u64,
+    cpus: Vec<u32>,
+    home: Option<String>,
+}
+
+impl Seen {
+    fn add(&mut self, row: &Row) {
+        self.packets += row.packets;
+        self.cpus.push(row.cpu as u32);
+        self.home = Some(row.home.short()).filter(|home| !home.is_empty());
+    }
+}
+
+/// A regular expression for that name; in a policy it has no control characters.
+fn pattern(comm: &str) -> String {
+    let of = |c: char| {
+        let mut bytes = [0; 4];
+        let text: &str = c.encode_utf8(&mut bytes);
+        match escape::line(text) {
+            Cow::Borrowed(_) => regex_syntax::escape(text),
+            Cow::Owned(_) => text.bytes().map(|byte| format!("\\x{byte:02x}")).collect(),
+        }
+    };
+    comm.chars().map(of).collect()
+}
+
+/// As a scalar of YAML: JSON's strings are.
+fn quoted(text: &str) -> String {
+    escape::json(&serde_json::Value::from(text).to_string()).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::base::escape::NASTY;
+    use crate::policy::Policy;
+
+    fn suggest(rows: &[Row]) -> Option<String> {
+        let feed = |nic: &str, cpu, irq, per_second| Feed {
+            cpu,
+            nic: nic.into(),
+            irq,
+            name: "rx".into(),
+            per_second,
+        };
+        suggest_with(
+            rows,
+            &[
+                feed("eth0", 1, 34, 90.4),
+                feed("eth0", 1, 36, 9.0),
+                feed("eth0", 2, 35, 70.0),
+                feed("eth0", 3, 35, 4.0),
+                // A few of whatever else is in the machine.
+                feed("mgmt", 1, 37, 2.0),
+                feed("null", 3, 38, 80.0),
+            ],
+        )
+    }
+
+    fn suggest_with(rows: &[Row], feeds: &[Feed]) -> Option<String> {
+        let online = "0-3".parse().unwrap();
+        let around =
+            Around { traced: "gtp", module: Some("gtp"), seconds: 10.0, online: &online, feeds };
+        policy(rows, &around)
+    }
+
+    #[test]
+    fn a_rule_for_each_task_that_does_the_work() {
+        let mut in_unit = Row::of_packets("a b\"c", 2, Context::Task, 400);
+        in_unit.home.unit = Some("upf.service".into());
+        let text = suggest(&[
+            Row::of_packets("nr-gnb", 0, Context::Task, 600),
+            Row::of_packets("nr-gnb", 1, Context::Task, 400),
+            in_unit,
+            Row::of_packets("helper", 1, Context::Task, 3),
+        ]);
+        let text = text.unwrap();
+        assert!(
+            text.starts_with("# What gthctl trace gtp saw in 10 s: 140 packets/s.\n"),
+            "{text}"
+        );
+        assert!(text.contains("  # 100 packets/s on CPUs 0-1\n  - name: \"nr-gnb\"\n"), "{text}");
+        let rule = "\n\n# One rule for whoever it is, without names:\n\
+                    #   - {name: traffic, gtp: gtp, priority: true}\nstrategies:\n";
+        assert!(text.contains(rule), "{text}");
+        let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(notes, [""; 0]);
+        let rules: Vec<_> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
+        assert_eq!(rules, ["nr-gnb", "a b\"c"]);
+        let conditions = &policy.rules[1].conditions;
+        assert_eq!(conditions.systemd_unit.as_deref(), Some("upf.service"));
+        assert_eq!(conditions.command_regex.as_deref(), Some("^a b\"c$"));
+        assert!(policy.rules.iter().all(|rule| rule.effects.priority.is_some()));
+        assert!(policy.rules.iter().all(|rule| rule.effects.cpus.is_none()));
+    }
+
+    /// A name ends no comment, in which case what follows would be a rule.
+    #[test]
+    fn no_name_is_read_as_a_rule() {
+        let mut row = Row::of_packets(NASTY, 2, Context::Task, 400);
+        row.home.unit = Some(format!("x\u{85}irq: [{NASTY}.scope"));
+        let text = suggest(&[row]).unwrap();
+        assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(policy.rules.len(), 1);
+        assert!(policy.irq.is_empty());
+    }
+
+    #[test]
+    fn tasks_keep_away_from_softirq() {
+        let text = suggest(&[
+            Row::of_packets("nr-gnb", 0, Context::Task, 600),
+            Row::of_packets("swapper/1", 1, Context::Idle, 300),
+            Row::of_packets("stress", 1, Context::Softirq, 300),
+            Row::of_packets("stress", 2, Context::Softirq, 3),
+        ]);
+        let text = text.unwrap();
+        assert!(text.contains("on CPUs 1: no rule reaches"), "{text}");
+        assert!(
+            text.contains("\nirq:\n  # interrupts/s: 99 on CPU 1\n  - nic: \"eth0\"\n"),
+            "{text}"
+        );
+        let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert_eq!(notes, [""; 0]);
+        assert_eq!(placements(&policy), [("eth0".into(), "1".into(), false)]);
+        assert_eq!(policy.rules.len(), 1);
+        assert_eq!(policy.rules[0].effects.cpus, Some("0,2-3".parse().unwrap()));
+    }
+
+    /// The NIC and CPUs of each entry of `irq`, and whether they are spread.
+    fn placements(policy: &Policy) -> Vec<(String, String, bool)> {
+        let irq = policy.irq.iter();
+        irq.map(|entry| (entry.nic.clone(), entry.cpus.to_string(), entry.spread)).collect()
+    }
+
+    #[test]
+    fn interrupts_of_several_nics_stay_on_several_cpus() {
+        let rows = [1, 2, 3].map(|cpu| Row::of_packets("swapper", cpu, Context::Idle, 300));
+        let text = suggest(&rows).unwrap();
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        // By YAML, null would be no name.
+        let wanted = [("eth0".into(), "1-2".into(), true), ("null".into(), "3".into(), false)];
+        assert_eq!(placements(&policy), wanted);
+        assert!(text.contains("# interrupts/s: 99 on CPU 1, 70 on CPU 2\n"), "{text}");
+    }
+
+    #[test]
+    fn nothing_but_softirq_and_nothing_at_all() {
+        let rows = [Row::of_packets("swapper/1", 1, Context::Idle, 300)];
+        let text = suggest_with(&rows, &[]).unwrap();
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        assert!(policy.irq.is_empty() && text.contains("has any there.\n"), "{text}");
+        assert!(policy.rules.is_empty() && text.contains("there is no rule"), "{text}");
+        assert_eq!(suggest(&[]), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! Replacing a file as a whole: what is read is the old content or the new one,
+//! also after a crash.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use xattr::FileExt;
+
+use super::error::{Error, Result};
+
+/// The access control list (acl(5)), as an extended attribute.
+const ACL: &str = "system.posix_acl_access";
+/// Extended attributes (xattr(7)) that belong to the old content: a hash of it, the
+/// signature of that, and capabilities, which the kernel takes from a file that is written.
+const OF_CONTENT: [&str; 3] = ["security.ima", "security.evm", "security.capability"];
+
+/// A file's new content, on disk beside it; dropped, it goes away again.
+#[derive(Debug)]
+pub struct Replacement {
+    new: PathBuf,
+    target: PathBuf,
+}
+
+impl Replacement {
+    /// Writes `text` beside the file that `path` leads to, a symbolic link being
+    /// followed, with that file's owner, mode, access control list and other extended
+    /// attributes, the SELinux label among them; a new file is everybody's to read.
+    ///
+    /// Fails when the file system refuses one of these.
+    pub fn prepare(path: &Path, text: &str) -> Result<Self> {
+        Self::prepare_as(path, text, 0o644)
+    }
+
+    /// As [`Replacement::prepare`]; a new file gets the mode `mode`.
+    pub fn prepare_as(path: &Path, text: &str, mode: u32) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", path.display()));
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        let new = target.with_file_name(format!(".{name}.gthctl-{}", std::process::id()));
+        let replacement = Self { new, target };
+        // One that a killed process left, or that somebody else put there.
+        let _ = fs::remove_file(&replacement.new);
+        let mut options = OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(&replacement.new).map_err(failed)?;
+        file.write_all(text.as_bytes()).map_err(failed)?;
+        match open_old(&replacement.target).map_err(failed)? {
+            Some(old) => look_like(&file, &old).map_err(failed)?,
+            None => file.set_permissions(Permissions::from_mode(mode)).map_err(failed)?,
+        }
+        file.sync_all().map_err(failed)?;
+        Ok(replacement)
+    }
+
+    /// Puts it in place. Returns a note when it is there, and only the directory could not
+    /// be synced: after a crash of the machine the old file may be there again.
+    ///
+    /// Fails when it cannot be renamed; then nothing has changed.
+    pub fn commit(self) -> Result<Option<String>> {
+        let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", self.target.display()));
+        fs::rename(&self.new, &self.target).map_err(failed)?;
+        let dir = self.target.parent().unwrap_or(Path::new("/"));
+        let synced = File::open(dir).and_then(|dir| dir.sync_all());
+        Ok(synced.err().map(|e| {
+            format!(
+                "{}: replaced, but its directory cannot be synced ({e}): after a crash of the \
+                 machine the old file may be there again",
+                self.target.display()
+            )
+        }))
+    }
+}
+
+impl Drop for Replacement {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.new);
+    }
+}
+
+/// The file that is to be replaced, if there is one. What may have taken its place
+/// meanwhile, such as a link or a FIFO, is neither followed nor waited for.
+fn open_old(path: &Path) -> io::Result<Option<File>> {
+    let open = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
+    match open {
+        Ok(old) => Ok(Some(old)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Gives `new` the owner, the extended attributes and the mode of `old`. Both are open:
+/// whoever may write to the directory can put something else under their names.
+fn look_like(new: &File, old: &File) -> io::Result<()> {
+    let metadata = old.metadata()?;
+    fchown(new, Some(metadata.uid()), Some(metadata.gid()))?;
+    let kept: Vec<OsString> = attributes(old)?;
+    // The list that the directory gives to new files would name more users.
+    for name in attributes(new)?.iter().filter(|name| *name == ACL && !kept.contains(name)) {
+        new.remove_xattr(name).map_err(|e| about(name, &e))?;
+    }
+    for name in kept.iter().filter(|name| OF_CONTENT.iter().all(|other| name != other)) {
+        let copied = match old.get_xattr(name)? {
+            Some(value) => new.set_xattr(name, &value),
+            None => Ok(()),
+        };
+        match copied {
+            Err(e) if e.raw_os_error() == Some(Errno::ENOTSUP as i32) => {}
+            copied => copied.map_err(|e| about(name, &e))?,
+        }
+    }
+    new.set_permissions(metadata.permissions())
+}
+
+/// The names of a file's extended attributes; none where the file system has no such thing.
+fn attributes(file: &File) -> io::Result<Vec<OsString>> {
+    match file.list_xattr() {
+        Ok(names) => Ok(names.collect()),
+        Err(e) if e.raw_os_error() == Some(Errno::ENOTSUP as i32) => Ok(Vec::new()),
+        Err(e) => Err(e),
+    }
+}
+
+fn about(name: &OsStr, e: &io::Error) -> io::Error {
+    io::Error::new(e.kind(), format!("its attribute {}: {e}", name.to_string_lossy()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::linux::fs::MetadataExt as _;
+    use std::os::unix::fs::symlink;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    fn names(dir: &Path) -> Vec<String> {
+        let entries = fs::read_dir(dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn nothing_changes_before_the_commit() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        let replacement = Replacement::prepare(&path, "new").unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        drop(replacement);
+        assert_eq!(names(dir.path()), ["p.yaml"]);
+        Replacement::prepare(&path, "new").unwrap().commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names(dir.path()), ["p.yaml"]);
+    }
+
+    /// An access control list (linux/posix_acl_xattr.h): its version, then the tag,
+    /// permissions and id of each entry. The owner, UID 1234, the group, the mask, others.
+    fn acl(of_user: u16) -> Vec<u8> {
+        const ALL: u32 = u32::MAX;
+        let entries =
+            [(1, 6, ALL), (2, of_user, 1234), (4, 0, ALL), (0x10, of_user, ALL), (0x20, 0, ALL)];
+        let entry = |(tag, perm, id): (u16, u16, u32)| {
+            [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+        };
+        [2_u32.to_le_bytes().to_vec(), entries.map(entry).concat()].concat()
+    }
+
+    #[test]
+    fn lists_and_attributes_survive() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        fs::write(&path, "old").unwrap();
+        xattr::set(&path, ACL, &acl(6)).unwrap();
+        xattr::set(&path, "user.note", b"kept").unwrap();
+        Replacement::prepare(&path, "new").unwrap().commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(xattr::get(&path, "user.note").unwrap().as_deref(), Some(&b"kept"[..]));
+        assert_eq!(xattr::get(&path, ACL).unwrap(), Some(acl(6)));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o660);
+    }
+
+    #[test]
+    fn the_directory_adds_no_list() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
+        xattr::set(dir.path(), "system.posix_acl_default", &acl(6)).unwrap();
+        Replacement::prepare(&path, "new").unwrap().commit().unwrap();
+        assert_eq!(xattr::get(&path, ACL).unwrap(), None);
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    /// Whoever owns the directory swaps the new file for a link while it is made ready. A
+    /// change of a file's owner is seen in its ctime, also one to the same owner.
+    #[test]
+    fn a_link_in_the_new_files_place_changes_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        let other = dir.path().join("other");
+        fs::write(&path, "old").unwrap();
+        fs::write(&other, "").unwrap();
+        let changed = || fs::metadata(&other).map(|m| (m.st_ctime(), m.st_ctime_nsec())).unwrap();
+        let before = changed();
+        let new = dir.path().join(format!(".p.yaml.gthctl-{}", std::process::id()));
+        let done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let link = dir.path().join("link");
+                while !done.load(Ordering::Relaxed) {
+                    if new.exists() && symlink(&other, &link).is_ok() {
+                        let _ = fs::rename(&link, &new);
+                    }
+                }
+            });
+            // Each is written to the disk, which may be busy.
+            let begin = Instant::now();
+            for _ in (0..500).take_while(|_| begin.elapsed() < Duration::from_secs(5)) {
+                let _ = Replacement::prepare(&path, "new");
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(changed(), before);
+    }
+
+    #[test]
+    fn a_link_stays_one() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("real"), "old").unwrap();
+        symlink("real", dir.path().join("link")).unwrap();
+        Replacement::prepare(&dir.path().join("link"), "new").unwrap().commit().unwrap();
+        assert_eq!(fs::read_to_string(dir.path().join("real")).unwrap(), "new");
+        assert!(fs::symlink_metadata(dir.path().join("link")).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_yet() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        Replacement::prepare(&path, "new").unwrap().commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert!(Replacement::prepare(&dir.path().join("none/p.yaml"), "new").is_err());
+    }
+
+    /// Into such a directory one may put files, and not open it, as fsync(2) takes.
+    #[test]
+    fn a_directory_that_cannot_be_synced_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o333)).unwrap();
+        let committed = std::thread::scope(|scope| {
+            let replace = || {
+                // Of this thread alone: root may do everything.
+                // SAFETY: it changes nothing but the thread's own credentials.
+                unsafe { nix::libc::syscall(nix::libc::SYS_setfsuid, 65534) };
+                Replacement::prepare(&path, "new").and_then(Replacement::commit)
+            };
+            scope.spawn(replace).join().unwrap()
+        });
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+        let note = committed.unwrap().expect("a note");
+        assert!(note.contains("cannot be synced"), "{note}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+    }
+}

@@ -1,0 +1,166 @@
+//! The one error type of gthctl and its exit codes.
+//!
+//! An error says what is wrong, where, and what to do. `main` prints it as one
+//! line on standard error and exits with [`Error::exit_code`]; the man page
+//! lists the same table ([`ExitCode::ALL`]).
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::escape;
+
+/// Exit codes of gthctl, each with the meaning the man page prints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ExitCode {
+    /// Stopped by the user, or the command did what it was asked.
+    Success = 0,
+    /// Anything that has no code of its own (I/O, the loader).
+    Failure = 1,
+    /// Bad command line, config or policy file; nothing was loaded.
+    Usage = 2,
+    /// A needed capability is missing.
+    Permission = 3,
+    /// The kernel has no sched_ext.
+    NoSchedExt = 4,
+    /// Another sched_ext scheduler is loaded.
+    OtherScheduler = 5,
+    /// Another `gthctl run` holds the lock.
+    AlreadyRunning = 6,
+    /// The kernel's BTF or sched_ext interface cannot carry the scheduler.
+    KernelUnsupported = 7,
+    /// The kernel ended the scheduler because of an error in it (or the watchdog).
+    SchedulerError = 8,
+    /// The kernel ended the scheduler on an outside request (sysrq-S, another program).
+    SchedulerEvicted = 9,
+    /// No `gthctl run` is active that could be asked.
+    NotRunning = 10,
+}
+
+impl ExitCode {
+    /// Every exit code with its meaning, in numeric order.
+    pub const ALL: [(ExitCode, &'static str); 11] = [
+        (ExitCode::Success, "success, or stopped by the user (SIGINT, SIGTERM)"),
+        (ExitCode::Failure, "any error without a code of its own"),
+        (ExitCode::Usage, "bad command line, config file or policy file; nothing was loaded"),
+        (ExitCode::Permission, "a capability is missing; the message names it"),
+        (ExitCode::NoSchedExt, "the kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)"),
+        (ExitCode::OtherScheduler, "another sched_ext scheduler is loaded; the message names it"),
+        (ExitCode::AlreadyRunning, "another gthctl run is active; the message gives its PID"),
+        (
+            ExitCode::KernelUnsupported,
+            "the kernel's BTF or sched_ext interface cannot carry the scheduler",
+        ),
+        (
+            ExitCode::SchedulerError,
+            "the kernel ended the scheduler because of an error in it (its reason is printed)",
+        ),
+        (
+            ExitCode::SchedulerEvicted,
+            "the kernel ended the scheduler on an outside request (such as sysrq-S)",
+        ),
+        (ExitCode::NotRunning, "no gthctl run is active that could be asked"),
+    ];
+}
+
+/// An error for the user: one line that says what is wrong, where, and what to do.
+#[derive(Debug)]
+pub struct Error {
+    /// Decides the process's exit code.
+    pub code: ExitCode,
+    /// Where in an input file, when the error is about one.
+    pub at: Option<Location>,
+    /// What is wrong, in one line without a trailing full stop.
+    pub what: String,
+    /// What to do about it, when there is something to say.
+    pub help: Option<String>,
+}
+
+/// A place in an input file; `line` and `column` count from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    pub file: PathBuf,
+    pub line: usize,
+    pub column: usize,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error with `code`, no place and no advice.
+    pub fn new(code: ExitCode, what: impl Into<String>) -> Self {
+        Self { code, at: None, what: what.into(), help: None }
+    }
+
+    /// A general failure ([`ExitCode::Failure`]).
+    pub fn failure(what: impl Into<String>) -> Self {
+        Self::new(ExitCode::Failure, what)
+    }
+
+    /// Adds what to do about it.
+    pub fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Adds the place in an input file.
+    pub fn at(mut self, at: Location) -> Self {
+        self.at = Some(at);
+        self
+    }
+
+    /// The process's exit code.
+    pub fn exit_code(&self) -> u8 {
+        self.code as u8
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.file.display(), self.line, self.column)
+    }
+}
+
+/// In one line, whatever the names in it hold.
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = self.at.as_ref().map_or(String::new(), |at| format!("{at}: "));
+        text += &self.what;
+        if let Some(help) = &self.help {
+            text += &format!("; {help}");
+        }
+        f.write_str(&escape::line(&text.replace('\n', " ")))
+    }
+}
+
+impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::escape::NASTY;
+
+    #[test]
+    fn the_table_is_complete_and_in_order() {
+        for (i, (code, _)) in ExitCode::ALL.iter().enumerate() {
+            assert_eq!(*code as usize, i);
+        }
+    }
+
+    #[test]
+    fn one_line_that_moves_no_cursor() {
+        let e = Error::failure(format!("{NASTY}: bad\nname")).help(NASTY);
+        let text = e.to_string();
+        assert!(!text.contains(['\n', '\u{1b}', '\u{9b}', '\u{202e}']), "{text:?}");
+        assert!(text.contains("a\\u{1b}[2J\\u{9b}2J\\r \\t"), "{text}");
+    }
+
+    #[test]
+    fn place_then_what_then_advice() {
+        let e = Error::new(ExitCode::Usage, "slice_ns_min: 0 is not a slice")
+            .at(Location { file: "c.yaml".into(), line: 3, column: 5 })
+            .help("use 100us or more");
+        assert_eq!(e.to_string(), "c.yaml:3:5: slice_ns_min: 0 is not a slice; use 100us or more");
+        assert_eq!(e.exit_code(), 2);
+    }
+}

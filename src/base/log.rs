@@ -1,0 +1,230 @@
+//! What is said on standard output and standard error without waiting for whoever reads it.
+//!
+//! After [`start`], lines wait in a queue for a thread that writes them: a reader who has
+//! stopped reading holds up that thread only. A reader who has gone, a full disk or a
+//! terminal that has hung up cost the lines, and nothing else.
+
+use std::collections::VecDeque;
+use std::fmt::Display;
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::error::{Error, Result};
+use super::signals;
+
+/// A queue with more than this, in bytes, takes no more texts. The last one may be long: the
+/// verifier's log of one program, with `--debug`.
+const MOST: usize = 4 << 20;
+/// How often a reader is asked who has made the descriptor one that is not waited for
+/// (O_NONBLOCK), and is not reading.
+const RETRY: Duration = Duration::from_millis(20);
+
+static STREAMS: OnceLock<[Arc<Stream>; 2]> = OnceLock::new();
+
+/// From now on nothing waits for the readers.
+///
+/// Fails when the process can have no more threads or descriptors.
+pub fn start() -> Result<()> {
+    let failed = |e: io::Error| Error::failure(format!("starting the log: {e}"));
+    let own = |fd: io::Result<_>| fd.map(File::from);
+    let out = own(io::stdout().as_fd().try_clone_to_owned()).map_err(failed)?;
+    let err = own(io::stderr().as_fd().try_clone_to_owned()).map_err(failed)?;
+    let streams = [Stream::start(out).map_err(failed)?, Stream::start(err).map_err(failed)?];
+    let _ = STREAMS.set(streams);
+    Ok(())
+}
+
+/// A line on standard output.
+pub fn out(line: impl Display) {
+    say(0, format!("{line}\n"));
+}
+
+/// A line on standard error.
+pub fn err(line: impl Display) {
+    say(1, format!("{line}\n"));
+}
+
+/// Text on standard error, as it is.
+pub fn err_raw(text: &str) {
+    say(1, text.to_owned());
+}
+
+fn say(stream: usize, text: String) {
+    match (STREAMS.get(), stream) {
+        (Some(streams), _) => streams[stream].push(text),
+        (None, 0) => drop(io::stdout().write_all(text.as_bytes())),
+        (None, _) => drop(io::stderr().write_all(text.as_bytes())),
+    }
+}
+
+/// Waits until all has been written, at most for `patience`.
+pub fn finish(patience: Duration) {
+    let end = Instant::now() + patience;
+    for stream in STREAMS.get().into_iter().flatten() {
+        stream.finish(end);
+    }
+}
+
+/// Lines on their way to one descriptor.
+#[derive(Default)]
+struct Stream {
+    queue: Mutex<Queue>,
+    /// Told of each change of the queue.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    texts: VecDeque<String>,
+    bytes: usize,
+    /// How many did not fit since the last one that did.
+    dropped: u64,
+    writing: bool,
+}
+
+impl Stream {
+    fn start(to: File) -> io::Result<Arc<Self>> {
+        let stream: Arc<Self> = Arc::default();
+        let from = Arc::clone(&stream);
+        signals::spawn("gthctl-log", move || from.write_to(to))?;
+        Ok(stream)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, text: String) {
+        let mut queue = self.queue();
+        if queue.bytes > MOST {
+            queue.dropped += 1;
+            return;
+        }
+        if queue.dropped > 0 {
+            let dropped = std::mem::take(&mut queue.dropped);
+            let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}\n");
+            queue.bytes += note.len();
+            queue.texts.push_back(note);
+        }
+        queue.bytes += text.len();
+        queue.texts.push_back(text);
+        self.changed.notify_all();
+    }
+
+    fn write_to(&self, mut to: File) {
+        loop {
+            let mut queue = self.queue();
+            queue.writing = false;
+            self.changed.notify_all();
+            while queue.texts.is_empty() {
+                queue = self.changed.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            }
+            let text = queue.texts.pop_front().unwrap_or_default();
+            queue.bytes -= text.len();
+            queue.writing = true;
+            drop(queue);
+            // What is lost when nobody can read it is of no use to anybody.
+            let _ = write_all(&mut to, text.as_bytes());
+        }
+    }
+
+    fn finish(&self, end: Instant) {
+        let mut queue = self.queue();
+        while !queue.texts.is_empty() || queue.writing {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(queue, left);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+fn write_all(to: &mut File, mut text: &[u8]) -> io::Result<()> {
+    while !text.is_empty() {
+        match to.write(text) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(written) => text = &text[written..],
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            Err(e) if e.kind() == ErrorKind::WouldBlock => thread::sleep(RETRY),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use super::*;
+
+    const BRIEFLY: Duration = Duration::from_millis(200);
+
+    fn pipe() -> (File, Arc<Stream>) {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        (reader.into(), Stream::start(writer.into()).unwrap())
+    }
+
+    #[test]
+    fn a_reader_who_has_stopped_is_not_waited_for() {
+        let (reader, stream) = pipe();
+        let line = format!("{}\n", "x".repeat(1023));
+        let lines = 2 * MOST / line.len();
+        let begin = Instant::now();
+        for _ in 0..lines {
+            stream.push(line.clone());
+        }
+        stream.finish(Instant::now() + BRIEFLY);
+        assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
+        let dropped = stream.queue().dropped;
+        assert!(dropped > 0);
+        // Once there is room, it is said how many there were.
+        let mut texts = BufReader::new(reader).lines().map_while(io::Result::ok);
+        let whole = lines - dropped as usize;
+        assert_eq!(texts.by_ref().take(whole).filter(|text| text.len() == 1023).count(), whole);
+        stream.push("last\n".into());
+        let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}");
+        assert_eq!([texts.next(), texts.next()], [Some(note), Some("last".into())]);
+    }
+
+    #[test]
+    fn a_text_longer_than_the_queue_is_written() {
+        let (reader, stream) = pipe();
+        stream.push("one\n".into());
+        stream.push(format!("{}\n", "x".repeat(2 * MOST)));
+        let lengths: Vec<_> =
+            BufReader::new(reader).lines().take(2).map(|text| text.unwrap().len()).collect();
+        assert_eq!(lengths, [3, 2 * MOST]);
+    }
+
+    #[test]
+    fn all_is_written_before_the_end() {
+        let (reader, stream) = pipe();
+        stream.push("one\n".into());
+        stream.push("two\n".into());
+        stream.finish(Instant::now() + Duration::from_secs(10));
+        let texts: Vec<_> =
+            BufReader::new(reader).lines().take(2).map(std::result::Result::unwrap).collect();
+        assert_eq!(texts, ["one", "two"]);
+    }
+
+    #[test]
+    fn a_reader_who_has_gone_costs_the_lines_only() {
+        let (reader, stream) = pipe();
+        drop(reader);
+        stream.push("one\n".into());
+        stream.finish(Instant::now() + Duration::from_secs(10));
+        assert!(stream.queue().texts.is_empty());
+        // A full disk.
+        let full = Stream::start(File::options().write(true).open("/dev/full").unwrap()).unwrap();
+        full.push("one\n".into());
+        full.finish(Instant::now() + Duration::from_secs(10));
+        assert!(full.queue().texts.is_empty());
+    }
+}

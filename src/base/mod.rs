@@ -1,0 +1,16 @@
+//! What every other module may use: errors, text, numbers, files. Nothing here knows what
+//! gthctl is for.
+
+pub mod atomic_file;
+pub mod cpulist;
+pub mod did_you_mean;
+pub mod error;
+pub mod escape;
+pub mod lock;
+pub mod log;
+pub mod output;
+pub mod ownership;
+pub mod signals;
+pub mod time;
+pub mod units;
+pub mod yaml;

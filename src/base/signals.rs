@@ -1,0 +1,50 @@
+//! What a command in the foreground waits for: the signals that end it, and time.
+
+use std::io::{self, stderr, stdin, stdout};
+use std::os::fd::AsFd;
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+
+use super::error::{Error, Result};
+
+/// Blocks SIGINT, SIGTERM and SIGHUP; they make the descriptor readable instead.
+pub fn catch_signals() -> Result<SignalFd> {
+    let mut set = SigSet::empty();
+    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
+        set.add(signal);
+    }
+    let failed = |e| Error::failure(format!("signals: {e}"));
+    set.thread_block().map_err(failed)?;
+    SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
+}
+
+/// A timeout for poll(2), which counts milliseconds, that does not end early.
+pub fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
+    let Some(timeout) = timeout else { return PollTimeout::NONE };
+    PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
+}
+
+/// A thread that takes no signals: they are for the one that waits for them.
+pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
+    let spawned = Builder::new().name(name.to_owned()).spawn(run);
+    before.thread_set_mask()?;
+    spawned
+}
+
+/// Whether the terminal that standard input, output or error is has hung up.
+pub fn terminal_has_hung_up() -> bool {
+    let (stdin, stdout, stderr) = (stdin(), stdout(), stderr());
+    [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().any(|fd| {
+        // The end of a pipe that nobody holds the other end of would say the same.
+        let is_device = nix::sys::stat::fstat(fd)
+            .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFCHR);
+        let mut fds = [PollFd::new(fd, PollFlags::empty())];
+        let polled = is_device && poll(&mut fds, PollTimeout::ZERO).is_ok();
+        polled && fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLHUP))
+    })
+}

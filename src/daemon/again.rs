@@ -1,0 +1,132 @@
+//! What failed for want of descriptors or memory, say, and is tried again: a service that
+//! runs does not end because the machine is short of something for a moment.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::base::error::{Error, Result};
+use crate::base::log;
+
+/// How long after a failure it is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// What may fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Step {
+    /// Reading the config file.
+    Config,
+    /// Reading the policy file.
+    Policy,
+    /// Following what the policy refers to.
+    Refresh,
+    /// Watching what the policy refers to.
+    References,
+    /// Looking for packets.
+    Marks,
+    /// Making up for changes that the kernel has missed.
+    Missed,
+    /// Reading the counters.
+    Stats,
+    /// Waiting for something to do.
+    Wait,
+}
+
+/// The steps that have failed, each with why.
+#[derive(Debug, Default)]
+pub struct Again {
+    failed: BTreeMap<Step, String>,
+    /// When they are tried again.
+    at: Option<Instant>,
+}
+
+impl Again {
+    /// Takes note of what became of a step. Why it failed is said once, as long as it
+    /// stays the same; a mistake in a file is not tried again.
+    pub fn note(&mut self, step: Step, done: Result<()>) {
+        let Err(e) = done else {
+            self.failed.remove(&step);
+            return;
+        };
+        let said = e.to_string();
+        if is_mistake(&e) {
+            self.failed.remove(&step);
+            log::err(format_args!("gthctl: error: {said}; what was in force before stays"));
+            return;
+        }
+        if self.failed.get(&step) != Some(&said) {
+            let stays = "what was in force before stays, and it is tried again";
+            log::err(format_args!("gthctl: error: {said}; {stays}"));
+            self.failed.insert(step, said);
+        }
+        self.at.get_or_insert(Instant::now() + RETRY);
+    }
+
+    /// As [`Again::note`], for a step that is to be done again after some time.
+    pub fn note_due(&mut self, step: Step, done: Result<Option<Duration>>) -> Option<Duration> {
+        match done {
+            Ok(due) => {
+                self.note(step, Ok(()));
+                due
+            }
+            Err(e) => {
+                self.note(step, Err(e));
+                None
+            }
+        }
+    }
+
+    /// Has a step tried again that has failed where that was told already.
+    pub fn add(&mut self, step: Step) {
+        self.failed.entry(step).or_default();
+        self.at.get_or_insert(Instant::now() + RETRY);
+    }
+
+    /// The steps that are to be tried again now.
+    pub fn due(&mut self) -> Vec<Step> {
+        if self.at.is_none_or(|at| at > Instant::now()) {
+            return Vec::new();
+        }
+        self.at = None;
+        self.failed.keys().copied().collect()
+    }
+
+    /// When [`Again::due`] has something; `None` while nothing fails.
+    pub fn left(&self) -> Option<Duration> {
+        self.at.map(|at| at.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// One that only another content of a file mends.
+fn is_mistake(e: &Error) -> bool {
+    e.at.is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Location;
+
+    #[test]
+    fn tried_again_until_it_is_done() {
+        let mut again = Again::default();
+        assert_eq!((again.left(), again.due()), (None, vec![]));
+        again.note(Step::Policy, Err(Error::failure("Too many open files")));
+        assert!(again.left().is_some_and(|left| left <= RETRY));
+        assert_eq!(again.due(), []);
+        again.at = Some(Instant::now());
+        assert_eq!(again.due(), [Step::Policy]);
+        again.note(Step::Policy, Err(Error::failure("Too many open files")));
+        assert!(again.left().is_some());
+        again.note(Step::Policy, Ok(()));
+        again.at = Some(Instant::now());
+        assert_eq!((again.due(), again.left()), (vec![], None));
+    }
+
+    #[test]
+    fn a_mistake_is_not() {
+        let mut again = Again::default();
+        let at = Location { file: "p.yaml".into(), line: 1, column: 1 };
+        again.note(Step::Policy, Err(Error::failure("no such key").at(at)));
+        assert_eq!(again.left(), None);
+    }
+}

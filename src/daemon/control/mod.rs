@@ -1,0 +1,237 @@
+//! How a second gthctl talks to the running one.
+//!
+//! A Unix socket in a directory of root's, rather than pinned BPF maps: the
+//! running process alone writes the tables, knows what the file on disk was
+//! rejected for and what was in force before, and replaces file and tables as one
+//! step; somebody who wrote to pinned maps would do that behind its back.
+//!
+//! One connection carries one [`Request`] and one [`Reply`], each a JSON document;
+//! the client ends its half after the request.
+
+pub mod client;
+pub mod server;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::reports::{Applied, Explanation, Plan, Shown, Status};
+use crate::base::error::{Error, ExitCode, Location};
+
+/// Where the running gthctl listens. Only root may enter the directory.
+pub const SOCKET: &str = "/run/gthctl/control.sock";
+
+/// The longest request or reply, in bytes: a policy file and what JSON adds, or
+/// one line for each of many threads.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// What is asked of the running gthctl.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Request {
+    Status,
+    Show,
+    Explain {
+        tid: u32,
+    },
+    /// What would change; nothing does.
+    Plan(Proposal),
+    /// Makes it live, if `generation` is still the live one.
+    Apply {
+        proposal: Proposal,
+        generation: u32,
+    },
+}
+
+/// A policy that is to become the live one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Proposal {
+    /// The text of a file; the path is for messages.
+    Text { path: PathBuf, text: String },
+    /// What was in force before the live one.
+    Previous,
+}
+
+/// The answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Reply {
+    Status(Box<Status>),
+    Show(Shown),
+    Explain(Explanation),
+    Plan(Plan),
+    Applied(Applied),
+    Failed(Failure),
+}
+
+/// An [`Error`] on its way through the socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    code: u8,
+    at: Option<(PathBuf, usize, usize)>,
+    what: String,
+    help: Option<String>,
+}
+
+impl From<Error> for Failure {
+    fn from(e: Error) -> Self {
+        let code = e.exit_code();
+        Self { code, at: e.at.map(|at| (at.file, at.line, at.column)), what: e.what, help: e.help }
+    }
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        let known = ExitCode::ALL.iter().find(|(code, _)| *code as u8 == failure.code);
+        Error {
+            code: known.map_or(ExitCode::Failure, |(code, _)| *code),
+            at: failure.at.map(|(file, line, column)| Location { file, line, column }),
+            what: failure.what,
+            help: failure.help,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::{Read, Write};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::os::unix::net::UnixStream;
+    use std::path::Path;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::server::Server;
+    use super::*;
+
+    fn serve(path: &Path, reply: Reply) -> thread::JoinHandle<Request> {
+        let mut server = Server::listen(path).unwrap();
+        thread::spawn(move || {
+            loop {
+                if let Some(asked) = server.take().into_iter().next() {
+                    asked.reply.send(reply);
+                    return asked.request;
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        })
+    }
+
+    #[test]
+    fn a_request_and_its_reply() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let failure = Error::new(ExitCode::Usage, "bad")
+            .at(Location { file: "p.yaml".into(), line: 2, column: 3 })
+            .help("mend it");
+        let message = failure.to_string();
+        let server = serve(&path, Reply::Failed(failure.into()));
+        let e = client::ask(&path, &Request::Explain { tid: 7 }).unwrap_err();
+        assert_eq!((e.to_string(), e.code), (message, ExitCode::Usage));
+        assert_eq!(server.join().unwrap(), Request::Explain { tid: 7 });
+    }
+
+    #[test]
+    fn only_its_owner_may_come_near() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let server = Server::listen(&path).unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&path), 0o600);
+        assert_eq!(mode(path.parent().unwrap()), 0o700);
+        assert_eq!(fs::metadata(&path).unwrap().uid(), nix::unistd::geteuid().as_raw());
+        drop(server);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_left_behind_is_replaced_and_a_wider_directory_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        fs::create_dir(path.parent().unwrap()).unwrap();
+        fs::set_permissions(path.parent().unwrap(), fs::Permissions::from_mode(0o777)).unwrap();
+        fs::write(&path, "").unwrap();
+        let _server = Server::listen(&path).unwrap();
+        let mode = fs::metadata(path.parent().unwrap()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o700);
+    }
+
+    #[test]
+    fn nobody_there_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let e = client::ask(&dir.path().join("none"), &Request::Status).unwrap_err();
+        assert_eq!(e.code, ExitCode::NotRunning);
+        let left = dir.path().join("left");
+        drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+        let e = client::ask(&left, &Request::Status).unwrap_err();
+        assert_eq!(e.code, ExitCode::NotRunning);
+    }
+
+    #[test]
+    fn nonsense_is_answered_and_the_next_one_served() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let server = serve(&path, Reply::Failed(Error::failure("as told").into()));
+        let mut stream = std::os::unix::net::UnixStream::connect(&path).unwrap();
+        stream.write_all(b"{nonsense").unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert!(answer.contains("not a request"), "{answer}");
+        let e = client::ask(&path, &Request::Status).unwrap_err();
+        assert_eq!(e.what, "as told");
+        assert_eq!(server.join().unwrap(), Request::Status);
+    }
+
+    #[test]
+    fn nobody_waits_for_silent_and_slow_clients_who_are_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let mut server = Server::listen(&path).unwrap();
+        let begin = Instant::now();
+        let mut silent = UnixStream::connect(&path).unwrap();
+        let mut slow = UnixStream::connect(&path).unwrap();
+        let drip = thread::spawn(move || {
+            while slow.write_all(b" ").is_ok() {
+                thread::sleep(Duration::from_millis(20));
+            }
+            begin.elapsed()
+        });
+        let asking = path.clone();
+        let client = thread::spawn(move || client::ask(&asking, &Request::Status));
+        let asked = loop {
+            if let Some(asked) = server.take().pop() {
+                break asked;
+            }
+            thread::sleep(Duration::from_millis(1));
+        };
+        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+        asked.reply.send(Reply::Failed(Error::failure("as told").into()));
+        assert_eq!(client.join().unwrap().unwrap_err().what, "as told");
+        // Each is let go after a second, however it fills that.
+        assert_eq!(silent.read(&mut [0]).unwrap(), 0);
+        assert!(drip.join().unwrap() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn more_clients_than_are_served_at_a_time_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let server = serve(&path, Reply::Failed(Error::failure("as told").into()));
+        let _silent: Vec<_> = (0..40).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        assert_eq!(client::ask(&path, &Request::Status).unwrap_err().what, "as told");
+        assert_eq!(server.join().unwrap(), Request::Status);
+    }
+
+    #[test]
+    fn a_request_that_is_dropped_is_answered() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let server = Server::listen(&path).unwrap();
+        let asking = path.clone();
+        let client = thread::spawn(move || client::ask(&asking, &Request::Status));
+        thread::sleep(Duration::from_millis(100));
+        drop(server);
+        let e = client.join().unwrap().unwrap_err();
+        assert!(e.what.contains("ended or restarted without an answer"), "{e}");
+    }
+}

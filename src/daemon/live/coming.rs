@@ -1,0 +1,281 @@
+//! From one policy to the next. A policy with other placements of interrupts waits for
+//! [`Worker`] to have made them; everything else goes on
+//! meanwhile.
+
+use std::path::PathBuf;
+use std::time::{Instant, SystemTime};
+
+use super::{LOOK_AFTER, LivePolicy, Loaded, Surroundings, load, print_notes};
+use crate::base::atomic_file::Replacement;
+use crate::base::error::{Error, Result};
+use crate::base::log;
+use crate::daemon::control::server::ReplyTo;
+use crate::daemon::control::{Proposal, Reply};
+use crate::daemon::reports::Applied;
+use crate::irq::place::worker::{Done, Ticket, Worker};
+use crate::sched::Scheduler;
+
+/// A policy that waits for its interrupts.
+pub(super) struct Coming {
+    ticket: Ticket,
+    new: Loaded,
+    whence: Whence,
+    begin: Instant,
+}
+
+/// Where a policy comes from.
+enum Whence {
+    /// The file has it.
+    File,
+    /// Somebody has asked for it, and it is to become the file's content.
+    Request { replacement: Replacement, target: PathBuf, reply: ReplyTo },
+}
+
+impl Coming {
+    /// Such as "a new policy of the file".
+    pub(super) fn describe(&self) -> &'static str {
+        match self.whence {
+            Whence::File => "the new content of the policy file",
+            Whence::Request { .. } => "a policy that is being applied",
+        }
+    }
+}
+
+impl LivePolicy {
+    /// Makes it live and the file's content, if `generation` is the live one still; answers
+    /// when that is done.
+    pub fn apply(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        proposal: &Proposal,
+        generation: u32,
+        reply: ReplyTo,
+    ) {
+        let begin = Instant::now();
+        match self.prepare(scheduler, around, proposal, generation) {
+            Ok((new, target, replacement)) => {
+                let whence = Whence::Request { replacement, target, reply };
+                if let Err(e) = self.bring(scheduler, around, new, whence, begin) {
+                    log::err(format_args!("gthctl: error: {e}"));
+                }
+            }
+            Err(e) => reply.send(Reply::Failed(e.into())),
+        }
+    }
+
+    fn prepare(
+        &self,
+        scheduler: &Scheduler<'_>,
+        around: &Surroundings<'_>,
+        proposal: &Proposal,
+        generation: u32,
+    ) -> Result<(Loaded, PathBuf, Replacement)> {
+        let target = self.target()?.to_owned();
+        if self.coming.is_some() || generation != scheduler.generation() {
+            return Err(Error::failure("another policy has come into force meanwhile")
+                .help("look at what changes now, and apply again"));
+        }
+        // With the user's own file in its messages, then as the content of the target.
+        let text = self.proposed(around, proposal)?.text;
+        let new = load(text, Some(&target), around)?;
+        let replacement = Replacement::prepare(&target, &new.text)?;
+        Ok((new, target, replacement))
+    }
+
+    /// Brings what the file has into force, unless it is that already.
+    pub(super) fn bring_file(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        new: Loaded,
+        begin: Instant,
+    ) -> Result<()> {
+        let of_file = |coming: &&Coming| matches!(coming.whence, Whence::File);
+        if self
+            .coming
+            .as_ref()
+            .filter(of_file)
+            .is_some_and(|coming| coming.new.policy == new.policy)
+        {
+            return Ok(());
+        }
+        if new.policy == self.now.policy {
+            if self.coming.as_ref().is_some_and(|coming| of_file(&coming)) {
+                self.give_up();
+            }
+            self.now.text = new.text;
+            return Ok(());
+        }
+        self.bring(scheduler, around, new, Whence::File, begin)
+    }
+
+    /// At once, or when its interrupts are where it wants them. Whoever asked for it is
+    /// answered; the error of a file's policy is returned for the log.
+    fn bring(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        new: Loaded,
+        whence: Whence,
+        begin: Instant,
+    ) -> Result<()> {
+        self.give_up();
+        let others = new.policy.irq != self.now.policy.irq;
+        if let (true, Some(irqs)) = (others, &mut self.irqs) {
+            // What may be refused comes first.
+            let ticket = irqs.set(&new.policy.irq);
+            self.coming = Some(Coming { ticket, new, whence, begin });
+            return Ok(());
+        }
+        self.finish(scheduler, around, new, whence, begin)
+    }
+
+    /// Goes on with the policy whose interrupts have been placed, or refuses it.
+    pub fn go_on(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+    ) -> Result<()> {
+        let done = self.irqs.as_mut().map(Worker::done).unwrap_or_default();
+        let mut all = Ok(());
+        for Done { ticket, is_kept, result } in done {
+            let is_its = |coming: &mut Coming| coming.ticket == ticket;
+            let Some(coming) = self.coming.take_if(is_its) else {
+                if is_kept {
+                    say(result);
+                }
+                continue;
+            };
+            all = all.and(match result {
+                Ok(notes) => {
+                    print_notes(&notes);
+                    self.finish_as_of_now(scheduler, around, coming)
+                }
+                Err(e) => {
+                    if let Err(e) = self.refuse(coming.whence, e) {
+                        let stays = "what was in force before stays";
+                        log::err(format_args!("gthctl: error: {e}; {stays}"));
+                    }
+                    Ok(())
+                }
+            });
+        }
+        all
+    }
+
+    /// What it means may have changed while it waited.
+    fn finish_as_of_now(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        Coming { new, whence, begin, .. }: Coming,
+    ) -> Result<()> {
+        let irq = new.policy.irq.clone();
+        let done = match load(new.text, self.file.as_deref(), around) {
+            Ok(new) => self.finish(scheduler, around, new, whence, begin),
+            Err(e) => self.refuse(whence, e),
+        };
+        if self.now.policy.irq != irq {
+            self.keep_irqs();
+        }
+        done
+    }
+
+    fn finish(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        new: Loaded,
+        whence: Whence,
+        begin: Instant,
+    ) -> Result<()> {
+        let old = (self.now.text.clone(), self.previous.clone());
+        if let Err(e) = self.go_live(scheduler, new, begin) {
+            return self.refuse(whence, e);
+        }
+        self.rejected = None;
+        let Whence::Request { replacement, target, reply } = whence else { return Ok(()) };
+        match replacement.commit() {
+            Ok(note) => print_notes(note.as_slice()),
+            Err(e) => {
+                reply.send(Reply::Failed(e.into()));
+                let again = load(old.0, Some(&target), around)?;
+                self.go_live(scheduler, again, begin)?;
+                self.previous = old.1;
+                return Ok(());
+            }
+        }
+        let took_ms = begin.elapsed().as_secs_f64() * 1e3;
+        let generation = scheduler.generation();
+        reply.send(Reply::Applied(Applied { generation, policy_file: target, took_ms }));
+        Ok(())
+    }
+
+    /// Tells whoever asked for it; for the file's, it is remembered, and returned for the log.
+    fn refuse(&mut self, whence: Whence, e: Error) -> Result<()> {
+        match whence {
+            Whence::File => {
+                self.reject(&e);
+                Err(e)
+            }
+            Whence::Request { reply, .. } => {
+                reply.send(Reply::Failed(e.into()));
+                Ok(())
+            }
+        }
+    }
+
+    /// Forgets the policy that waits for its interrupts: another one is to come.
+    fn give_up(&mut self) {
+        if let Some(coming) = self.coming.take() {
+            let what = "the policy file has changed while this policy's interrupts were placed";
+            let e = Error::failure(what).help("look at it, and apply again");
+            if let Whence::Request { reply, .. } = coming.whence {
+                reply.send(Reply::Failed(e.into()));
+            }
+            self.keep_irqs();
+        }
+    }
+
+    /// Has the interrupts placed as the policy in force wants them.
+    fn keep_irqs(&mut self) {
+        if let Some(irqs) = &mut self.irqs {
+            irqs.keep(&self.now.policy.irq);
+        }
+    }
+
+    fn go_live(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        new: Loaded,
+        begin: Instant,
+    ) -> Result<()> {
+        self.out_of_step = true;
+        scheduler.set_policy(&new.compiled)?;
+        self.out_of_step = false;
+        print_notes(&new.notes);
+        (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
+        let old = std::mem::replace(&mut self.now, new);
+        self.previous = Some(old.text);
+        self.since = SystemTime::now();
+        log::err(format_args!(
+            "gthctl: {}: {} in force as generation {} after {:.1} ms",
+            self.file.as_deref().unwrap_or(std::path::Path::new("policy")).display(),
+            self.summary(),
+            scheduler.generation(),
+            begin.elapsed().as_secs_f64() * 1e3,
+        ));
+        Ok(())
+    }
+}
+
+/// Of placements that were made, or will be.
+pub(super) fn say(result: Result<Vec<String>>) {
+    match result {
+        Ok(notes) => print_notes(&notes),
+        Err(e) => log::err(format_args!(
+            "gthctl: error: {e}; the interrupts stay where they are, and it is tried again"
+        )),
+    }
+}

@@ -1,0 +1,509 @@
+//! The policy in force: where it came from, what was in force before, why the
+//! file on disk is not, and the steps from one to the next. Each step is all or
+//! nothing.
+
+mod coming;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::poll::{PollFd, PollFlags, poll};
+
+use self::coming::Coming;
+use super::control::Proposal;
+use super::marker::Marker;
+use super::reports::{self, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic};
+use crate::base::error::{Error, ExitCode, Result};
+use crate::base::signals::rounded_up;
+use crate::base::yaml::Source;
+use crate::base::{escape, log, time};
+use crate::irq::place::keep::Kept;
+use crate::irq::place::plan::{Absent, Placement};
+use crate::irq::place::worker::Worker;
+use crate::irq::place::{self, collide};
+use crate::irq::roots::Roots;
+use crate::kernel::topology::Topology;
+use crate::pods::Pod;
+use crate::policy::compile::{Compiled, Machine, compile};
+use crate::policy::resolve::{Root, netns_path};
+use crate::policy::{Policy, Rule, diff, forgery};
+use crate::sched::Scheduler;
+use crate::sched::traffic::Mark;
+use crate::sched::verdict::Verdict;
+
+/// What a policy's meaning depends on besides its text.
+#[derive(Clone, Copy)]
+pub struct Surroundings<'a> {
+    pub topology: &'a Topology,
+    /// The default slice.
+    pub slice_ns: u64,
+    /// This node's pods, once they are known.
+    pub pods: Option<&'a [Pod]>,
+    /// Why they are not known, or perhaps not as they are now.
+    pub pods_problem: Option<&'a str>,
+    /// Where kubelets keep their kubepods cgroup besides the root.
+    pub kubelets: &'a [String],
+}
+
+/// A policy that was read, and what it means here.
+struct Loaded {
+    text: String,
+    policy: Policy,
+    compiled: Compiled,
+    notes: Vec<String>,
+}
+
+/// The policy in force.
+pub struct LivePolicy {
+    file: Option<PathBuf>,
+    now: Loaded,
+    since: SystemTime,
+    /// The text of the policy before.
+    previous: Option<String>,
+    rejected: Option<(String, SystemTime)>,
+    /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
+    irqs: Option<Worker>,
+    /// One that waits for its interrupts.
+    coming: Option<Coming>,
+    /// The kernel has refused a policy, perhaps after it had taken a part of it.
+    out_of_step: bool,
+    /// Notes on exclusive CPUs that interrupts come in on, once it was looked.
+    shared: Option<Vec<String>>,
+    /// When it is looked: to look takes longer than to bring the next policy into force.
+    look_at: Instant,
+}
+
+/// How long after a policy is in force it is looked which of its CPUs interrupts come in on.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+impl LivePolicy {
+    /// Reads the file, if there is one.
+    pub fn read(file: Option<PathBuf>, around: &Surroundings<'_>) -> Result<Self> {
+        let text = file.as_deref().map(read_text).transpose()?;
+        let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
+        print_notes(&now.notes);
+        Ok(Self {
+            file,
+            now,
+            since: SystemTime::now(),
+            previous: None,
+            rejected: None,
+            irqs: None,
+            coming: None,
+            out_of_step: false,
+            shared: None,
+            look_at: Instant::now(),
+        })
+    }
+
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    pub fn compiled(&self) -> &Compiled {
+        &self.now.compiled
+    }
+
+    /// Whether a rule is about Kubernetes pods.
+    pub fn asks_for_pods(&self) -> bool {
+        self.now.policy.rules.iter().any(|rule| rule.conditions.of_pods())
+    }
+
+    /// Compiles what is in force anew before the scheduler is loaded.
+    pub fn settle(&mut self, around: &Surroundings<'_>) -> Result<()> {
+        self.now = self.looked_at_anew(around)?;
+        self.out_of_step = false;
+        Ok(())
+    }
+
+    /// Has interrupts placed as the policy in force says, of NICs that are there, from now
+    /// on; what fails is reported and tried again. `until` is waited for only briefly: until
+    /// it is readable, or for so long.
+    ///
+    /// Fails when the process can have no more threads or descriptors.
+    pub fn place(&mut self, until: BorrowedFd<'_>, patience: Duration) -> Result<()> {
+        let irqs = self.irqs.insert(Worker::start(Roots::of_this_machine())?);
+        irqs.keep(&self.now.policy.irq);
+        let mut fds = [irqs.as_fd(), until].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
+        let _ = poll(&mut fds, rounded_up(Some(patience)));
+        irqs.done().into_iter().for_each(|done| coming::say(done.result));
+        Ok(())
+    }
+
+    /// Readable when [`LivePolicy::go_on`] has something to do.
+    pub fn irqs_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.irqs.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Begins to put interrupts back where they were: the scheduler can be unloaded meanwhile.
+    pub fn begin_to_put_back(&mut self) {
+        if let Some(irqs) = &mut self.irqs {
+            irqs.end();
+        }
+    }
+
+    /// Puts interrupts back where they were; so does dropping it.
+    pub fn put_back(&mut self) {
+        self.irqs = None;
+    }
+
+    fn kept(&self) -> Kept {
+        self.irqs.as_ref().map(Worker::kept).unwrap_or_default()
+    }
+
+    /// Notes exclusive CPUs that interrupts come in on, once for each policy in force and a
+    /// little later; returns when to call again.
+    pub fn note_shared_cpus(&mut self, topology: &Topology) -> Option<Duration> {
+        if self.shared.is_some() {
+            return None;
+        }
+        let wait = self.look_at.saturating_duration_since(Instant::now());
+        if !wait.is_zero() {
+            return Some(wait);
+        }
+        let notes = shared_cpus(&self.now, self.kept().plan(), topology);
+        print_notes(&notes);
+        self.shared = Some(notes);
+        None
+    }
+
+    fn looked_at_anew(&self, around: &Surroundings<'_>) -> Result<Loaded> {
+        let mut new = load(self.now.text.clone(), self.file.as_deref(), around)?;
+        // A later process with the same id is not meant.
+        for (rule, old) in new.compiled.rules.iter_mut().zip(&self.now.compiled.rules) {
+            rule.by_pid = old.by_pid;
+        }
+        Ok(new)
+    }
+
+    /// The network namespaces that are not there: whether one is now, and whether
+    /// the file is that one will be mounted over, of which nobody tells.
+    pub fn missing_netns(&self) -> (bool, bool) {
+        let root = Root(Path::new("/"));
+        let rules = self.now.policy.rules.iter().zip(&self.now.compiled.rules);
+        let missing = rules.filter(|(_, effect)| effect.netns.is_none());
+        let mut found = (false, false);
+        for netns in missing.filter_map(|(rule, _)| rule.conditions.netns.as_deref()) {
+            found.0 |= root.netns(netns).is_some();
+            found.1 |= root.path(&netns_path(netns)).exists();
+        }
+        found
+    }
+
+    /// Brings the file's content into force if it is another one. One with a
+    /// mistake changes nothing and is remembered as rejected.
+    pub fn reload(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+    ) -> Result<()> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        let begin = Instant::now();
+        let read = read_text(&file).and_then(|text| load(text, Some(&file), around));
+        let done = read.and_then(|new| self.bring_file(scheduler, around, new, begin));
+        match &done {
+            Ok(()) => self.rejected = None,
+            Err(e) => self.reject(e),
+        }
+        done
+    }
+
+    /// Remembers why the file is not in force.
+    fn reject(&mut self, why: &Error) {
+        let why = why.to_string();
+        if self.rejected.as_ref().is_none_or(|(before, _)| *before != why) {
+            self.rejected = Some((why, SystemTime::now()));
+        }
+    }
+
+    /// Follows a change of what names in the policy stand for.
+    pub fn refresh(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+    ) -> Result<()> {
+        let new = self.looked_at_anew(around)?;
+        let differs = new.compiled != self.now.compiled || self.out_of_step;
+        if differs {
+            // What fails here is tried again: what is in force is still the old one.
+            self.out_of_step = true;
+            scheduler.set_policy(&new.compiled)?;
+            self.out_of_step = false;
+        }
+        let is_new = |note: &&String| !self.now.notes.contains(note);
+        print_notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
+        self.now = new;
+        if differs {
+            log::err(format_args!(
+                "gthctl: what the policy refers to has changed; generation {} is in force",
+                scheduler.generation()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] mends that.
+    pub fn is_out_of_step(&self) -> bool {
+        self.out_of_step
+    }
+
+    /// What would change.
+    pub fn plan(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        proposal: &Proposal,
+    ) -> Result<Plan> {
+        self.target()?;
+        let new = self.proposed(around, proposal)?;
+        let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
+        let new_counts = count_tasks(&scheduler.try_policy(&new.compiled)?, new.policy.rules.len());
+        let change = |change: diff::Change| reports::Change {
+            kind: change.kind,
+            before: change.before.map(|i| report_rule(&self.now.policy.rules[i], Some(counts[i]))),
+            after: change.after.map(|i| report_rule(&new.policy.rules[i], Some(new_counts[i]))),
+        };
+        let changes = diff::changes(&self.now.policy, &new.policy);
+        let irqs = place::plan::Plan::of(&Roots::of_this_machine(), &new.policy.irq)?;
+        let shared = shared_cpus(&new, &irqs, around.topology);
+        Ok(Plan {
+            generation: scheduler.generation(),
+            changes: changes.into_iter().map(change).collect(),
+            exclusive_cpus_before: self.now.compiled.reserved.to_string(),
+            exclusive_cpus: new.compiled.reserved.to_string(),
+            irqs: Kept::preview(&Roots::of_this_machine(), &irqs),
+            notes: new.notes.into_iter().chain(shared).collect(),
+        })
+    }
+
+    /// The file that the policy in force belongs in.
+    fn target(&self) -> Result<&Path> {
+        self.file.as_deref().ok_or_else(|| {
+            Error::failure("the running gthctl has no policy file, so there is none to replace")
+                .help("name one with `policy` in its config file or with --policy")
+        })
+    }
+
+    fn proposed(&self, around: &Surroundings<'_>, proposal: &Proposal) -> Result<Loaded> {
+        match proposal {
+            Proposal::Text { path, text } => load(text.clone(), Some(path), around),
+            Proposal::Previous => {
+                let nothing = || Error::failure("there is no policy before this one to return to");
+                let text = self.previous.clone().ok_or_else(nothing)?;
+                load(text, self.file.as_deref(), around)
+            }
+        }
+    }
+
+    /// Such as "2 rules, CPUs 3 exclusive".
+    pub fn summary(&self) -> String {
+        let mut text = count(self.now.policy.rules.len(), "rule");
+        if !self.now.compiled.reserved.is_empty() {
+            text += &format!(", CPUs {} exclusive", self.now.compiled.reserved);
+        }
+        for Placement { nic, cpus, .. } in &self.now.policy.irq {
+            text += &format!(", interrupts of {nic} on CPUs {cpus}");
+        }
+        text
+    }
+
+    /// The state; `started` is when gthctl was.
+    pub fn status(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        around: &Surroundings<'_>,
+        marker: &Marker,
+        started: SystemTime,
+    ) -> Result<Status> {
+        let verdicts = scheduler.verdicts(None)?;
+        let pods = around.pods.map(|pods| count(pods.len(), "pod"));
+        let problem = around.pods_problem.map(Into::into);
+        let kubernetes: Vec<String> = pods.into_iter().chain(problem).collect();
+        let kubernetes = self.asks_for_pods().then(|| kubernetes.join("; "));
+        Ok(Status {
+            pid: std::process::id(),
+            running_since: time(started),
+            policy_file: self.file.clone(),
+            generation: scheduler.generation(),
+            in_force_since: time(self.since),
+            rules: self.now.policy.rules.len(),
+            exclusive_cpus: self.now.compiled.reserved.to_string(),
+            tasks_matched: verdicts.iter().filter(|verdict| verdict.rule.is_some()).count(),
+            tasks: verdicts.len(),
+            kernel_in_step: scheduler.holds(&self.now.compiled)?,
+            rejected: self
+                .rejected
+                .as_ref()
+                .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
+            kubernetes,
+            traffic: self.traffic(scheduler, marker)?,
+            irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.roots())),
+            can_roll_back: self.previous.is_some(),
+            notes: self.notes().chain(marker.notes()).cloned().chain(self.waits()).collect(),
+        })
+    }
+
+    /// What a policy that is not in force yet waits for.
+    fn waits(&self) -> Option<String> {
+        let coming = self.coming.as_ref()?;
+        Some(format!("{} waits for its interrupts to be placed", coming.describe()))
+    }
+
+    fn notes(&self) -> impl Iterator<Item = &String> {
+        self.now.notes.iter().chain(self.shared.iter().flatten())
+    }
+
+    fn traffic(&self, scheduler: &mut Scheduler<'_>, marker: &Marker) -> Result<Option<Traffic>> {
+        if self.now.compiled.gates.is_empty() {
+            return Ok(None);
+        }
+        let now = time::monotonic()?;
+        let task = |mark: &Mark| {
+            let marked = mark.marked.as_ref()?;
+            Some(MarkedTask {
+                tid: mark.tid,
+                pid: mark.tgid,
+                comm: mark.comm.clone(),
+                rules: self.rules_by(mark.gate),
+                since: time(
+                    SystemTime::now() - Duration::from_nanos(now.saturating_sub(marked.since)),
+                ),
+                function: marked.function.clone(),
+                packets: marked.packets,
+                ends_in_ms: marked.until.saturating_sub(now) / 1_000_000,
+            })
+        };
+        let tasks = scheduler.marks(None)?.iter().filter_map(task).collect();
+        let [marked, ended, refused] = scheduler.stats()?.marks();
+        Ok(Some(Traffic { functions: marker.functions(), marked, ended, refused, tasks }))
+    }
+
+    /// The names of the rules with a condition by traffic.
+    fn rules_by(&self, gate: usize) -> Vec<String> {
+        let set = self.now.compiled.gates.get(gate).map_or(0, |gate| gate.rules);
+        let rules = self.rules().iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
+        rules.map(|(_, rule)| rule.name.clone()).collect()
+    }
+
+    /// The rules in force.
+    pub fn show(&self, scheduler: &mut Scheduler<'_>) -> Result<Shown> {
+        let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
+        let mut shown = self.now.shown(Some(scheduler.generation()), Some(&counts));
+        shown.notes = self.notes().cloned().collect();
+        Ok(shown)
+    }
+
+    /// The rules, for whoever explains what became of a task.
+    pub fn rules(&self) -> &[Rule] {
+        &self.now.policy.rules
+    }
+}
+
+impl Loaded {
+    fn shown(&self, generation: Option<u32>, counts: Option<&[usize]>) -> Shown {
+        let rules = self.policy.rules.iter().enumerate();
+        Shown {
+            generation,
+            rules: rules.map(|(i, rule)| report_rule(rule, counts.map(|c| c[i]))).collect(),
+            exclusive_cpus: self.compiled.reserved.to_string(),
+            irq: self.policy.irq.iter().map(keys).collect(),
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// Reads and compiles a policy without a scheduler.
+pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
+    let mut loaded = load(text, Some(path), around)?;
+    let roots = Roots::of_this_machine();
+    let (plan, waiting) = place::plan::Plan::with(&roots, &loaded.policy.irq, Absent::Await)?;
+    let shared = shared_cpus(&loaded, &plan, around.topology);
+    loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
+    Ok(loaded.shown(None, None))
+}
+
+/// Notes on exclusive CPUs that interrupts come in on; none where /proc or /sys cannot be read.
+fn shared_cpus(loaded: &Loaded, irqs: &place::plan::Plan, topology: &Topology) -> Vec<String> {
+    let (roots, reserved) = (Roots::of_this_machine(), &loaded.compiled.reserved);
+    collide::notes(&roots, reserved, &topology.online, irqs).unwrap_or_default()
+}
+
+/// What a service without a policy file runs.
+const NO_RULES: &str = "strategies: []";
+
+/// The text of a policy file.
+fn read_text(path: &Path) -> Result<String> {
+    Source::new(path).read("policy file")
+}
+
+fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<Loaded> {
+    let (policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
+    let machine = Machine {
+        topology: around.topology,
+        root: Root(Path::new("/")),
+        pods: around.pods.unwrap_or_default(),
+        kubelets: around.kubelets,
+        slice_ns: around.slice_ns,
+    };
+    let (compiled, more) = compile(&policy, &machine)?;
+    notes.extend(more);
+    notes.extend(forgery::notes(&policy));
+    if around.pods.is_none() {
+        let why = around.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
+        let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
+        notes.extend(of_pods.map(|rule| {
+            format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)
+        }));
+    }
+    Ok(Loaded { text, policy, compiled, notes })
+}
+
+/// How many threads fall under each of the rules.
+fn count_tasks(verdicts: &[Verdict], rules: usize) -> Vec<usize> {
+    let mut counts = vec![0; rules];
+    for rule in verdicts.iter().filter_map(|verdict| verdict.rule) {
+        if let Some(count) = counts.get_mut(rule) {
+            *count += 1;
+        }
+    }
+    counts
+}
+
+fn report_rule(rule: &Rule, tasks: Option<usize>) -> reports::Rule {
+    reports::Rule {
+        name: rule.name.clone(),
+        conditions: keys(&rule.conditions),
+        effects: keys(&rule.effects),
+        tasks,
+    }
+}
+
+/// A struct as the keys of a policy file.
+pub fn keys(of: &impl serde::Serialize) -> Keys {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::Object(keys)) => keys,
+        _ => Keys::new(),
+    }
+}
+
+fn time(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
+}
+
+/// Such as "1 rule", "2 rules".
+pub fn count(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// One line each, on standard error.
+pub fn print_notes(notes: &[String]) {
+    for note in notes {
+        log::err(format_args!("gthctl: note: {}", escape::line(note)));
+    }
+}
+
+/// The error of a request about a thread that is not there.
+pub fn no_such_thread(tid: u32) -> Error {
+    Error::new(ExitCode::Failure, format!("no thread {tid} that the scheduler knows"))
+}

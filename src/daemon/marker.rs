@@ -1,0 +1,239 @@
+//! Keeps bpf/mark.bpf.c attached to the functions that the live policy asks about, as
+//! their modules come and go.
+
+use std::collections::BTreeMap;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder};
+
+use crate::base::error::Result;
+use crate::base::{escape, log};
+use crate::gtp::Target;
+use crate::kernel::kallsyms::{KALLSYMS, Symbols, place};
+use crate::kernel::modules::{self, Life, MODULES};
+use crate::kernel::skeletons::MARK_OBJECT;
+use crate::kernel::uevents::Uevents;
+use crate::policy::Module;
+use crate::sched::Scheduler;
+use crate::sched::traffic::Traced;
+
+const PROGRAM: &str = "function_begins";
+
+/// How often it is looked whether a module has come or gone, where the kernel does not tell.
+const LOOK: Duration = Duration::from_millis(200);
+/// How often marks that are over are ended, if there are marks.
+const SWEEP: Duration = Duration::from_secs(1);
+
+/// Does nothing while the policy asks for no traffic.
+#[derive(Default)]
+pub struct Marker {
+    wanted: BTreeMap<Traced, u32>,
+    /// Loaded when there is a first function to attach it to.
+    object: Option<std::result::Result<Object, String>>,
+    functions: BTreeMap<Traced, Tried>,
+    /// Modules that were looked for in the kernel itself.
+    built_in: BTreeMap<Module, bool>,
+    notes: Vec<String>,
+    /// `None` where they cannot be had.
+    uevents: Option<Uevents>,
+    looked: Option<Instant>,
+    swept: Option<Instant>,
+}
+
+/// A module as it was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Found {
+    Missing,
+    Loaded(Life),
+    /// Into the kernel.
+    BuiltIn,
+}
+
+/// What became of attaching to a function of a module that is there.
+struct Tried {
+    number: u32,
+    module: Found,
+    link: std::result::Result<Link, String>,
+}
+
+impl Marker {
+    /// Brings what is attached in line with the policy and the modules, and ends marks
+    /// that are over. Returns when it is due again, unless [`Marker::fd`] is readable before;
+    /// `None`: not before the policy is another one.
+    pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
+        if scheduler.traced().is_empty() {
+            *self = Self::default();
+            return Ok(None);
+        }
+        let new = *scheduler.traced() != self.wanted;
+        if new && self.uevents.is_none() {
+            // Before the first look: what comes after it is told.
+            self.uevents = Uevents::open().ok();
+        }
+        let due = match &self.uevents {
+            Some(uevents) => uevents.take(),
+            None => left(self.looked, LOOK).is_zero(),
+        };
+        if new || due {
+            self.wanted.clone_from(scheduler.traced());
+            self.look(scheduler);
+            self.looked = Some(Instant::now());
+        }
+        if left(self.swept, SWEEP).is_zero() {
+            if scheduler.has_marked() {
+                scheduler.marks(None)?;
+            }
+            self.swept = Some(Instant::now());
+        }
+        let sweep_in = left(self.swept, SWEEP);
+        Ok(Some(match self.uevents {
+            Some(_) => sweep_in,
+            None => sweep_in.min(left(self.looked, LOOK)),
+        }))
+    }
+
+    /// Readable when a module may have come or gone.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.uevents.as_ref().map(Uevents::fd)
+    }
+
+    fn look(&mut self, scheduler: &Scheduler<'_>) {
+        let mut modules: Vec<Module> = self.wanted.keys().map(|traced| traced.module).collect();
+        modules.dedup();
+        let mut notes = Vec::new();
+        for module in modules {
+            let found = self.find(module);
+            self.functions.retain(|traced, tried| {
+                let is_wanted = self.wanted.get(traced) == Some(&tried.number);
+                traced.module != module || (is_wanted && tried.module == found)
+            });
+            match found {
+                Found::Missing => notes.push(format!(
+                    "the kernel module {0} is not loaded; rules with gtp: {0} match nothing until it is",
+                    module.name()
+                )),
+                Found::Loaded(_) | Found::BuiltIn => self.attach(module, found, scheduler),
+            }
+        }
+        // Of modules that the policy no longer asks about.
+        self.functions.retain(|traced, _| self.wanted.contains_key(traced));
+        notes.extend(self.functions.iter().filter_map(|(traced, tried)| {
+            let why = tried.link.as_ref().err()?;
+            Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
+        }));
+        for note in notes.iter().filter(|note| !self.notes.contains(note)) {
+            log::err(format_args!("gthctl: note: {}", escape::line(note)));
+        }
+        self.notes = notes;
+    }
+
+    fn find(&mut self, module: Module) -> Found {
+        if let Some(life) = modules::life(Path::new(MODULES), module.name()) {
+            return Found::Loaded(life);
+        }
+        let built_in = self.built_in.entry(module).or_insert_with(|| {
+            let entries = Target::of_module(module).entries();
+            let symbols = symbols(entries.iter().map(String::as_str));
+            let found = entries.iter().filter_map(|entry| symbols.of(entry, Some(module.name())));
+            found.into_iter().any(|symbol| symbol.module.is_none())
+        });
+        if *built_in { Found::BuiltIn } else { Found::Missing }
+    }
+
+    /// Attaches to what is wanted of a module and was not tried yet.
+    fn attach(&mut self, module: Module, found: Found, scheduler: &Scheduler<'_>) {
+        let mut now = Vec::new();
+        for (traced, &number) in self.wanted.iter().filter(|(traced, _)| traced.module == module) {
+            if self.functions.contains_key(traced) {
+                continue;
+            }
+            let object = self.object.get_or_insert_with(|| load(scheduler));
+            let link = match object {
+                Ok(object) => attach(object, traced, number, found),
+                Err(why) => Err(why.clone()),
+            };
+            if link.is_ok() {
+                now.push(traced.symbol.as_str());
+            }
+            self.functions.insert(traced.clone(), Tried { number, module: found, link });
+        }
+        if !now.is_empty() {
+            log::err(format_args!(
+                "gthctl: {}: packets are seen by {}",
+                module.name(),
+                now.join(", ")
+            ));
+        }
+    }
+
+    /// What is in the way of seeing packets.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// The functions by which packets are seen.
+    pub fn functions(&self) -> Vec<String> {
+        let attached = self.functions.iter().filter(|(_, tried)| tried.link.is_ok());
+        attached.map(|(traced, _)| format!("{}:{}", traced.module.name(), traced.symbol)).collect()
+    }
+}
+
+/// How long until `time` has passed.
+fn left(since: Option<Instant>, time: Duration) -> Duration {
+    since.map_or(Duration::ZERO, |since| time.saturating_sub(since.elapsed()))
+}
+
+/// Attaches the program to one function; says why not.
+fn attach(
+    object: &Object,
+    traced: &Traced,
+    number: u32,
+    found: Found,
+) -> std::result::Result<Link, String> {
+    let program = object.progs_mut().find(|program| program.name() == PROGRAM);
+    let program = program.expect("bpf/mark.bpf.c has it");
+    let attach = |symbol: &str, module: Option<&str>| {
+        let options = KprobeOpts { cookie: number.into(), ..Default::default() };
+        program.attach_kprobe_with_opts(false, place(symbol, module), options)
+    };
+    let module = traced.module.name();
+    let here = Some(module).filter(|_| found != Found::BuiltIn);
+    attach(&traced.symbol, here).or_else(|e| {
+        // The compiler may have given it another name.
+        match symbols([traced.symbol.as_str()].into_iter()).of(&traced.symbol, Some(module)) {
+            None => Err("no such function in this version of the module".to_owned()),
+            Some(symbol) if symbol.name == traced.symbol && symbol.module.as_deref() == here => {
+                Err(refused(&e))
+            }
+            Some(symbol) => attach(&symbol.name, symbol.module.as_deref()).map_err(|e| refused(&e)),
+        }
+    })
+}
+
+/// Where the kernel has these functions; nowhere if it does not say.
+fn symbols<'a>(names: impl Iterator<Item = &'a str>) -> Symbols {
+    Symbols::read(Path::new(KALLSYMS), names).unwrap_or_default()
+}
+
+fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, String> {
+    let load = || {
+        let mut open = ObjectBuilder::default().open_memory(MARK_OBJECT)?;
+        for mut map in open.maps_mut() {
+            if let Some(shared) = scheduler.map(map.name()) {
+                map.reuse_fd(shared)?;
+            }
+        }
+        open.load()
+    };
+    load().map_err(|e: libbpf_rs::Error| format!("the BPF program: {e}"))
+}
+
+fn refused(e: &libbpf_rs::Error) -> String {
+    let kprobes = ["/sys/bus/event_source/devices/kprobe", "/sys/kernel/tracing/kprobe_events"];
+    match kprobes.iter().any(|path| Path::new(path).exists()) {
+        true => format!("cannot be attached to: {e}"),
+        false => "this kernel has no kprobes (CONFIG_KPROBE_EVENTS)".into(),
+    }
+}

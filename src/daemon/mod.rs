@@ -1,0 +1,13 @@
+//! `gthctl run`: the service that keeps a policy in force, and how others talk to it.
+
+mod again;
+pub mod config;
+pub mod control;
+mod explain;
+pub mod live;
+pub mod marker;
+mod missed;
+mod node_pods;
+pub mod reports;
+pub mod service;
+pub mod watch;

@@ -1,0 +1,428 @@
+//! The running service: the files, the scheduler that carries them out, and
+//! what happens to both until it ends.
+
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::Signal;
+use nix::sys::signalfd::SignalFd;
+
+use super::again::{Again, Step};
+use super::config::Config;
+use super::control::server::{Asked, Server};
+use super::control::{self, Reply, Request};
+use super::explain::explain;
+use super::live::{LivePolicy, Surroundings, count, print_notes};
+use super::marker::Marker;
+use super::missed::Missed;
+use super::node_pods::Pods;
+use super::watch::Watch;
+use crate::base::error::{Error, Result};
+use crate::base::lock::{Lock, RUN_LOCK};
+use crate::base::signals::{catch_signals, rounded_up, terminal_has_hung_up};
+use crate::base::{escape, log, ownership};
+use crate::kernel::topology::{self, Topology};
+use crate::sched::exit::{Cause, Ended};
+use crate::sched::stats::Stats;
+use crate::sched::{Scheduler, Settings, kernel_types};
+
+/// What `gthctl run` was asked for.
+pub struct Options {
+    pub config: PathBuf,
+    /// In place of the config's policy file.
+    pub policy: Option<PathBuf>,
+    /// How often the counters are printed.
+    pub stats: Option<Duration>,
+    pub debug: bool,
+}
+
+/// How often gthctl wakes up where the BPF program cannot wake an idle CPU: the
+/// idle CPU that gthctl wakes up on looks for waiting tasks when it sleeps again,
+/// which bounds how long a task waits that was queued just as a CPU went idle
+/// (bpf/gthctl.bpf.c, enqueue_shared()).
+const HEARTBEAT: Duration = Duration::from_millis(10);
+
+/// How long the start waits for interrupts to be placed before it goes on without.
+const PLACED: Duration = Duration::from_secs(2);
+
+/// How often it is looked whether a network namespace has been mounted over its file.
+const MOUNT_CHECK: Duration = Duration::from_millis(100);
+
+/// Config and policy as they are in force, and what follows their files.
+pub struct Service {
+    options: Options,
+    config: Config,
+    policy: LivePolicy,
+    pods: Pods,
+    signals: SignalFd,
+    watch: Watch,
+    /// What each watched file is, by its number.
+    watched: Vec<Watched>,
+    /// What has failed, and is tried again.
+    again: Again,
+    /// Why changes of files may be noticed late, as it was said last.
+    late: Option<String>,
+    /// Both files are to be read, whether they have changed or not.
+    reread: bool,
+    started: SystemTime,
+}
+
+/// What a watched file is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Watched {
+    Config,
+    Policy,
+    /// Something that names in the policy stand for is found there.
+    Reference(PathBuf),
+}
+
+impl Service {
+    /// Reads the files. Notes go to standard error.
+    pub fn read(options: Options) -> Result<Self> {
+        // Before the watch starts a thread, which inherits what is blocked.
+        let signals = catch_signals()?;
+        // Watched before they are read: no change is missed in between.
+        let mut watch = Watch::new()?;
+        let mut watched = vec![Watched::Config];
+        watch.add(&options.config)?;
+        let (config, notes) = Config::load(&options.config)?;
+        print_notes(&notes);
+        print_notes(ownership::note(&options.config).as_slice());
+        let file = options.policy.clone().or_else(|| config.policy.clone());
+        if let Some(file) = &file {
+            watch.add(file)?;
+            watched.push(Watched::Policy);
+        }
+        let mut pods = Pods::new(config.kubeconfig.clone());
+        let topology = Topology::read(Path::new(topology::SYSFS))?;
+        let around = surroundings(&config, &topology, &pods);
+        let policy = LivePolicy::read(file, &around)?;
+        print_notes(policy.file().and_then(ownership::note).as_slice());
+        pods.follow(policy.asks_for_pods())?;
+        let started = SystemTime::now();
+        Ok(Self {
+            options,
+            config,
+            policy,
+            pods,
+            signals,
+            watch,
+            watched,
+            again: Again::default(),
+            late: None,
+            reread: false,
+            started,
+        })
+    }
+
+    /// Schedules until SIGINT or SIGTERM, until its terminal hangs up, or until the kernel
+    /// ends it.
+    pub fn run(mut self) -> Result<()> {
+        let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+        kernel_types::check_capabilities("loading a scheduler", &status)?;
+        let _lock = Lock::take(Path::new(RUN_LOCK))?;
+        let mut server = Server::listen(Path::new(control::SOCKET))?;
+        self.policy.place(self.signals.as_fd(), PLACED)?;
+        let ended = self.schedule(&mut server);
+        self.policy.put_back();
+        ended
+    }
+
+    fn schedule(&mut self, server: &mut Server) -> Result<()> {
+        while self.load_and_watch(server)? == Cause::Restart {
+            log::err(format_args!("gthctl: a CPU went on- or offline; loading again"));
+        }
+        Ok(())
+    }
+
+    /// One life of the scheduler in the kernel; returns what ended it.
+    fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
+        let hotplug_seq = kernel_types::hotplug_seq(Path::new(kernel_types::SCHED_EXT));
+        let topology = Topology::read(Path::new(topology::SYSFS))?;
+        self.policy.settle(&surroundings(&self.config, &topology, &self.pods))?;
+        kernel_types::check_sched_ext(Path::new(kernel_types::SCHED_EXT))?;
+        let settings = Settings {
+            slice_ns: self.config.slice_ns_default,
+            slice_min_ns: self.config.slice_ns_min,
+            builtin_idle: self.config.builtin_idle,
+            debug: self.config.debug || self.options.debug,
+            hotplug_seq,
+        };
+        let mut object = MaybeUninit::uninit();
+        let mut scheduler =
+            Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
+        note_malformed(&scheduler);
+        log::err(format_args!(
+            "gthctl: scheduling {} CPUs in {}, {}",
+            topology.online.len(),
+            count(topology.nr_llcs(), "pool"),
+            self.policy.summary(),
+        ));
+        let begin = Instant::now();
+        let watched = self.watch(&mut scheduler, &topology, server);
+        let stats = scheduler.stats();
+        let ended = scheduler.unload();
+        log::out(format_args!("{}", stats?.report(&Stats::default(), begin.elapsed())));
+        watched?;
+        let ended = ended
+            .ok_or_else(|| Error::failure("the kernel did not say why the scheduler ended"))?;
+        report(&ended)?;
+        Ok(ended.cause)
+    }
+
+    /// Returns when it is told to stop or when the kernel has ended the scheduler.
+    fn watch(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+        server: &mut Server,
+    ) -> Result<()> {
+        let event = scheduler.event()?;
+        let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
+        let mut missed = Missed::default();
+        let mut marker = Marker::default();
+        let mut printed = (Stats::default(), Instant::now());
+        while !self.is_told_to_stop() && scheduler.ended().is_none() {
+            let (changed, settles_at) = self.watch.changed();
+            self.reload(&changed, scheduler, topology);
+            let seen = marker.follow(scheduler);
+            self.again.note_due(Step::Marks, seen);
+            for asked in server.take() {
+                self.answer(asked, scheduler, topology, &marker);
+            }
+            self.follow_references(scheduler, topology);
+            // What was just asked for may have been another policy.
+            let marker_due = marker.follow(scheduler);
+            let made_up = missed.make_up_for(scheduler, self.policy.compiled());
+            let (_, half_made) = self.policy.missing_netns();
+            let timeouts = [
+                self.print_stats(scheduler, &mut printed),
+                settles_at.map(|at| at.saturating_duration_since(Instant::now())),
+                half_made.then_some(MOUNT_CHECK),
+                self.again.note_due(Step::Missed, made_up),
+                self.again.note_due(Step::Marks, marker_due),
+                self.policy.note_shared_cpus(topology),
+                self.again.left(),
+                heartbeat,
+            ];
+            let timeout = timeouts.into_iter().flatten().min();
+            let fds = [
+                self.signals.as_fd(),
+                event.as_fd(),
+                self.watch.as_fd(),
+                server.as_fd(),
+                scheduler.changes(),
+            ];
+            let others = [self.pods.fd(), self.policy.irqs_fd(), marker.fd()];
+            let mut fds: Vec<PollFd<'_>> = fds
+                .into_iter()
+                .chain(others.into_iter().flatten())
+                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+                .collect();
+            match poll(&mut fds, rounded_up(timeout)) {
+                Ok(_) => self.again.note(Step::Wait, Ok(())),
+                Err(Errno::EINTR) => {}
+                Err(e) => {
+                    self.again.note(Step::Wait, Err(Error::failure(format!("poll: {e}"))));
+                    std::thread::sleep(HEARTBEAT);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the signals that have come.
+    fn is_told_to_stop(&mut self) -> bool {
+        while let Ok(Some(signal)) = self.signals.read_signal() {
+            if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
+                self.policy.begin_to_put_back();
+                return true;
+            }
+            log::err("gthctl: SIGHUP: reading config and policy again");
+            self.reread = true;
+        }
+        false
+    }
+
+    /// Prints the counters since `printed`, if it is time to; returns when it is next.
+    fn print_stats(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        (earlier, at): &mut (Stats, Instant),
+    ) -> Option<Duration> {
+        let every = self.options.stats?;
+        let elapsed = at.elapsed();
+        if elapsed < every {
+            return Some(every - elapsed);
+        }
+        let read = scheduler.stats().map(|now| {
+            log::out(format_args!("{}", now.report(earlier, elapsed)));
+            *earlier = now;
+        });
+        self.again.note(Step::Stats, read);
+        *at = Instant::now();
+        Some(every)
+    }
+
+    /// Brings what changed in the files, and in what they refer to, into force.
+    /// A file with a mistake changes nothing; what was in force stays.
+    fn reload(&mut self, changed: &[usize], scheduler: &mut Scheduler<'_>, topology: &Topology) {
+        if self.watch.problem() != self.late.as_deref() {
+            self.late = self.watch.problem().map(Into::into);
+            print_notes(self.late.as_slice());
+        }
+        let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
+        let again = self.again.due();
+        let reread = std::mem::take(&mut self.reread);
+        let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
+        if is_due(Watched::Config, Step::Config) {
+            let done = self.reload_config(scheduler, topology);
+            self.again.note(Step::Config, done);
+        }
+        let pods_changed = self.pods.update();
+        let around = surroundings(&self.config, topology, &self.pods);
+        if is_due(Watched::Policy, Step::Policy) {
+            self.again.note(Step::Policy, self.policy.reload(scheduler, &around));
+        }
+        if let Err(e) = self.policy.go_on(scheduler, &around) {
+            self.again.note(Step::Policy, Err(e));
+        }
+        let reference = |watched: &Watched| matches!(watched, Watched::Reference(_));
+        let (netns_came, _) = self.policy.missing_netns();
+        if pods_changed
+            || netns_came
+            || changed.iter().any(reference)
+            || again.contains(&Step::Refresh)
+        {
+            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &around));
+        }
+    }
+
+    fn reload_config(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
+        let (config, notes) = Config::load(&self.options.config)?;
+        print_notes(&notes);
+        let path = self.options.config.display();
+        for (key, differs) in [
+            ("builtin_idle", config.builtin_idle != self.config.builtin_idle),
+            ("debug", config.debug != self.config.debug),
+            ("policy", config.policy != self.config.policy && self.options.policy.is_none()),
+            ("monitor.kubeconfig_path", config.kubeconfig != self.config.kubeconfig),
+            (
+                "kubelet_cgroup_root",
+                config.kubelet_cgroup_roots != self.config.kubelet_cgroup_roots,
+            ),
+        ] {
+            if differs {
+                log::err(format_args!(
+                    "gthctl: note: {path}: {key}: takes effect when gthctl is started again"
+                ));
+            }
+        }
+        if (config.slice_ns_default, config.slice_ns_min)
+            == (self.config.slice_ns_default, self.config.slice_ns_min)
+        {
+            return Ok(());
+        }
+        self.config.slice_ns_default = config.slice_ns_default;
+        self.config.slice_ns_min = config.slice_ns_min;
+        scheduler.set_slices(config.slice_ns_default, config.slice_ns_min);
+        // The credit of weak priorities is measured in slices.
+        self.policy.refresh(scheduler, &surroundings(&self.config, topology, &self.pods))?;
+        log::err(format_args!("gthctl: {path}: slices are in force"));
+        Ok(())
+    }
+
+    /// Watches what the policy in force refers to, and the pods if it asks for them.
+    fn follow_references(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
+        let pods = self.pods.follow(self.policy.asks_for_pods());
+        let known = self.watched.len();
+        let mut watching = Ok(());
+        for file in &self.policy.compiled().refers_to {
+            let watched = Watched::Reference(file.clone());
+            if !self.watched.contains(&watched) && watching.is_ok() {
+                watching = self.watch.add(file).map(|_| self.watched.push(watched));
+            }
+        }
+        self.again.note(Step::References, pods.and(watching));
+        if self.watched.len() > known {
+            // They may have changed after they were read and before they were watched.
+            let around = surroundings(&self.config, topology, &self.pods);
+            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &around));
+        }
+    }
+
+    /// Does what another gthctl asks for.
+    fn answer(
+        &mut self,
+        Asked { request, reply }: Asked,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+        marker: &Marker,
+    ) {
+        let around = surroundings(&self.config, topology, &self.pods);
+        let policy = &mut self.policy;
+        let answer = match request {
+            Request::Status => {
+                let status = policy.status(scheduler, &around, marker, self.started);
+                let files = [Some(self.options.config.as_path()), policy.file()];
+                let doubts = files.into_iter().flatten().filter_map(ownership::note);
+                status.map(|mut status| {
+                    status.notes.extend(doubts);
+                    status.notes.extend(self.late.clone());
+                    Reply::Status(Box::new(status))
+                })
+            }
+            Request::Show => policy.show(scheduler).map(Reply::Show),
+            Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
+            Request::Plan(proposal) => policy.plan(scheduler, &around, &proposal).map(Reply::Plan),
+            Request::Apply { proposal, generation } => {
+                policy.apply(scheduler, &around, &proposal, generation, reply);
+                if policy.is_out_of_step() {
+                    self.again.add(Step::Refresh);
+                }
+                return;
+            }
+        };
+        reply.send(answer.unwrap_or_else(|e| Reply::Failed(e.into())));
+    }
+}
+
+fn surroundings<'a>(
+    config: &'a Config,
+    topology: &'a Topology,
+    pods: &'a Pods,
+) -> Surroundings<'a> {
+    Surroundings {
+        topology,
+        slice_ns: config.slice_ns_default,
+        pods: pods.state.pods.as_deref(),
+        pods_problem: pods.state.problem.as_deref(),
+        kubelets: &config.kubelet_cgroup_roots,
+    }
+}
+
+fn note_malformed(scheduler: &Scheduler<'_>) {
+    let malformed = scheduler.malformed_kfuncs();
+    if !malformed.is_empty() {
+        log::err(format_args!(
+            "gthctl: note: this kernel's BTF is malformed for {} (they keep the implicit `aux` \
+             argument); working without them",
+            malformed.join(", ")
+        ));
+    }
+}
+
+/// Prints the kernel's backtrace, if any, and turns an end that nobody asked
+/// for into its error.
+fn report(ended: &Ended) -> Result<()> {
+    let Some(error) = ended.error() else { return Ok(()) };
+    for line in ended.backtrace_lines() {
+        log::err(format_args!("gthctl:   {}", escape::line(&line)));
+    }
+    Err(error)
+}

@@ -1,0 +1,581 @@
+//! Tells when a file has a new content, in whatever way it came there.
+//!
+//! Not only the file is watched but the directories through which its path leads
+//! (inotify(7), by the `notify` crate), so that a file that is renamed over,
+//! deleted and made again, or reached through symbolic links that are swapped
+//! (a Kubernetes ConfigMap's `..data`) is followed. The file itself is watched
+//! for what is written through another path to it, such as the source of a bind
+//! mount. What is still being written is left alone until it is closed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf, absolute};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
+use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
+
+use crate::base::error::{Error, Result};
+
+/// After a close or a rename: several in a row count as one.
+const SETTLE: Duration = Duration::from_millis(5);
+/// After a creation, which a first write may follow.
+const SETTLE_CREATED: Duration = Duration::from_millis(20);
+/// After a removal: many programs write a file anew by deleting it first.
+const SETTLE_REMOVED: Duration = Duration::from_millis(250);
+/// Symbolic links that a path may lead through (MAXSYMLINKS, include/linux/namei.h).
+const MAX_LINKS: usize = 40;
+
+/// How often the files are looked at where inotify cannot be had.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the way to a file may change while it is being watched, before that is left to
+/// the events that follow.
+const CHANGES: usize = 8;
+/// Of inotify(7), /proc interfaces.
+const LIMITS: &str = "/proc/sys/fs/inotify";
+
+/// Watches some files; the descriptor is readable when [`Watch::changed`] has something to do.
+pub struct Watch {
+    files: Vec<Watched>,
+    /// `None` where inotify cannot be had.
+    watcher: Option<RecommendedWatcher>,
+    /// Directories and files with device and inode number.
+    watched: BTreeMap<PathBuf, (u64, u64)>,
+    inbox: Arc<Inbox>,
+    /// Why the files are looked at once a second, and when that is next.
+    problem: Option<String>,
+    look_at: Option<Instant>,
+}
+
+struct Watched {
+    path: PathBuf,
+    /// The directory entries that its content depends on: every symbolic link on
+    /// the way and the file itself, or the first part of the path that is missing.
+    entries: BTreeSet<PathBuf>,
+    state: State,
+    /// What it was when it was last looked at.
+    print: Option<Print>,
+}
+
+/// What another content changes: device, inode, size, and when it was written to.
+type Print = (u64, u64, u64, (i64, i64));
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unchanged,
+    /// Somebody has written to it and not closed it yet.
+    Writing,
+    /// It has a new content, unless more comes before that time.
+    Settling(Instant),
+}
+
+struct Inbox {
+    mail: Mutex<Mail>,
+    wake: EventFd,
+}
+
+#[derive(Default)]
+struct Mail {
+    events: Vec<Event>,
+    /// Events about others, such as the neighbours in /etc, wake nobody.
+    awaited: BTreeSet<PathBuf>,
+}
+
+impl Watch {
+    /// Starts watching nothing. Where inotify cannot be had, the files are looked at once a
+    /// second.
+    ///
+    /// Fails when the process can have no more descriptors.
+    pub fn new() -> Result<Self> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = EventFd::from_flags(flags).map_err(|e| failed(e.to_string()))?;
+        Ok(Self {
+            files: Vec::new(),
+            watcher: None,
+            watched: BTreeMap::new(),
+            inbox: Arc::new(Inbox { mail: Mutex::default(), wake }),
+            problem: None,
+            look_at: None,
+        })
+    }
+
+    /// Why changes may be noticed a second late, and what to do about it.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Watches `path` too, which need not exist, and returns its number, from 0.
+    pub fn add(&mut self, path: &Path) -> Result<usize> {
+        let path = absolute(path).map_err(|e| failed(e.to_string()))?;
+        let print = print(&path);
+        let state = State::Unchanged;
+        self.files.push(Watched { path, entries: BTreeSet::new(), state, print });
+        self.follow();
+        Ok(self.files.len() - 1)
+    }
+
+    /// The files, by number, that have a new content now,
+    /// and when to ask again if nothing happens before.
+    pub fn changed(&mut self) -> (Vec<usize>, Option<Instant>) {
+        let _ = self.inbox.wake.read();
+        let events = std::mem::take(&mut self.inbox.mail().events);
+        let now = Instant::now();
+        for event in &events {
+            self.files.iter_mut().for_each(|file| file.take(event, now));
+        }
+        let look = self.look_at.is_some_and(|at| at <= now);
+        if look {
+            self.files.iter_mut().for_each(|file| file.look(now));
+        }
+        if look || !events.is_empty() {
+            // Before anybody reads: what changes from here on is seen.
+            self.follow();
+        }
+        let mut changed = Vec::new();
+        let mut next = self.look_at;
+        for (index, file) in self.files.iter_mut().enumerate() {
+            match file.state {
+                State::Settling(at) if at <= now => {
+                    file.state = State::Unchanged;
+                    changed.push(index);
+                }
+                State::Settling(at) => next = Some(next.map_or(at, |next: Instant| next.min(at))),
+                State::Unchanged | State::Writing => {}
+            }
+        }
+        (changed, next)
+    }
+
+    /// Watches the directories that the paths lead through now, and where they end.
+    fn follow(&mut self) {
+        let mut problem = None;
+        for _ in 0..CHANGES {
+            let known = std::mem::take(&mut self.watched);
+            problem = self.follow_once(&known).err();
+            // Something may have come before it was watched.
+            if self.watched == known {
+                break;
+            }
+        }
+        self.look_at = problem.is_some().then(|| Instant::now() + LOOK);
+        self.problem = problem;
+    }
+
+    fn follow_once(&mut self, known: &BTreeMap<PathBuf, (u64, u64)>) -> Problem {
+        for file in &mut self.files {
+            let entries = entries(&file.path);
+            if !file.entries.is_empty() && entries != file.entries && file.state == State::Unchanged
+            {
+                file.state = State::Settling(Instant::now() + SETTLE);
+            }
+            file.entries = entries;
+        }
+        let entries = || self.files.iter().flat_map(|file| &file.entries);
+        let dirs = entries().filter_map(|entry| entry.parent());
+        let files = entries().map(PathBuf::as_path).filter(|entry| entry.is_file());
+        let identity = |path: &Path| {
+            let metadata = fs::metadata(path).ok()?;
+            Some((path.to_owned(), (metadata.dev(), metadata.ino())))
+        };
+        self.watched = dirs.chain(files).filter_map(identity).collect();
+        // Before they are watched: no event about them is left out.
+        self.inbox.mail().awaited = entries().chain(self.watched.keys()).cloned().collect();
+        if self.watcher.is_none() {
+            self.watcher = Some(start(&self.inbox).map_err(|e| no_inotify(&e))?);
+        }
+        let Some(watcher) = &mut self.watcher else { return Ok(()) };
+        for (path, identity) in known {
+            if self.watched.get(path) != Some(identity) {
+                let _ = watcher.unwatch(path);
+            }
+        }
+        let mut problem = Ok(());
+        // Those that are new, and those that may be new under an old number.
+        for path in self.watched.keys() {
+            match watcher.watch(path, RecursiveMode::NonRecursive) {
+                Err(e) if !is_gone(&e) => problem = problem.and(Err(not_watched(path, &e))),
+                _ => {}
+            }
+        }
+        problem
+    }
+}
+
+/// Why something is not watched.
+type Problem = std::result::Result<(), String>;
+
+/// A watcher that puts what concerns the files into `inbox`.
+fn start(inbox: &Arc<Inbox>) -> notify::Result<RecommendedWatcher> {
+    let inbox = Arc::clone(inbox);
+    notify::recommended_watcher(move |event: notify::Result<Event>| {
+        // An error (a queue that ran over) is passed on as "anything may have changed".
+        let event = event.unwrap_or_else(|_| Event::new(EventKind::Any));
+        let mut mail = inbox.mail();
+        if concerns(&event, &mail.awaited) {
+            mail.events.push(event);
+            let _ = inbox.wake.write(1);
+        }
+    })
+}
+
+/// Whether the event may mean a new content: no program that only reads does.
+fn concerns(event: &Event, awaited: &BTreeSet<PathBuf>) -> bool {
+    let changes = match event.kind {
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => false,
+        _ => true,
+    };
+    is_any(event) || changes && event.paths.iter().any(|path| awaited.contains(path))
+}
+
+fn is_any(event: &Event) -> bool {
+    event.need_rescan() || event.kind == EventKind::Any
+}
+
+/// It went between being found and being watched, of which its directory tells.
+fn is_gone(e: &notify::Error) -> bool {
+    match &e.kind {
+        notify::ErrorKind::PathNotFound => true,
+        notify::ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    }
+}
+
+/// The error is the same when the process has too many descriptors, and when its user has
+/// too many instances of inotify (inotify_init(2)).
+fn no_inotify(e: &notify::Error) -> String {
+    let limit = limit("max_user_instances");
+    let instead = "config and policy are looked at once a second instead";
+    format!("inotify cannot be had: {e} (fs.inotify.max_user_instances is {limit}); {instead}")
+}
+
+fn not_watched(path: &Path, e: &notify::Error) -> String {
+    let instead = "it is looked at once a second instead";
+    let path = path.display();
+    match e.kind {
+        notify::ErrorKind::MaxFilesWatch => {
+            let limit = limit("max_user_watches");
+            let raise = "raise that with sysctl(8)";
+            format!(
+                "{path}: cannot be watched: fs.inotify.max_user_watches ({limit}) is reached; \
+                 {instead}; {raise}"
+            )
+        }
+        _ => format!("{path}: cannot be watched: {e}; {instead}"),
+    }
+}
+
+fn limit(name: &str) -> String {
+    let value = fs::read_to_string(Path::new(LIMITS).join(name)).unwrap_or_default();
+    value.trim_end().to_owned()
+}
+
+/// That of the file that `path` leads to; `None` while there is none.
+fn print(path: &Path) -> Option<Print> {
+    let file = fs::metadata(path).ok()?;
+    Some((file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec())))
+}
+
+fn failed(e: String) -> Error {
+    Error::failure(format!("watching files: {e}"))
+}
+
+impl AsFd for Watch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inbox.wake.as_fd()
+    }
+}
+
+impl Inbox {
+    fn mail(&self) -> MutexGuard<'_, Mail> {
+        self.mail.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Watched {
+    /// Takes a new content for one that may still be written to.
+    fn look(&mut self, now: Instant) {
+        let print = print(&self.path);
+        if print != self.print {
+            self.state = State::Settling(now + SETTLE_CREATED);
+        }
+        self.print = print;
+    }
+
+    fn take(&mut self, event: &Event, now: Instant) {
+        if !is_any(event) && !event.paths.iter().any(|path| self.entries.contains(path)) {
+            return;
+        }
+        self.state = match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+                State::Settling(now + SETTLE)
+            }
+            EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => return,
+            EventKind::Modify(ModifyKind::Data(_)) => State::Writing,
+            EventKind::Create(CreateKind::Folder) => State::Settling(now + SETTLE),
+            EventKind::Create(_) => State::Settling(now + SETTLE_CREATED),
+            // The end of a file that another one has replaced.
+            EventKind::Remove(_) if event.paths.iter().all(|path| path.exists()) => {
+                State::Settling(now + SETTLE)
+            }
+            EventKind::Remove(_) => State::Settling(now + SETTLE_REMOVED),
+            EventKind::Modify(_) | EventKind::Any | EventKind::Other => {
+                State::Settling(now + SETTLE)
+            }
+        };
+    }
+}
+
+/// The directory entries that the content at `path`, an absolute one, depends on.
+pub(crate) fn entries(path: &Path) -> BTreeSet<PathBuf> {
+    let mut entries = BTreeSet::new();
+    let mut rest: Vec<PathBuf> = parts(path);
+    let mut here = PathBuf::from("/");
+    let mut links = 0;
+    while let Some(part) = rest.pop() {
+        if part == Path::new("..") {
+            here.pop();
+            continue;
+        }
+        let entry = here.join(&part);
+        match fs::symlink_metadata(&entry) {
+            Ok(metadata) if metadata.is_symlink() && links < MAX_LINKS => {
+                links += 1;
+                let target = fs::read_link(&entry).unwrap_or_default();
+                if target.is_absolute() {
+                    here = PathBuf::from("/");
+                }
+                rest.extend(parts(&target));
+                entries.insert(entry);
+            }
+            Ok(_) if !rest.is_empty() => here = entry,
+            // The file itself, or the first part that is missing.
+            _ => {
+                entries.insert(entry);
+                break;
+            }
+        }
+    }
+    entries
+}
+
+/// The components of a path, last one first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    let named = |part: &Component| matches!(part, Component::Normal(_) | Component::ParentDir);
+    path.components().filter(named).map(|part| PathBuf::from(part.as_os_str())).rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, rename};
+    use std::io::Write;
+    use std::os::unix::fs::symlink;
+
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+    use super::*;
+
+    struct Dir {
+        dir: tempfile::TempDir,
+        watch: Option<Watch>,
+    }
+
+    impl Dir {
+        fn new() -> Self {
+            Self { dir: tempfile::tempdir().unwrap(), watch: None }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            fs::write(self.path(name), text).unwrap();
+        }
+
+        fn watch(&mut self, name: &str) {
+            let mut watch = Watch::new().unwrap();
+            assert_eq!(watch.add(&self.path(name)).unwrap(), 0);
+            self.watch = Some(watch);
+        }
+
+        /// How long until a change is told; `None` after a second without one.
+        fn told(&mut self) -> Option<Duration> {
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_secs(1) {
+                if !self.watch.as_mut().unwrap().changed().0.is_empty() {
+                    return Some(begin.elapsed());
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            None
+        }
+
+        fn is_woken(&self, ms: u16) -> bool {
+            let fd = self.watch.as_ref().unwrap().as_fd();
+            let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+            poll(&mut fds, PollTimeout::from(ms)).unwrap() > 0
+        }
+
+        fn assert_told(&mut self) {
+            let took = self.told().expect("a change is told");
+            assert!(took < Duration::from_millis(500), "{took:?}");
+        }
+    }
+
+    #[test]
+    fn written_in_place() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        dir.write("f", "2");
+        dir.assert_told();
+        assert_eq!(dir.told(), None);
+    }
+
+    #[test]
+    fn not_before_it_is_closed() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        let mut file = File::create(dir.path("f")).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(dir.told(), None);
+        file.write_all(b"whole").unwrap();
+        drop(file);
+        dir.assert_told();
+    }
+
+    #[test]
+    fn renamed_over() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        // Who waited as for a removed file would do so each time; a busy machine does not.
+        let took = [(); 3].map(|()| {
+            dir.write("g", "2");
+            rename(dir.path("g"), dir.path("f")).unwrap();
+            dir.told().expect("a change is told")
+        });
+        assert!(took.iter().any(|took| *took < SETTLE_REMOVED / 2), "{took:?}");
+    }
+
+    #[test]
+    fn deleted_and_made_again() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        fs::remove_file(dir.path("f")).unwrap();
+        dir.write("f", "2");
+        dir.assert_told();
+        fs::remove_file(dir.path("f")).unwrap();
+        dir.assert_told();
+        dir.write("f", "3");
+        dir.assert_told();
+    }
+
+    #[test]
+    fn a_hard_link_in_its_place() {
+        let mut dir = Dir::new();
+        dir.write("g", "2");
+        dir.watch("f");
+        fs::hard_link(dir.path("g"), dir.path("f")).unwrap();
+        dir.assert_told();
+    }
+
+    #[test]
+    fn written_by_another_path_to_it() {
+        let mut dir = Dir::new();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let other = elsewhere.path().join("g");
+        dir.write("f", "1");
+        fs::hard_link(dir.path("f"), &other).unwrap();
+        dir.watch("f");
+        fs::write(&other, "2").unwrap();
+        dir.assert_told();
+        dir.write("g", "3");
+        rename(dir.path("g"), dir.path("f")).unwrap();
+        dir.assert_told();
+        fs::write(&other, "4").unwrap();
+        assert_eq!(dir.told(), None);
+    }
+
+    #[test]
+    fn a_config_map_is_swapped() {
+        let mut dir = Dir::new();
+        for (version, text) in [("..1", "1"), ("..2", "2"), ("..3", "3")] {
+            fs::create_dir(dir.path(version)).unwrap();
+            dir.write(&format!("{version}/f"), text);
+        }
+        symlink("..1", dir.path("..data")).unwrap();
+        symlink("..data/f", dir.path("f")).unwrap();
+        dir.watch("f");
+        for version in ["..2", "..3"] {
+            symlink(version, dir.path("..data_tmp")).unwrap();
+            rename(dir.path("..data_tmp"), dir.path("..data")).unwrap();
+            dir.assert_told();
+        }
+        dir.write("..3/f", "4");
+        dir.assert_told();
+        dir.write("..1/f", "5");
+        assert_eq!(dir.told(), None);
+    }
+
+    #[test]
+    fn a_directory_that_appears_later() {
+        let mut dir = Dir::new();
+        dir.watch("a/b/f");
+        fs::create_dir_all(dir.path("a/b")).unwrap();
+        while dir.told().is_some() {}
+        dir.write("a/b/f", "1");
+        dir.assert_told();
+    }
+
+    #[test]
+    fn other_files_and_other_modes_are_nothing() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        dir.write("g", "1");
+        fs::read(dir.path("f")).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+        fs::set_permissions(dir.path("f"), mode).unwrap();
+        assert_eq!(dir.told(), None);
+    }
+
+    #[test]
+    fn readers_and_neighbours_wake_nobody() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        while dir.told().is_some() {}
+        dir.write("g", "1");
+        rename(dir.path("g"), dir.path("h")).unwrap();
+        fs::read(dir.path("f")).unwrap();
+        fs::read_dir(dir.path(".")).unwrap();
+        assert!(!dir.is_woken(300), "by what concerns no file");
+        dir.write("f", "2");
+        assert!(dir.is_woken(1000));
+    }
+
+    #[test]
+    fn looked_at_where_inotify_cannot_be_had() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        let watch = dir.watch.as_mut().unwrap();
+        // As when the limit is reached: what changes from here on, nobody tells of.
+        (watch.watcher, watch.look_at) = (None, Some(Instant::now() + LOOK));
+        dir.write("f", "22");
+        let told = (0..5).find_map(|_| dir.told());
+        assert!(told.is_some());
+        // It has been started again then.
+        assert_eq!(dir.watch.as_ref().unwrap().problem(), None);
+        dir.write("f", "333");
+        dir.assert_told();
+    }
+}

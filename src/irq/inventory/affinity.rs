@@ -1,0 +1,146 @@
+//! The CPUs that an IRQ may go to.
+//!
+//! Source: `/proc/irq/N` (`Documentation/core-api/irq/irq-affinity.rst`).
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::nic::entries;
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, Result};
+use crate::irq::roots::Roots;
+
+/// Where an IRQ may and does go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Affinity {
+    /// What was asked for (`smp_affinity_list`); CPUs that are offline may be among them.
+    pub allowed: CpuList,
+    /// Those of them that the interrupt controller sends it to
+    /// (`effective_affinity_list`): one, on x86. `None` where the kernel doesn't say;
+    /// empty for an IRQ that was never started.
+    pub effective: Option<CpuList>,
+}
+
+impl Affinity {
+    /// Reads the affinity of `irq` from `proc_root` (/proc but in tests); `None` when
+    /// there is no such IRQ (any more).
+    ///
+    /// Fails when a file cannot be read or has something else than CPUs below
+    /// [`CpuList::MAX`].
+    pub fn read(proc_root: &Path, irq: u32) -> Result<Option<Self>> {
+        let dir = proc_root.join("irq").join(irq.to_string());
+        let Some(allowed) = read_list(&dir.join("smp_affinity_list"))? else { return Ok(None) };
+        let effective = read_list(&dir.join("effective_affinity_list"))?;
+        Ok(Some(Self { allowed, effective }))
+    }
+}
+
+/// Tells which IRQs only the kernel may move: "managed" ones, whose CPUs a driver left to
+/// it, and those of controllers that have no choice.
+#[derive(Debug)]
+pub struct Fixed<'a> {
+    roots: &'a Roots,
+    /// Whether the files' modes tell: of an IRQ that users cannot move it is read-only
+    /// on newer kernels (kernel/irq/proc.c, `register_irq_proc()`), 7.2 among them.
+    by_mode: bool,
+}
+
+impl<'a> Fixed<'a> {
+    /// Finds out how this kernel tells.
+    pub fn new(roots: &'a Roots) -> Self {
+        let fixed = Self { roots, by_mode: false };
+        // Such as IRQ 0, the timer of x86.
+        let irqs = entries(&roots.proc.join("irq")).unwrap_or_default();
+        let irqs = irqs.iter().filter_map(|name| name.parse().ok());
+        let by_mode = irqs.into_iter().any(|irq| fixed.read_only(irq) == Some(true));
+        Self { by_mode, ..fixed }
+    }
+
+    /// `None` where this kernel doesn't tell before the IRQ is moved.
+    pub fn is(&self, irq: u32) -> Option<bool> {
+        let read_only = self.read_only(irq);
+        if read_only == Some(true) {
+            return read_only;
+        }
+        // With CONFIG_GENERIC_IRQ_DEBUGFS (kernel/irq/debugfs.c).
+        let debug = self.roots.sys.join(format!("kernel/debug/irq/irqs/{irq}"));
+        if let Ok(text) = fs::read_to_string(debug) {
+            return Some(text.contains("IRQD_AFFINITY_MANAGED"));
+        }
+        read_only.filter(|_| self.by_mode)
+    }
+
+    fn read_only(&self, irq: u32) -> Option<bool> {
+        let path = self.roots.proc.join(format!("irq/{irq}/smp_affinity_list"));
+        Some(fs::metadata(path).ok()?.permissions().mode() & 0o222 == 0)
+    }
+}
+
+/// The list in the file at `path`; `None` when there is no such file.
+fn read_list(path: &Path) -> Result<Option<CpuList>> {
+    let text = match fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        // What proc says of a file that was open when it was removed.
+        Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(None),
+        Err(e) => return Err(Error::failure(format!("{}: {e}", path.display()))),
+    };
+    let text = text.trim_end();
+    if text.is_empty() {
+        return Ok(Some(CpuList::default()));
+    }
+    let list = text.parse();
+    list.map(Some).map_err(|e| Error::failure(format!("{}: not a CPU list: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::Tree;
+
+    #[test]
+    fn allowed_and_effective() {
+        let tree = Tree::new();
+        tree.write("proc/irq/38/smp_affinity_list", "0-3,8-11\n");
+        tree.write("proc/irq/38/effective_affinity_list", "9\n");
+        tree.write("proc/irq/39/smp_affinity_list", "0-127\n");
+        tree.write("proc/irq/40/smp_affinity_list", "0\n");
+        tree.write("proc/irq/40/effective_affinity_list", "\n");
+        let read = |irq| {
+            let affinity = Affinity::read(&tree.proc(), irq).unwrap()?;
+            Some((affinity.allowed.to_string(), affinity.effective.map(|cpus| cpus.to_string())))
+        };
+        assert_eq!(read(38), Some(("0-3,8-11".into(), Some("9".into()))));
+        assert_eq!(read(39), Some(("0-127".into(), None)));
+        assert_eq!(read(40), Some(("0".into(), Some(String::new()))));
+    }
+
+    #[test]
+    fn what_only_the_kernel_moves() {
+        let tree = Tree::new();
+        for irq in ["0", "38", "39"] {
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        }
+        tree.write("proc/irq/default_smp_affinity", "f\n");
+        tree.write("sys/kernel/debug/irq/irqs/39", "affinity: 0-3\n IRQD_AFFINITY_MANAGED\n");
+        let roots = tree.roots();
+        assert_eq!([38, 39, 40].map(|irq| Fixed::new(&roots).is(irq)), [None, Some(true), None]);
+        let timer = tree.path("proc/irq/0/smp_affinity_list");
+        fs::set_permissions(timer, fs::Permissions::from_mode(0o444)).unwrap();
+        // Debugfs names one reason, the mode stands for all.
+        tree.write("sys/kernel/debug/irq/irqs/0", "affinity: 0-3\n IRQD_NO_BALANCING\n");
+        let fixed = [0, 38, 39].map(|irq| Fixed::new(&roots).is(irq));
+        assert_eq!(fixed, [Some(true), Some(false), Some(true)]);
+    }
+
+    #[test]
+    fn an_irq_that_is_gone_is_no_error_but_nonsense_is() {
+        let tree = Tree::new();
+        assert_eq!(Affinity::read(&tree.proc(), 38).unwrap(), None);
+        tree.write("proc/irq/38/smp_affinity_list", "0,x\n");
+        let what = Affinity::read(&tree.proc(), 38).unwrap_err().what;
+        assert!(what.contains("38/smp_affinity_list: not a CPU list: \"x\""), "{what}");
+    }
+}

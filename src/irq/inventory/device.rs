@@ -1,0 +1,136 @@
+//! The physical NICs that a network device's packets go through.
+
+use std::fs;
+
+use serde::Serialize;
+
+use super::lower::Lower;
+use super::nic::{class_dir, entries};
+use crate::base::error::{Error, Result};
+use crate::irq::roots::Roots;
+
+/// A network device, and the NICs that carry its packets.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Device {
+    pub name: String,
+    /// `macvlan`, `vlan`, `bond`, `bridge` and the like, where the kernel says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// By name; the device itself, if it is physical.
+    pub nics: Vec<String>,
+    /// Those of it and the devices under it that lead to another network namespace.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub elsewhere: Vec<String>,
+}
+
+impl Device {
+    /// Looks at the device `name` of this network namespace.
+    ///
+    /// Fails when there is none.
+    pub fn read(roots: &Roots, name: &str) -> Result<Self> {
+        let Lower { nics, elsewhere } = Lower::read(&roots.sys, name)?;
+        let uevent = fs::read_to_string(class_dir(&roots.sys, name)?.join("uevent"));
+        let uevent = uevent.unwrap_or_default();
+        let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
+        let is_virtual = nics != [name];
+        let kind = kind.map(Into::into).or_else(|| (roots.kind_of)(name)).filter(|_| is_virtual);
+        Ok(Self { name: name.into(), kind, nics, elsewhere })
+    }
+
+    /// As [`Device::read`]; also fails when no NIC is under the device.
+    pub fn with_nics(roots: &Roots, name: &str) -> Result<Self> {
+        let device = Self::read(roots, name)?;
+        if !device.nics.is_empty() {
+            return Ok(device);
+        }
+        let what = format!("{name}: no physical NIC is under it in this network namespace");
+        Err(match device.elsewhere.as_slice() {
+            [] => Error::failure(what).help("`gthctl irq` lists the NICs"),
+            others => {
+                let others = others.join(", ");
+                Error::failure(format!("{what}; {others} leads to another one"))
+                    .help("name the NIC that the packets leave this machine through")
+            }
+        })
+    }
+
+    /// All devices that have NICs or lead elsewhere, the virtual ones among them.
+    pub fn all(roots: &Roots) -> Result<Vec<Self>> {
+        let mut names = entries(&roots.sys.join("class/net"))?;
+        names.sort();
+        // One may have gone since, and bonding_masters is none.
+        let devices = names.iter().filter_map(|name| Self::read(roots, name).ok());
+        let leads = |device: &Self| !device.nics.is_empty() || !device.elsewhere.is_empty();
+        Ok(devices.filter(leads).collect())
+    }
+
+    /// True for a device that is not itself a NIC.
+    pub fn is_virtual(&self) -> bool {
+        self.nics != [self.name.as_str()]
+    }
+
+    /// Such as `n6 is a macvlan on enp7s0`.
+    pub fn on(&self) -> String {
+        let kind = self.kind.as_deref().unwrap_or("virtual device");
+        let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+        format!("{} is {article} {kind} on {}", self.name, self.nics.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::Tree;
+
+    #[test]
+    fn a_macvlan_says_what_it_is_on() {
+        let tree = Tree::new();
+        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[40]);
+        tree.nic("enp7s0", "pci0000:00/0000:07:00.0");
+        tree.on_top("n6", &["enp7s0"]);
+        tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\nINTERFACE=n6\nIFINDEX=9\n");
+        tree.on_top("ipvl0", &["enp7s0"]);
+        tree.on_top("br0", &[]);
+        let device = Device::with_nics(&tree.roots(), "n6").unwrap();
+        assert!(device.is_virtual());
+        assert_eq!(device.on(), "n6 is a macvlan on enp7s0");
+        let nic = Device::with_nics(&tree.roots(), "enp7s0").unwrap();
+        assert!(!nic.is_virtual() && nic.nics == ["enp7s0"]);
+        let what = Device::with_nics(&tree.roots(), "br0").unwrap_err().what;
+        assert!(what.starts_with("br0: no physical NIC is under it"), "{what}");
+        let ipvlan = Device::with_nics(&tree.roots(), "ipvl0").unwrap();
+        assert_eq!(ipvlan.on(), "ipvl0 is an ipvlan on enp7s0");
+        let all: Vec<_> = Device::all(&tree.roots()).unwrap();
+        assert_eq!(
+            all.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(),
+            ["enp7s0", "ipvl0", "n6"]
+        );
+    }
+
+    #[test]
+    fn a_veth_into_a_pod_leads_elsewhere() {
+        let tree = Tree::new();
+        tree.on_top("veth7", &[]);
+        for (file, text) in [("ifindex", "7"), ("iflink", "2"), ("type", "1")] {
+            tree.write(&format!("sys/class/net/veth7/{file}"), text);
+        }
+        let e = Device::with_nics(&tree.roots(), "veth7").unwrap_err();
+        assert!(e.what.ends_with("; veth7 leads to another one"), "{e}");
+        let all = Device::all(&tree.roots()).unwrap();
+        assert_eq!(
+            (all.len(), &all[0].nics, &all[0].elsewhere[..]),
+            (1, &vec![], &["veth7".into()][..])
+        );
+        // A bridge that a NIC is a port of, too.
+        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[40]);
+        tree.nic("enp7s0", "pci0000:00/0000:07:00.0");
+        tree.on_top("br0", &["veth7", "enp7s0"]);
+        tree.link("sys/class/net/veth7/master", "sys/class/net/br0");
+        let device = Device::with_nics(&tree.roots(), "veth7").unwrap();
+        assert_eq!(
+            (&device.nics[..], &device.elsewhere[..]),
+            (&["enp7s0".into()][..], &["veth7".into()][..])
+        );
+        assert!(device.is_virtual());
+    }
+}

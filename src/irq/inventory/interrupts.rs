@@ -1,0 +1,409 @@
+//! What /proc/interrupts has counted (proc_interrupts(5)).
+//!
+//! The format is that of `show_interrupts()`, kernel/irq/proc.c. A heading names
+//! the CPUs that are online. Then comes a line for each IRQ in use:
+//! `IRQ: COUNT... CHIP HWIRQ-TRIGGER  ACTION, ACTION...`, with a count for each CPU
+//! of the heading. Last come lines with a name in place of a number (NMI, LOC,
+//! ERR), which are no IRQs and are left out.
+
+use std::fs;
+use std::path::Path;
+
+use crate::base::error::{Error, Result};
+
+/// How often the file is read before it is taken for something else than it should be.
+const READS: usize = 4;
+
+/// One reading of /proc/interrupts, or what was counted between two.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interrupts {
+    /// The CPUs that were online, ascending.
+    pub cpus: Vec<u32>,
+    /// Ascending by number.
+    pub irqs: Vec<Interrupt>,
+}
+
+/// An IRQ that has a handler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interrupt {
+    pub irq: u32,
+    /// How many interrupts each CPU of [`Interrupts::cpus`] has taken. The kernel
+    /// counts in 32 bits and starts again from 0 after the last.
+    pub counts: Vec<u32>,
+    /// The interrupt controller, such as `IR-PCI-MSIX-0000:07:00.0` or `GICv3`.
+    pub chip: String,
+    /// The controller's own number for it; Xen's event channels have none.
+    pub hwirq: Option<u64>,
+    /// `edge`, `fasteoi`, `Level` or the like; empty where the kernel says nothing.
+    pub trigger: String,
+    /// What the handlers are called; a line that is shared has several.
+    pub names: Vec<String>,
+}
+
+impl Interrupt {
+    /// All CPUs' interrupts.
+    pub fn total(&self) -> u64 {
+        self.counts.iter().map(|&count| u64::from(count)).sum()
+    }
+
+    /// The same IRQ with other counts.
+    fn with(&self, counts: Vec<u32>) -> Self {
+        Self {
+            irq: self.irq,
+            counts,
+            chip: self.chip.clone(),
+            hwirq: self.hwirq,
+            trigger: self.trigger.clone(),
+            names: self.names.clone(),
+        }
+    }
+}
+
+impl Interrupts {
+    /// Reads `interrupts` in `proc_root` (/proc but in tests).
+    ///
+    /// Fails when it cannot be read or does not have the format above.
+    pub fn read(proc_root: &Path) -> Result<Self> {
+        let path = proc_root.join("interrupts");
+        let mut reads = 1;
+        loop {
+            let text =
+                fs::read(&path).map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+            match Self::parse(&text) {
+                Ok(interrupts) => return Ok(interrupts),
+                Err(e) if reads == READS => {
+                    return Err(Error::failure(format!("{}: {e}", path.display())));
+                }
+                // The kernel writes it piece by piece: a CPU may have come or gone
+                // since the heading.
+                Err(_) => reads += 1,
+            }
+        }
+    }
+
+    /// Parses the text of /proc/interrupts; the error says what is not as it should be.
+    pub fn parse(text: &[u8]) -> std::result::Result<Self, String> {
+        let mut lines = text.split(|&byte| byte == b'\n');
+        let cpus = heading(lines.next().unwrap_or_default())?;
+        let mut irqs = Vec::new();
+        for text in lines {
+            irqs.extend(line(text, cpus.len())?);
+        }
+        // The kernel's order; later steps rely on it.
+        irqs.sort_by_key(|interrupt: &Interrupt| interrupt.irq);
+        Ok(Self { cpus, irqs })
+    }
+
+    /// The IRQ with that number.
+    pub fn get(&self, irq: u32) -> Option<&Interrupt> {
+        let at = self.irqs.binary_search_by_key(&irq, |interrupt| interrupt.irq).ok()?;
+        Some(&self.irqs[at])
+    }
+
+    /// Each CPU with the interrupts that it took of `interrupt`, one of [`Self::irqs`].
+    pub fn per_cpu<'a>(&'a self, interrupt: &'a Interrupt) -> impl Iterator<Item = (u32, u32)> {
+        self.cpus.iter().copied().zip(interrupt.counts.iter().copied())
+    }
+
+    /// What was counted since `before`: the IRQs that are in use now, on the CPUs
+    /// that were online both times.
+    ///
+    /// An IRQ that was not in use before counts from 0, as does one that was given up
+    /// and taken again meanwhile (a NIC that was reset), as far as that shows.
+    pub fn since(&self, before: &Self) -> Self {
+        // Where the counts of a CPU are, now and before.
+        let columns: Vec<(usize, usize)> = self
+            .cpus
+            .iter()
+            .enumerate()
+            .filter_map(|(now, cpu)| Some((now, before.cpus.binary_search(cpu).ok()?)))
+            .collect();
+        let cpus = columns.iter().map(|&(now, _)| self.cpus[now]).collect();
+        let irqs = self.irqs.iter().map(|now| {
+            let same = before.get(now.irq).filter(|before| same_source(now, before));
+            let counts: Option<Vec<u32>> = same.and_then(|before| {
+                columns.iter().map(|&(n, b)| counted(now.counts[n], before.counts[b])).collect()
+            });
+            let anew = || columns.iter().map(|&(n, _)| now.counts[n]).collect();
+            now.with(counts.unwrap_or_else(anew))
+        });
+        Self { cpus, irqs: irqs.collect() }
+    }
+}
+
+/// True unless the number has gone to another source. Names don't tell: a network
+/// device may be renamed.
+fn same_source(a: &Interrupt, b: &Interrupt) -> bool {
+    a.chip == b.chip && a.hwirq == b.hwirq
+}
+
+/// How many interrupts came between two counts; `None` when the count began anew.
+fn counted(now: u32, before: u32) -> Option<u32> {
+    let counted = now.wrapping_sub(before);
+    // A smaller count is past the last number if it is not far past: a CPU takes
+    // quarter of an hour for so many, at a million a second.
+    (now >= before || counted < u32::MAX / 4).then_some(counted)
+}
+
+/// The CPUs that the first line names.
+fn heading(line: &[u8]) -> std::result::Result<Vec<u32>, String> {
+    let line = String::from_utf8_lossy(line);
+    let cpu = |word: &str| word.strip_prefix("CPU")?.parse().ok();
+    let cpus: Option<Vec<u32>> = line.split_ascii_whitespace().map(cpu).collect();
+    cpus.filter(|cpus| !cpus.is_empty() && cpus.is_sorted_by(|a, b| a < b))
+        .ok_or_else(|| "the first line does not name the CPUs".into())
+}
+
+/// Parses a line with counts of so many CPUs; `None` when it is not an IRQ's.
+fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, String> {
+    let Some((irq, rest)) = number(line) else { return Ok(None) };
+    let Some(mut rest) = rest.strip_prefix(b":") else { return Ok(None) };
+    let mut counts = Vec::with_capacity(cpus);
+    while let Some((count, after)) = column(rest) {
+        counts.push(count);
+        rest = after;
+        // No controller's name is a number, so one more is one CPU more.
+        if counts.len() > cpus {
+            break;
+        }
+    }
+    if counts.len() != cpus {
+        let other = if counts.len() > cpus { "more" } else { "fewer" };
+        return Err(format!("IRQ {irq} has {other} counts than the first line has CPUs"));
+    }
+    let rest = String::from_utf8_lossy(rest);
+    Ok(Some(Interrupt { irq, counts, ..source(rest.trim_start()) }))
+}
+
+/// The parts that follow the counts.
+fn source(text: &str) -> Interrupt {
+    // Two spaces come before the actions. Without actions the padding of the
+    // trigger is the end of the line.
+    let split = text.rsplit_once("  ").filter(|_| !text.ends_with(' '));
+    let (before_actions, actions) = split.unwrap_or((text, ""));
+    let mut chip = before_actions.trim_end();
+    let mut hwirq = None;
+    let mut trigger = "";
+    // From the end, since a chip's name may have spaces: `5-edge` (x86), `5 Edge`
+    // (Arm), `-event` (Xen), `5`.
+    while let Some((before, word)) = chip.rsplit_once(' ') {
+        let (number, kind) = match word {
+            "Level" | "Edge" => ("", word),
+            _ => word.split_once('-').unwrap_or((word, "")),
+        };
+        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
+            break;
+        }
+        if !kind.is_empty() {
+            trigger = kind;
+        }
+        chip = before.trim_end();
+        if !number.is_empty() {
+            hwirq = number.parse().ok();
+            break;
+        }
+    }
+    let names = actions.split(", ").filter(|name| !name.is_empty()).map(Into::into).collect();
+    Interrupt { chip: chip.into(), hwirq, trigger: trigger.into(), names, ..Default::default() }
+}
+
+/// A number that ends at a space or the end of the line, and what follows.
+fn column(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (value, rest) = number(text)?;
+    matches!(rest.first(), None | Some(b' ')).then_some((value, rest))
+}
+
+/// A number after spaces, and what follows.
+fn number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let text = text.trim_ascii_start();
+    let mut value: u32 = 0;
+    let mut digits = 0;
+    for byte in text {
+        if !byte.is_ascii_digit() {
+            break;
+        }
+        value = value.checked_mul(10)?.checked_add(u32::from(byte - b'0'))?;
+        digits += 1;
+    }
+    (digits > 0).then(|| (value, &text[digits..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::Tree;
+
+    fn parse(text: &str) -> Interrupts {
+        Interrupts::parse(text.as_bytes()).unwrap()
+    }
+
+    /// What is said of each IRQ of `text`, whose only CPU counts nothing.
+    fn sources(lines: &[&str]) -> Vec<(String, Option<u64>, String, Vec<String>)> {
+        let lines = lines.iter().enumerate();
+        let lines = lines.map(|(irq, line)| format!("{irq:>3}:          0  {line}\n"));
+        let text = format!("           CPU0       \n{}", lines.collect::<String>());
+        let irqs = parse(&text).irqs.into_iter();
+        irqs.map(|irq| (irq.chip, irq.hwirq, irq.trigger, irq.names)).collect()
+    }
+
+    #[test]
+    fn counts_and_descriptions() {
+        let all = parse(concat!(
+            "            CPU0       CPU1       \n",
+            "   4:          3          0  IR-IO-APIC    4-edge      ttyS0\n",
+            "  16:    1040217        112  IR-IO-APIC   16-fasteoi   i801_smbus, eth1\n",
+            " 128:          0 4294967295  IR-PCI-MSIX-0000:07:00.0    0-edge      eth0-TxRx-0\n",
+            " NMI:          1          2   Non-maskable interrupts\n",
+            " LOC:   12110882   12468534   Local timer interrupts\n",
+            "IPI0:         0          0       Rescheduling interrupts\n",
+            " ERR:          0\n",
+            " MIS:          0\n",
+        ));
+        assert_eq!(all.cpus, [0, 1]);
+        assert_eq!(all.irqs.iter().map(|irq| irq.irq).collect::<Vec<_>>(), [4, 16, 128]);
+        let shared = all.get(16).unwrap();
+        assert_eq!(shared.counts, [1_040_217, 112]);
+        assert_eq!(shared.total(), 1_040_329);
+        assert_eq!((shared.chip.as_str(), shared.hwirq), ("IR-IO-APIC", Some(16)));
+        assert_eq!(shared.trigger, "fasteoi");
+        assert_eq!(shared.names, ["i801_smbus", "eth1"]);
+        let msi = all.get(128).unwrap();
+        assert_eq!(msi.chip, "IR-PCI-MSIX-0000:07:00.0");
+        assert_eq!(all.per_cpu(msi).collect::<Vec<_>>(), [(0, 0), (1, u32::MAX)]);
+        assert!(all.get(17).is_none());
+    }
+
+    #[test]
+    fn every_controllers_way_to_write() {
+        let lines = [
+            "GIC-0  27 Level     arch_timer",
+            "ITS-PCI-MSIX-0006:01:00.0   1 Edge      mlx5_comp0@pci:0006:01:00.0",
+            "9030000.pl061   3 Edge      GPIO Key Poweroff",
+            "SiFive PLIC   8 Edge      virtio0",
+            "xen-dyn    -event     eth0-q0-tx",
+            "xen-percpu    -virq      timer0",
+            "PCI-MSI-edge      virtio0-input.0",
+            "None          foo",
+            "IO-APIC   9-fasteoi ",
+            "IR-PCI-MSI 524288-edge      eth0",
+        ];
+        let expected = [
+            ("GIC-0", Some(27), "Level", "arch_timer"),
+            ("ITS-PCI-MSIX-0006:01:00.0", Some(1), "Edge", "mlx5_comp0@pci:0006:01:00.0"),
+            ("9030000.pl061", Some(3), "Edge", "GPIO Key Poweroff"),
+            ("SiFive PLIC", Some(8), "Edge", "virtio0"),
+            ("xen-dyn", None, "event", "eth0-q0-tx"),
+            ("xen-percpu", None, "virq", "timer0"),
+            ("PCI-MSI-edge", None, "", "virtio0-input.0"),
+            ("None", None, "", "foo"),
+            ("IO-APIC", Some(9), "fasteoi", ""),
+            ("IR-PCI-MSI", Some(524_288), "edge", "eth0"),
+        ];
+        for ((chip, hwirq, trigger, names), expected) in sources(&lines).into_iter().zip(expected) {
+            let name = names.first().map_or("", String::as_str);
+            assert_eq!((chip.as_str(), hwirq, trigger.as_str(), name), expected);
+        }
+    }
+
+    /// A reading with these CPUs; the count of IRQ i on CPU c is `count(i, c)`.
+    fn reading(cpus: &[u32], irqs: u32, count: impl Fn(u32, u32) -> u32) -> Vec<u8> {
+        use std::io::Write;
+        let mut text = b"            ".to_vec();
+        cpus.iter().for_each(|cpu| write!(text, "CPU{cpu:<8}").unwrap());
+        for irq in 0..irqs {
+            write!(text, "\n{irq:>4}:").unwrap();
+            cpus.iter().for_each(|&cpu| write!(text, " {:>10}", count(irq, cpu)).unwrap());
+            write!(text, "  PCI-MSIX-0000:07:00.0 {irq:>4}-edge      eth0-TxRx-{irq}").unwrap();
+        }
+        text.push(b'\n');
+        text
+    }
+
+    #[test]
+    fn more_than_64_cpus_and_some_offline() {
+        let cpus: Vec<u32> = (0..130).filter(|cpu| ![3, 64, 100].contains(cpu)).collect();
+        let all = Interrupts::parse(&reading(&cpus, 2, |irq, cpu| irq * 1000 + cpu)).unwrap();
+        assert_eq!(all.cpus, cpus);
+        let expected: Vec<_> = cpus.iter().map(|&cpu| (cpu, 1000 + cpu)).collect();
+        assert_eq!(all.per_cpu(&all.irqs[1]).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn the_difference_of_two_readings() {
+        let parse = |cpus: &[u32], irqs, count: &dyn Fn(u32, u32) -> u32| {
+            Interrupts::parse(&reading(cpus, irqs, count)).unwrap()
+        };
+        // CPU 2 goes, CPU 3 comes, and so does IRQ 2.
+        let before = parse(&[0, 1, 2], 2, &|irq, cpu| 10 * irq + cpu);
+        let now = parse(&[0, 1, 3], 3, &|irq, cpu| 10 * irq + cpu + 5);
+        let since = now.since(&before);
+        assert_eq!(since.cpus, [0, 1]);
+        let counts: Vec<_> = since.irqs.iter().map(|irq| irq.counts.clone()).collect();
+        assert_eq!(counts, [[5, 5], [5, 5], [25, 26]]);
+        assert_eq!(since.irqs[2].names, ["eth0-TxRx-2"]);
+        assert_eq!(before.since(&now).irqs.len(), 2);
+    }
+
+    #[test]
+    fn counts_that_pass_their_last_number_and_counts_that_begin_anew() {
+        let parse = |on_0: u32, on_1: u32| {
+            let count = |_, cpu| [on_0, on_1][cpu as usize];
+            Interrupts::parse(&reading(&[0, 1], 1, count)).unwrap()
+        };
+        let since =
+            |now: &Interrupts, before: &Interrupts| now.since(before).irqs[0].counts.clone();
+        assert_eq!(since(&parse(4, 7), &parse(u32::MAX, 7)), [5, 0]);
+        // Vectors that were freed and taken again: nothing of before is left on any CPU.
+        assert_eq!(since(&parse(4, 900), &parse(5000, 800)), [4, 900]);
+        assert_eq!(since(&parse(4, 900), &parse(3_000_000_000, 800)), [4, 900]);
+        // The number has gone to another device.
+        let mut other = parse(10, 10);
+        other.irqs[0].chip = "PCI-MSIX-0000:08:00.0".into();
+        assert_eq!(since(&parse(12, 13), &other), [12, 13]);
+        // A renamed network device keeps its counts.
+        let mut renamed = parse(10, 10);
+        renamed.irqs[0].names = vec!["eth7-TxRx-0".into()];
+        assert_eq!(since(&parse(12, 13), &renamed), [2, 3]);
+    }
+
+    #[test]
+    fn says_what_is_wrong() {
+        for (text, what) in [
+            ("", "the first line does not name the CPUs"),
+            ("  1: 0 IO-APIC\n", "the first line does not name the CPUs"),
+            ("  CPU1 CPU0\n", "the first line does not name the CPUs"),
+            (
+                "  CPU0 CPU1\n  1: 0 IO-APIC 1-edge  x\n",
+                "IRQ 1 has fewer counts than the first line has CPUs",
+            ),
+            (
+                "  CPU0\n  1: 0 0 IO-APIC 1-edge  x\n",
+                "IRQ 1 has more counts than the first line has CPUs",
+            ),
+        ] {
+            assert_eq!(Interrupts::parse(text.as_bytes()).unwrap_err(), what, "{text}");
+        }
+        let tree = Tree::new();
+        assert!(Interrupts::read(&tree.proc()).unwrap_err().what.contains("proc/interrupts: "));
+        tree.write("proc/interrupts", "");
+        let what = Interrupts::read(&tree.proc()).unwrap_err().what;
+        assert!(what.ends_with("proc/interrupts: the first line does not name the CPUs"), "{what}");
+    }
+
+    #[test]
+    fn of_this_machine() {
+        let all = Interrupts::read(Path::new("/proc")).unwrap();
+        assert!(all.irqs.iter().all(|irq| irq.counts.len() == all.cpus.len()));
+        assert!(all.since(&all).irqs.iter().all(|irq| irq.total() == 0));
+    }
+
+    #[test]
+    fn a_large_machine() {
+        let cpus: Vec<u32> = (0..512).collect();
+        let text = reading(&cpus, 1000, |irq, cpu| irq * cpu);
+        let all = Interrupts::parse(&text).unwrap();
+        assert_eq!((all.cpus.len(), all.irqs.len()), (512, 1000));
+        assert_eq!(all.irqs[999].counts[511], 999 * 511);
+        assert!(all.since(&all).irqs.iter().all(|irq| irq.total() == 0));
+    }
+}

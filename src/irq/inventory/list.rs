@@ -1,0 +1,190 @@
+//! All that is known of NICs' interrupts.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::affinity::{Affinity, Fixed};
+use super::device::Device;
+use super::interrupts::Interrupts;
+use super::nic::{Nic, NicIrq, all_of};
+use super::queue::Queue;
+use super::steering::Steering;
+use crate::base::cpulist::CpuList;
+use crate::base::error::Result;
+use crate::irq::irqbalance::Irqbalance;
+use crate::irq::roots::Roots;
+
+/// A look at NICs and their IRQs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct List {
+    pub nics: Vec<NicLook>,
+    /// Devices on top of them, and those that lead to another network namespace.
+    pub on_top: Vec<Device>,
+    pub irqbalance: Vec<Irqbalance>,
+}
+
+/// A NIC.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NicLook {
+    pub name: String,
+    pub driver: Option<String>,
+    pub pci: Option<String>,
+    pub numa_node: Option<u32>,
+    pub irqs: Vec<IrqLook>,
+}
+
+/// An IRQ of a NIC.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct IrqLook {
+    pub irq: u32,
+    /// As in /proc/interrupts; none while it has no handler.
+    pub name: Option<String>,
+    pub queue: Option<Queue>,
+    pub smp_affinity: Option<CpuList>,
+    pub effective_affinity: Option<CpuList>,
+    /// Whether only the kernel can move it; none where that shows only when it is moved.
+    pub managed: Option<bool>,
+    /// Interrupts since it is in use, of all CPUs that are online.
+    pub total: u64,
+    /// Since the look before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_second: Option<f64>,
+    /// The CPU that took the most of them: since the look before, or in total.
+    pub busiest_cpu: Option<u32>,
+    /// Of the queue's two directions, where it has them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rps_cpus: Option<CpuList>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub xps_cpus: Option<CpuList>,
+}
+
+/// Looks again and again, for rates.
+pub struct Lister<'a> {
+    roots: &'a Roots,
+    /// A device that was asked for.
+    device: Option<&'a str>,
+    before: Option<(Interrupts, Instant)>,
+}
+
+impl<'a> Lister<'a> {
+    /// Of the NICs under `device`, or of all.
+    pub fn new(roots: &'a Roots, device: Option<&'a str>) -> Self {
+        Self { roots, device, before: None }
+    }
+
+    /// What there is now.
+    ///
+    /// Fails when there is no such device, or no NIC is under it.
+    pub fn look(&mut self) -> Result<List> {
+        let now = Interrupts::read(&self.roots.proc)?;
+        let at = Instant::now();
+        let since = self.before.as_ref().map(|(before, then)| {
+            (now.since(before), at.duration_since(*then).as_secs_f64().max(1e-9))
+        });
+        let devices = match self.device {
+            Some(name) => vec![Device::with_nics(self.roots, name)?],
+            None => Device::all(self.roots)?,
+        };
+        let fixed = Fixed::new(self.roots);
+        let mut nics = Vec::new();
+        for nic in all_of(&self.roots.sys, &now, &devices)? {
+            let mut irqs = Vec::new();
+            for irq in &nic.irqs {
+                irqs.push(look(self.roots, &nic, irq, &fixed, (&now, since.as_ref()))?);
+            }
+            let Nic { name, driver, pci, numa_node, .. } = nic;
+            nics.push(NicLook { name, driver, pci, numa_node, irqs });
+        }
+        let on_top = devices.into_iter().filter(Device::is_virtual).collect();
+        let irqbalance = Irqbalance::running(self.roots)?;
+        self.before = Some((now, at));
+        Ok(List { nics, on_top, irqbalance })
+    }
+}
+
+fn look(
+    roots: &Roots,
+    nic: &Nic,
+    irq: &NicIrq,
+    fixed: &Fixed<'_>,
+    (now, since): (&Interrupts, Option<&(Interrupts, f64)>),
+) -> Result<IrqLook> {
+    let affinity = Affinity::read(&roots.proc, irq.irq)?;
+    let counted = now.get(irq.irq);
+    let recent = since.and_then(|(since, seconds)| Some((since, since.get(irq.irq)?, seconds)));
+    let busiest = match &recent {
+        Some((since, counted, _)) => since.per_cpu(counted).max_by_key(most),
+        None => counted.and_then(|counted| now.per_cpu(counted).max_by_key(most)),
+    };
+    let mask = |steering: Steering, has: fn(&Queue) -> bool| match irq.queue.filter(has) {
+        Some(queue) => steering.read(&roots.sys, &nic.name, queue.number),
+        None => Ok(None),
+    };
+    Ok(IrqLook {
+        irq: irq.irq,
+        name: irq.name.clone(),
+        queue: irq.queue,
+        smp_affinity: affinity.as_ref().map(|affinity| affinity.allowed.clone()),
+        effective_affinity: affinity.and_then(|affinity| affinity.effective),
+        managed: fixed.is(irq.irq),
+        total: counted.map_or(0, |counted| counted.total()),
+        per_second: recent.map(|(_, counted, seconds)| counted.total() as f64 / seconds),
+        busiest_cpu: busiest.filter(|&(_, n)| n > 0).map(|(cpu, _)| cpu),
+        rps_cpus: mask(Steering::Rps, Queue::receives)?,
+        xps_cpus: mask(Steering::Xps, Queue::sends)?,
+    })
+}
+
+/// Orders CPUs by their counts; of those with as many, the lowest is the greatest.
+fn most(&(cpu, n): &(u32, u32)) -> (u32, std::cmp::Reverse<u32>) {
+    (n, std::cmp::Reverse(cpu))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::{Machine, Tree};
+
+    #[test]
+    fn totals_then_rates() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        tree.on_top("n6", &["eth0"]);
+        tree.on_top("lo", &[]);
+        tree.write("sys/class/net/eth0/queues/rx-1/rps_cpus", "c\n");
+        let mut lister = Lister::new(&roots, None);
+        let list = lister.look().unwrap();
+        assert_eq!((list.nics.len(), list.on_top[0].name.as_str()), (1, "n6"));
+        let irq = &list.nics[0].irqs[3];
+        assert_eq!((irq.irq, irq.total, irq.per_second, irq.busiest_cpu), (40, 400, None, Some(0)));
+        let rps = irq.rps_cpus.as_ref().unwrap().to_string();
+        assert_eq!((rps.as_str(), &irq.xps_cpus), ("2-3", &None));
+        let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        let (old, new) = (
+            "         0          0  PCI-MSIX-0000:00:03.0    3",
+            "         0         50  PCI-MSIX-0000:00:03.0    3",
+        );
+        tree.write("proc/interrupts", &text.replace(old, new));
+        let list = lister.look().unwrap();
+        let irq = &list.nics[0].irqs[3];
+        assert_eq!((irq.total, irq.busiest_cpu), (450, Some(3)));
+        assert!(irq.per_second.unwrap() > 0.0);
+        let idle = &list.nics[0].irqs[4];
+        assert_eq!((idle.per_second, idle.busiest_cpu), (Some(0.0), None));
+    }
+
+    #[test]
+    fn of_one_device() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        tree.on_top("br0", &["enp5s0"]);
+        tree.on_top("lo", &[]);
+        let roots = tree.roots();
+        let list = Lister::new(&roots, Some("br0")).look().unwrap();
+        assert_eq!((list.nics[0].name.as_str(), list.nics[0].numa_node), ("enp5s0", Some(1)));
+        assert!(Lister::new(&roots, Some("lo")).look().is_err());
+        let value = serde_json::to_value(&list).unwrap();
+        assert_eq!(value["nics"][0]["irqs"][1]["queue"], "rxtx1");
+        assert_eq!(value["nics"][0]["irqs"][1]["smp_affinity"], "0-3");
+    }
+}

@@ -1,0 +1,456 @@
+//! The IRQs of a NIC.
+//!
+//! Sysfs tells them, whatever they are called: `device` of the network device
+//! (`Documentation/ABI/testing/sysfs-class-net`) leads to the PCI function, whose
+//! `msi_irqs` lists them (sysfs-bus-pci), or to a part of one that has IRQs of its
+//! own (`irqs`, sysfs-bus-auxiliary). Only where there are no such IRQs, as with a
+//! legacy INTx line or a device that is not on PCI, does the name in
+//! /proc/interrupts decide.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use super::device::Device;
+use super::interrupts::{Interrupt, Interrupts};
+use super::queue::Queue;
+use crate::base::error::{Error, Result};
+
+/// A network device and its IRQs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nic {
+    pub name: String,
+    /// `None` when no driver has it, or it is not a physical device.
+    pub driver: Option<String>,
+    /// The address of its PCI function, such as `0000:07:00.0`.
+    pub pci: Option<String>,
+    /// `None` where the machine doesn't say, or has no nodes.
+    pub numa_node: Option<u32>,
+    /// Ascending by number.
+    pub irqs: Vec<NicIrq>,
+}
+
+/// An IRQ of a NIC.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NicIrq {
+    pub irq: u32,
+    /// What its handler is called; `None` when it has none, as while the NIC is down.
+    pub name: Option<String>,
+    /// The queue that it is for, where the name tells.
+    pub queue: Option<Queue>,
+}
+
+impl Nic {
+    /// Finds the IRQs of the network device `name` by `sys_root` (/sys but in tests) and
+    /// /proc/interrupts. A virtual device has none: see [`super::lower::Lower`].
+    ///
+    /// Fails when there is no such device in gthctl's network namespace, or sysfs cannot
+    /// be read.
+    pub fn read(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Self> {
+        let class = class_dir(sys_root, name)?;
+        let link = class.join("device");
+        let device = match fs::canonicalize(&link) {
+            Ok(device) => device,
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                return Ok(Self { name: name.into(), ..Self::default() });
+            }
+            Err(e) => return Err(failed(&link, e)),
+        };
+        let devices = up_to_pci(&device);
+        let pci = devices.last().filter(|dir| is_pci(dir));
+        let names = Names {
+            nic: name,
+            driver: link_name(&device.join("driver")),
+            device: file_name(&device),
+            pci: pci.map(|dir| file_name(dir)),
+            others: others(&device, name)?,
+        };
+        let mut numbers = Vec::new();
+        for dir in devices.iter().flat_map(|dir| [dir.join("irqs"), dir.join("msi_irqs")]) {
+            numbers = entries(&dir)?.iter().filter_map(|name| name.parse().ok()).collect();
+            if !numbers.is_empty() {
+                break;
+            }
+        }
+        let mut irqs: Vec<NicIrq> = if numbers.is_empty() {
+            // The legacy line, or 0. Other network namespaces may have a NIC of that
+            // name, but not on that line.
+            let line = pci.and_then(|dir| number(&dir.join("irq")));
+            let all = interrupts.irqs.iter();
+            let possible = all.filter(|interrupt| line.is_none_or(|irq| interrupt.irq == irq));
+            possible.filter_map(|interrupt| names.by_name(interrupt)).collect()
+        } else {
+            numbers.iter().filter_map(|&irq| names.own(irq, interrupts.get(irq))).collect()
+        };
+        irqs.sort_by_key(|irq| irq.irq);
+        let numa_node = devices.iter().find_map(|dir| number(&dir.join("numa_node")));
+        Ok(Self { name: name.into(), driver: names.driver, pci: names.pci, numa_node, irqs })
+    }
+
+    /// As [`Nic::read`]; `None` when there is no such device (any more).
+    pub fn find(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Option<Self>> {
+        match Self::read(sys_root, interrupts, name) {
+            Err(_) if class_dir(sys_root, name).is_err() => Ok(None),
+            nic => nic.map(Some),
+        }
+    }
+}
+
+/// The NICs of `devices`, each once, by name. One may have gone since.
+///
+/// Fails when sysfs cannot be read.
+pub fn all_of(sys_root: &Path, interrupts: &Interrupts, devices: &[Device]) -> Result<Vec<Nic>> {
+    let names: BTreeSet<&String> = devices.iter().flat_map(|device| &device.nics).collect();
+    let find = |name: &String| Nic::find(sys_root, interrupts, name).transpose();
+    names.into_iter().filter_map(find).collect()
+}
+
+/// What an IRQ of a NIC may be named after.
+struct Names<'a> {
+    nic: &'a str,
+    driver: Option<String>,
+    /// The device that the driver has, such as `virtio2`.
+    device: String,
+    pci: Option<String>,
+    /// Other NICs of the same device.
+    others: Vec<String>,
+}
+
+impl Names<'_> {
+    /// One of the device's IRQs, unless it is for another NIC of the device.
+    fn own(&self, irq: u32, interrupt: Option<&Interrupt>) -> Option<NicIrq> {
+        let names = interrupt.map_or(&[][..], |interrupt| &interrupt.names);
+        let of = |nic: &str| names.iter().find(|name| self.after_nic(name, nic).is_some());
+        let name = of(self.nic);
+        if name.is_none() && self.others.iter().any(|other| of(other).is_some()) {
+            return None;
+        }
+        Some(self.irq(irq, name.or(names.first())))
+    }
+
+    /// The IRQ, if its name is one that an IRQ of this NIC has.
+    fn by_name(&self, interrupt: &Interrupt) -> Option<NicIrq> {
+        let ours = |name: &&String| {
+            self.after_nic(name, self.nic).is_some()
+                || after(name, &self.device).is_some()
+                || self.pci.as_ref().is_some_and(|pci| has_address(name, pci))
+        };
+        interrupt.names.iter().find(ours).map(|name| self.irq(interrupt.irq, Some(name)))
+    }
+
+    fn irq(&self, irq: u32, name: Option<&String>) -> NicIrq {
+        // A NIC may be called rx0.
+        let queue = name.and_then(|name| Queue::of(self.after_nic(name, self.nic).unwrap_or(name)));
+        NicIrq { irq, name: name.cloned(), queue }
+    }
+
+    /// What follows the NIC in `NIC...` or `DRIVER-NIC...`.
+    fn after_nic<'n>(&self, name: &'n str, nic: &str) -> Option<&'n str> {
+        let after_driver =
+            || name.strip_prefix(self.driver.as_deref()?).and_then(|rest| rest.strip_prefix('-'));
+        after(name, nic).or_else(|| after(after_driver()?, nic))
+    }
+}
+
+/// What follows `owner` at the start of `name`, if that is where the owner's name ends:
+/// eth1 has no part in eth10-TxRx-0 or eth1.5.
+fn after<'n>(name: &'n str, owner: &str) -> Option<&'n str> {
+    name.strip_prefix(owner).filter(|rest| rest.is_empty() || rest.starts_with(['-', ':', ' ']))
+}
+
+/// True when `name` has that PCI address, and not as a part of a longer one.
+fn has_address(name: &str, address: &str) -> bool {
+    name.match_indices(address).any(|(at, _)| {
+        let before = name[..at].chars().next_back();
+        let after = name[at + address.len()..].chars().next();
+        !before.is_some_and(|c| c.is_ascii_hexdigit())
+            && !after.is_some_and(|c| c.is_ascii_alphanumeric())
+    })
+}
+
+/// True when the network device `name` is not set up (`ip link set ... up`), by sysfs.
+pub fn is_down(sys_root: &Path, name: &str) -> bool {
+    const IFF_UP: u32 = 1;
+    let path = sys_root.join("class/net").join(name).join("flags");
+    let text = fs::read_to_string(path).unwrap_or_default();
+    let flags = text.trim().strip_prefix("0x").and_then(|hex| u32::from_str_radix(hex, 16).ok());
+    flags.is_some_and(|flags| flags & IFF_UP == 0)
+}
+
+/// Where sysfs describes the network device `name`.
+pub fn class_dir(sys_root: &Path, name: &str) -> Result<PathBuf> {
+    let all = sys_root.join("class/net");
+    let dir = all.join(name);
+    // Names of network devices have no slash (dev_valid_name()).
+    if matches!(name, "" | "." | "..") || name.contains('/') || !dir.is_dir() {
+        let what = format!("{name:?}: no such network device in {}", all.display());
+        return Err(Error::failure(what).help("`ip link` lists those of this network namespace"));
+    }
+    Ok(dir)
+}
+
+/// The device and those that it is a part of, up to the PCI function: a virtio device
+/// or a USB adapter has the IRQs of that. Only itself where none of them is on PCI.
+fn up_to_pci(device: &Path) -> Vec<PathBuf> {
+    let dirs: Vec<PathBuf> = device.ancestors().map(Into::into).collect();
+    let last = dirs.iter().position(|dir| is_pci(dir)).unwrap_or(0);
+    dirs.into_iter().take(last + 1).collect()
+}
+
+fn is_pci(dir: &Path) -> bool {
+    link_name(&dir.join("subsystem")).as_deref() == Some("pci")
+}
+
+/// The other network devices of the device at `dir`.
+fn others(dir: &Path, nic: &str) -> Result<Vec<String>> {
+    let all = entries(&dir.join("net"))?;
+    Ok(all.into_iter().filter(|name| name != nic).collect())
+}
+
+/// The names in the directory `dir`; none when there is no such directory.
+pub fn entries(dir: &Path) -> Result<Vec<String>> {
+    let read = match fs::read_dir(dir) {
+        Ok(read) => read,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed(dir, e)),
+    };
+    let names = read.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+    let names: std::io::Result<Vec<_>> = names.filter_map(std::io::Result::transpose).collect();
+    names.map_err(|e| failed(dir, e))
+}
+
+/// The number in the file at `path`; `None` when there is none, or a negative one,
+/// which says the same.
+pub fn number(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// What the link at `path` leads to, without its directory.
+pub fn link_name(path: &Path) -> Option<String> {
+    fs::read_link(path).ok().map(|target| file_name(&target))
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+fn failed(path: &Path, e: std::io::Error) -> Error {
+    Error::failure(format!("{}: {e}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::Tree;
+
+    /// /proc/interrupts of one CPU with these IRQs: number, chip and trigger, actions.
+    fn interrupts(lines: &[(u32, &str, &str)]) -> Interrupts {
+        let lines = lines.iter().map(|(irq, chip, names)| format!("{irq}: 7  {chip}  {names}\n"));
+        let text = format!("  CPU0\n{}", lines.collect::<String>());
+        Interrupts::parse(text.as_bytes()).unwrap()
+    }
+
+    /// Each IRQ as `IRQ NAME QUEUE`.
+    fn irqs(nic: &Nic) -> Vec<String> {
+        let shown = |irq: &NicIrq| {
+            let name = irq.name.as_deref().unwrap_or("-");
+            let queue = irq.queue.map_or(String::new(), |queue| format!(" {queue}"));
+            format!("{} {name}{queue}", irq.irq)
+        };
+        nic.irqs.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn ixgbe() {
+        let tree = Tree::new();
+        let device = "pci0000:00/0000:00:02.0/0000:05:00.0";
+        tree.pci("pci0000:00/0000:00:02.0", "pcieport", &[24]);
+        tree.pci(device, "ixgbe", &[131, 129, 130]);
+        tree.write(&format!("sys/devices/{device}/numa_node"), "1\n");
+        tree.nic("eth0", device);
+        let chip = "IR-PCI-MSIX-0000:05:00.0    0-edge    ";
+        let all = interrupts(&[
+            (24, "IR-PCI-MSI-0000:00:02.0    0-edge    ", "PCIe PME"),
+            (129, chip, "eth0-TxRx-0"),
+            (130, chip, "eth0-TxRx-1"),
+            // That of another NIC whose name begins alike.
+            (140, "IR-PCI-MSIX-0000:06:00.0    0-edge    ", "eth0-x-TxRx-0"),
+        ]);
+        let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
+        assert_eq!(irqs(&nic), ["129 eth0-TxRx-0 rxtx0", "130 eth0-TxRx-1 rxtx1", "131 -"]);
+        assert_eq!(nic.driver.as_deref(), Some("ixgbe"));
+        assert_eq!(nic.pci.as_deref(), Some("0000:05:00.0"));
+        assert_eq!(nic.numa_node, Some(1));
+    }
+
+    #[test]
+    fn mlx5_by_sysfs_and_by_pci_address() {
+        let tree = Tree::new();
+        let device = "pci0000:00/0000:08:00.0";
+        tree.pci(device, "mlx5_core", &[36, 37]);
+        tree.write(&format!("sys/devices/{device}/numa_node"), "-1\n");
+        tree.nic("enp8s0np0", device);
+        let all = interrupts(&[
+            (36, "IR-PCI-MSIX-0000:08:00.0    0-edge    ", "mlx5_async0@pci:0000:08:00.0"),
+            (37, "IR-PCI-MSIX-0000:08:00.0    1-edge    ", "mlx5_comp0@pci:0000:08:00.0"),
+            (38, "IR-PCI-MSIX-10000:08:00.0   1-edge    ", "mlx5_comp0@pci:10000:08:00.0"),
+            (39, "IR-PCI-MSIX-0000:08:00.1    1-edge    ", "mlx5_comp0@pci:0000:08:00.1"),
+        ]);
+        let nic = Nic::read(&tree.sys(), &all, "enp8s0np0").unwrap();
+        let ours = ["36 mlx5_async0@pci:0000:08:00.0", "37 mlx5_comp0@pci:0000:08:00.0 rxtx0"];
+        assert_eq!(irqs(&nic), ours);
+        assert_eq!(nic.numa_node, None);
+        fs::remove_dir_all(tree.path(&format!("sys/devices/{device}/msi_irqs"))).unwrap();
+        assert_eq!(irqs(&Nic::read(&tree.sys(), &all, "enp8s0np0").unwrap()), ours);
+    }
+
+    #[test]
+    fn a_subfunction_has_irqs_of_its_own() {
+        let tree = Tree::new();
+        let function = "pci0000:00/0000:08:00.0";
+        tree.pci(function, "mlx5_core", &[36, 37, 38]);
+        let device = format!("{function}/mlx5_core.sf.4");
+        tree.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/auxiliary");
+        tree.write(&format!("sys/devices/{device}/irqs/38"), "");
+        tree.nic("en8f0pf0sf88", &device);
+        let all = interrupts(&[(38, "PCI-MSIX   2-edge    ", "mlx5_comp1@pci:0000:08:00.0")]);
+        let nic = Nic::read(&tree.sys(), &all, "en8f0pf0sf88").unwrap();
+        assert_eq!(irqs(&nic), ["38 mlx5_comp1@pci:0000:08:00.0 rxtx1"]);
+        assert_eq!(nic.pci.as_deref(), Some("0000:08:00.0"));
+    }
+
+    fn virtio(tree: &Tree, nic: &str, device: &str) {
+        tree.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/virtio");
+        tree.link(&format!("sys/devices/{device}/driver"), "sys/bus/virtio/drivers/virtio_net");
+        tree.nic(nic, device);
+    }
+
+    #[test]
+    fn virtio_has_the_irqs_of_its_parent() {
+        let tree = Tree::new();
+        tree.pci("pci0000:00/0000:00:03.0", "virtio-pci", &[37, 38, 39]);
+        tree.write("sys/devices/pci0000:00/0000:00:03.0/numa_node", "0\n");
+        virtio(&tree, "eth0", "pci0000:00/0000:00:03.0/virtio2");
+        let chip = "PCI-MSIX-0000:00:03.0   0-edge    ";
+        let all = interrupts(&[
+            (37, chip, "virtio2-config"),
+            (38, chip, "virtio2-input.0"),
+            (39, chip, "virtio2-output.0"),
+            (40, "PCI-MSIX-0000:00:04.0   0-edge    ", "virtio3-input.0"),
+        ]);
+        let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
+        let ours = ["37 virtio2-config", "38 virtio2-input.0 rx0", "39 virtio2-output.0 tx0"];
+        assert_eq!(irqs(&nic), ours);
+        assert_eq!(nic.driver.as_deref(), Some("virtio_net"));
+        assert_eq!((nic.pci.as_deref(), nic.numa_node), (Some("0000:00:03.0"), Some(0)));
+    }
+
+    #[test]
+    fn virtio_without_pci_goes_by_name() {
+        let tree = Tree::new();
+        virtio(&tree, "eth0", "platform/a003e00.virtio_mmio/virtio1");
+        let all = interrupts(&[
+            (16, "GIC-0  79 Edge    ", "virtio1"),
+            (17, "GIC-0  80 Edge    ", "virtio10"),
+            (18, "GIC-0  81 Edge    ", "virtio0"),
+        ]);
+        let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
+        assert_eq!(irqs(&nic), ["16 virtio1"]);
+        assert_eq!(nic.pci, None);
+    }
+
+    #[test]
+    fn two_devices_on_a_legacy_line() {
+        let tree = Tree::new();
+        for (nic, device, line) in [
+            ("eth0", "pci0000:00/0000:00:19.0", "16"),
+            ("eth1", "pci0000:00/0000:00:1a.0", "16"),
+            // Down, so that its line has no handler of its.
+            ("eth2", "pci0000:00/0000:00:1b.0", "16"),
+        ] {
+            tree.pci(device, "e1000", &[]);
+            tree.write(&format!("sys/devices/{device}/irq"), &format!("{line}\n"));
+            tree.nic(nic, device);
+        }
+        let all = interrupts(&[
+            (16, "IO-APIC  16-fasteoi ", "eth0, i801_smbus, eth1"),
+            // An eth0 of another network namespace.
+            (17, "IO-APIC  17-fasteoi ", "eth0"),
+        ]);
+        let read = |nic| irqs(&Nic::read(&tree.sys(), &all, nic).unwrap());
+        assert_eq!(read("eth0"), ["16 eth0"]);
+        assert_eq!(read("eth1"), ["16 eth1"]);
+        assert!(read("eth2").is_empty());
+    }
+
+    #[test]
+    fn names_after_the_driver_and_the_nic() {
+        let tree = Tree::new();
+        tree.link("sys/devices/platform/eth.0/driver", "sys/bus/platform/drivers/i40e");
+        tree.nic("rx1", "platform/eth.0");
+        let chip = "GIC-0  79 Edge    ";
+        let all = interrupts(&[
+            (1, chip, "i40e-rx1-TxRx-3"),
+            (2, chip, "i40e-rx10-TxRx-3"),
+            (3, chip, "rx1"),
+            (4, chip, "rx1:tx-2"),
+            (5, chip, "rx1.5"),
+            (6, chip, "eth.0"),
+        ]);
+        let nic = Nic::read(&tree.sys(), &all, "rx1").unwrap();
+        assert_eq!(irqs(&nic), ["1 i40e-rx1-TxRx-3 rxtx3", "3 rx1", "4 rx1:tx-2 tx2", "6 eth.0"]);
+    }
+
+    #[test]
+    fn nics_of_one_device_have_irqs_of_their_own() {
+        let tree = Tree::new();
+        tree.pci("pci0000:00/0000:03:00.4", "cxgb4", &[50, 51, 52]);
+        tree.nic("eth2", "pci0000:00/0000:03:00.4");
+        tree.nic("eth3", "pci0000:00/0000:03:00.4");
+        let chip = "PCI-MSIX   0-edge    ";
+        let all = interrupts(&[
+            (50, chip, "0000:03:00.4-FWeventq"),
+            (51, chip, "eth2-Rx0"),
+            (52, chip, "eth3-Rx0"),
+        ]);
+        let nic = Nic::read(&tree.sys(), &all, "eth3").unwrap();
+        assert_eq!(irqs(&nic), ["50 0000:03:00.4-FWeventq", "52 eth3-Rx0 rx0"]);
+    }
+
+    #[test]
+    fn virtual_devices_have_none_and_missing_ones_are_named() {
+        let tree = Tree::new();
+        tree.on_top("br0", &[]);
+        let all = interrupts(&[(1, "x", "br0")]);
+        let nic = Nic::read(&tree.sys(), &all, "br0").unwrap();
+        assert_eq!(nic, Nic { name: "br0".into(), ..Nic::default() });
+        tree.write("sys/class/net/bonding_masters", "");
+        for name in ["eth9", "", ".", "..", "../net/br0", "bonding_masters"] {
+            let what = Nic::read(&tree.sys(), &all, name).unwrap_err().what;
+            assert!(what.starts_with(&format!("{name:?}: no such network device in ")), "{what}");
+        }
+    }
+
+    #[test]
+    fn one_that_has_gone_is_no_error_but_what_cannot_be_read_is() {
+        let tree = Tree::new();
+        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[]);
+        tree.nic("eth0", "pci0000:00/0000:07:00.0");
+        let find = |name| Nic::find(&tree.sys(), &interrupts(&[]), name);
+        assert_eq!(find("eth0").unwrap().unwrap().name, "eth0");
+        assert_eq!(find("eth9").unwrap(), None);
+        tree.write("sys/devices/pci0000:00/0000:07:00.0/msi_irqs", "no directory\n");
+        assert!(find("eth0").unwrap_err().what.contains("msi_irqs: "));
+    }
+
+    #[test]
+    fn of_this_machine() {
+        let all = Interrupts::read(Path::new("/proc")).unwrap();
+        for name in entries(Path::new("/sys/class/net")).unwrap() {
+            if let Ok(nic) = Nic::read(Path::new("/sys"), &all, &name) {
+                assert_eq!(nic.name, name);
+            }
+        }
+    }
+}

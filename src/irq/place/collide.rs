@@ -1,0 +1,97 @@
+//! CPUs that exclusive rules share with a NIC's interrupts.
+//!
+//! Both are legitimate: the softirq work that an interrupt brings runs before every task of
+//! its CPU, which is short for tasks that go on with those packets, and a delay for others.
+
+use super::plan::Plan;
+use crate::base::cpulist::CpuList;
+use crate::base::error::Result;
+use crate::irq::inventory::affinity::Affinity;
+use crate::irq::inventory::device::Device;
+use crate::irq::inventory::interrupts::Interrupts;
+use crate::irq::inventory::nic::all_of;
+use crate::irq::roots::Roots;
+
+/// A note for each NIC with interrupts that come in on `exclusive` CPUs, or will once `plan`
+/// is made. `online` are the machine's CPUs.
+///
+/// Fails when /proc or /sys cannot be read.
+pub fn notes(
+    roots: &Roots,
+    exclusive: &CpuList,
+    online: &CpuList,
+    plan: &Plan,
+) -> Result<Vec<String>> {
+    let mut notes = Vec::new();
+    if exclusive.is_empty() {
+        return Ok(notes);
+    }
+    let interrupts = Interrupts::read(&roots.proc)?;
+    for nic in all_of(&roots.sys, &interrupts, &Device::all(roots)?)? {
+        let name = nic.name;
+        let mut shared = Vec::new();
+        let mut cpus: Vec<u32> = Vec::new();
+        for irq in nic.irqs {
+            let planned = plan.changes.iter().find(|change| change.target.irq() == Some(irq.irq));
+            let goes_to = match planned {
+                Some(change) => change.wanted.clone(),
+                None => match Affinity::read(&roots.proc, irq.irq)? {
+                    Some(affinity) => affinity.effective.unwrap_or(affinity.allowed),
+                    None => continue,
+                },
+            };
+            let before = cpus.len();
+            cpus.extend(goes_to.iter().filter(|&cpu| exclusive.contains(cpu)));
+            if cpus.len() > before {
+                shared.push(irq);
+            }
+        }
+        let Some(first) = shared.first() else { continue };
+        let named = format!("IRQ {} {}", first.irq, first.name.as_deref().unwrap_or_default());
+        let more = match shared.len() - 1 {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let cpus: CpuList = cpus.into_iter().collect();
+        let others: CpuList = online.iter().filter(|&cpu| !exclusive.contains(cpu)).collect();
+        notes.push(format!(
+            "CPUs {cpus} are exclusive, and interrupts of {name} come in there ({}{more}): the \
+             softirq work that they bring runs before the rule's tasks; that is right for tasks \
+             which handle these packets, others are spared it by irq: [{{nic: {name}, cpus: \
+             \"{others}\"}}]",
+            named.trim_end(),
+        ));
+    }
+    Ok(notes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::place::plan::Placement;
+    use crate::irq::tree::{Machine, Tree};
+
+    #[test]
+    fn where_they_come_in_now_or_are_to() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("proc/irq/40/effective_affinity_list", "3\n");
+        tree.write("proc/irq/41/effective_affinity_list", "3\n");
+        let notes = |exclusive: &str, placements: &[Placement]| {
+            let exclusive = exclusive.parse().unwrap_or_default();
+            let plan = Plan::of(&tree.roots(), placements).unwrap();
+            notes(&tree.roots(), &exclusive, &"0-3".parse().unwrap(), &plan).unwrap()
+        };
+        assert_eq!(notes("", &[]), [""; 0]);
+        assert_eq!(notes("2", &[]), [""; 0]);
+        let note = &notes("2-3", &[])[0];
+        let wanted = "CPUs 3 are exclusive, and interrupts of eth0 come in there (IRQ 40 virtio0-input.1 and 1 more): ";
+        assert!(note.starts_with(wanted), "{note}");
+        assert!(note.ends_with("by irq: [{nic: eth0, cpus: \"0-1\"}]"), "{note}");
+        let on = |cpus: &str| {
+            let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
+            [Placement { nic, cpus, ..Placement::default() }]
+        };
+        assert_eq!(notes("2-3", &on("0-1")), [""; 0]);
+        assert!(notes("2", &on("2"))[0].contains("(IRQ 37 virtio0-config and 4 more)"));
+    }
+}

@@ -1,0 +1,147 @@
+//! What is no longer where it was put.
+
+use serde::Serialize;
+
+use super::saved::{By, Saved};
+use super::target::Target;
+use crate::base::cpulist::CpuList;
+use crate::base::error::Result;
+use crate::irq::inventory::interrupts::Interrupts;
+use crate::irq::irqbalance::Irqbalance;
+use crate::irq::roots::Roots;
+
+/// Everything that was placed, as it is now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Drift {
+    pub placed: Vec<Look>,
+    pub notes: Vec<String>,
+}
+
+/// One thing that was placed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Look {
+    pub nic: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub target: Target,
+    /// None when it could not be put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub by: Option<By>,
+    pub wanted: CpuList,
+    /// smp_affinity_list, or the mask.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub now: Option<CpuList>,
+    /// effective_affinity_list.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effective: Option<CpuList>,
+    pub state: State,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    InPlace,
+    /// Somebody set other CPUs.
+    Moved,
+    /// The IRQ or queue is not there: the NIC is down, reset or removed.
+    Gone,
+    /// The IRQ's number is another device's.
+    Replaced,
+    /// The change that was to put it there has not ended.
+    Unfinished,
+}
+
+impl Drift {
+    /// Those that are not where they were put.
+    pub fn away(&self) -> impl Iterator<Item = &Look> {
+        self.placed.iter().filter(|look| look.state != State::InPlace)
+    }
+}
+
+/// Looks at all that has been placed and not restored.
+///
+/// Fails when what is saved cannot be read, which takes root.
+pub fn look(roots: &Roots) -> Result<Drift> {
+    let Some(saved) = Saved::load(roots)? else { return Ok(Drift::default()) };
+    let interrupts = Interrupts::read(&roots.proc)?;
+    let mut drift = Drift::default();
+    for entry in &saved.entries {
+        let found = entry.read(roots)?;
+        let state = match &found {
+            None => State::Gone,
+            Some(_) if !entry.is_same(roots, &interrupts) => State::Replaced,
+            Some(found) if found.allowed == *entry.wanted() => State::InPlace,
+            Some(found) if entry.before.as_ref() == Some(&found.allowed) => State::Unfinished,
+            Some(_) => State::Moved,
+        };
+        drift.placed.push(Look {
+            nic: entry.called(roots),
+            name: entry.name.clone(),
+            target: entry.target.clone(),
+            by: entry.by(),
+            wanted: entry.wanted().clone(),
+            now: found.as_ref().map(|found| found.allowed.clone()),
+            effective: found.and_then(|found| found.effective),
+            state,
+        });
+    }
+    if saved.unfinished() {
+        drift.notes.push("the last change has not ended: it runs still, or was killed".into());
+    }
+    let irqs = saved.irqs();
+    for daemon in Irqbalance::running(roots)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
+        let pid = daemon.pid;
+        drift.notes.push(match daemon.busy() {
+            None => {
+                format!("irqbalance runs (PID {pid}) and does not leave all of these IRQs alone")
+            }
+            Some(why) => {
+                format!("irqbalance runs (PID {pid}) and may move these IRQs (not asked: {why})")
+            }
+        });
+    }
+    Ok(drift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::place::saved::lock;
+    use crate::irq::tree::{Machine, Tree, pin};
+
+    #[test]
+    fn each_kind() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let roots = tree.roots();
+        assert_eq!(look(&roots).unwrap(), Drift::default());
+        pin(&tree, "eth0", "2");
+        assert_eq!(look(&roots).unwrap().away().count(), 0);
+        tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+        std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
+        let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        tree.irqbalance(42);
+        let drift = look(&roots).unwrap();
+        let away: Vec<_> =
+            drift.away().map(|look| (look.target.irq().unwrap(), look.state)).collect();
+        assert_eq!(away, [(38, State::Moved), (39, State::Gone), (40, State::Replaced)]);
+        assert_eq!(drift.notes.len(), 1, "{drift:?}");
+        assert!(drift.notes[0].starts_with("irqbalance runs (PID 42)"));
+    }
+
+    #[test]
+    fn a_change_that_was_killed() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        pin(&tree, "eth0", "2");
+        let _lock = lock(&tree.roots()).unwrap();
+        let mut saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        let last = saved.entries.last_mut().unwrap();
+        last.before = Some("0-3".parse().unwrap());
+        saved.store(&tree.roots()).unwrap();
+        tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
+        let drift = look(&tree.roots()).unwrap();
+        let away: Vec<_> = drift.away().map(|look| look.state).collect();
+        assert_eq!((away, drift.notes.len()), (vec![State::Unfinished], 1));
+    }
+}

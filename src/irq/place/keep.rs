@@ -1,0 +1,446 @@
+//! Keeping interrupts where the policy in force wants them: placing them, placing again
+//! what has been moved, and putting everything back.
+
+use std::time::{Duration, Instant};
+
+use super::pin;
+use super::plan::{Absent, Change, Placement, Plan};
+use super::restore::{self, State};
+use super::saved::By;
+use super::target::shown;
+use crate::base::error::{Error, Result};
+use crate::base::{escape, log};
+use crate::daemon::reports::{IrqMove, Irqs};
+use crate::irq::roots::Roots;
+
+/// How often it is looked whether something has been moved. Of that nobody tells.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often it is looked for NICs and queues that have come.
+const PLAN: Duration = Duration::from_secs(10);
+/// Each time that something is placed again, the next is twice as far away: from
+/// [`LOOK`] up to this.
+const LONGEST: Duration = Duration::from_secs(60);
+/// How many things a line of the log names.
+const NAMED: usize = 4;
+
+/// What keeps a policy's placements.
+#[derive(Debug)]
+pub struct Keeper {
+    roots: Roots,
+    kept: Kept,
+    look_at: Instant,
+    plan_at: Instant,
+    /// When something may be placed again, and how long the next time has to wait.
+    again_at: Instant,
+    wait: Duration,
+    /// What was last said to be wrong.
+    said: Option<String>,
+}
+
+/// What is kept, for whoever reports it.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    placements: Vec<Placement>,
+    /// What they mean.
+    plan: Plan,
+    /// Why some of them are not in place.
+    waiting: Vec<String>,
+    /// How many things were placed again.
+    moved: u64,
+}
+
+impl Kept {
+    /// What [`Keeper::set`] would change for placements with this plan.
+    pub fn preview(roots: &Roots, plan: &Plan) -> Vec<IrqMove> {
+        let released = restore::released(roots, plan).unwrap_or_default();
+        let changes = plan.changes.iter().chain(&released);
+        changes.filter(|change| change.now != change.wanted).map(report).collect()
+    }
+
+    /// What is kept.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// How it stands; `None` when there is nothing to keep.
+    pub fn report(&self, roots: &Roots) -> Option<Irqs> {
+        if self.placements.is_empty() {
+            return None;
+        }
+        let in_place = self.plan.changes.iter().filter(|change| is_in_place(roots, change)).count();
+        Some(Irqs {
+            in_place,
+            away: self.plan.changes.len() - in_place,
+            placed_again: self.moved,
+            waiting: self.waiting.clone(),
+        })
+    }
+}
+
+impl Keeper {
+    /// One that places nothing.
+    pub fn new(roots: Roots) -> Self {
+        let now = Instant::now();
+        Self {
+            roots,
+            kept: Kept::default(),
+            look_at: now,
+            plan_at: now,
+            again_at: now,
+            wait: LOOK,
+            said: None,
+        }
+    }
+
+    /// Makes `placements` those that are kept, all or nothing, and puts back what others
+    /// had placed. Returns notes for the user.
+    ///
+    /// Fails as [`Plan::of`] and [`pin::apply`] do; then all is as before.
+    pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
+        let (plan, waiting) = Plan::with(&self.roots, placements, absent)?;
+        let mut notes = waiting.clone();
+        if !plan.changes.is_empty() {
+            notes.extend(pin::apply(&self.roots, &plan, By::Policy)?.notes);
+        }
+        let moved = self.kept.moved;
+        self.kept = Kept { placements: placements.to_vec(), plan, waiting, moved };
+        let now = Instant::now();
+        (self.look_at, self.plan_at) = (now + LOOK, now + PLAN);
+        (self.again_at, self.wait, self.said) = (now, LOOK, None);
+        notes.extend(self.release_others());
+        Ok(notes)
+    }
+
+    /// Makes `placements` those that are kept, of NICs that are there. What cannot be placed
+    /// now is tried again by [`Keeper::look`], more and more seldom. Returns notes for the user.
+    ///
+    /// Fails as [`Keeper::set`] does; they are kept nevertheless.
+    pub fn keep(&mut self, placements: &[Placement]) -> Result<Vec<String>> {
+        self.set(placements, Absent::Await).inspect_err(|e| {
+            let now = Instant::now();
+            let (waiting, moved) = (vec![e.to_string()], self.kept.moved);
+            let (placements, plan) = (placements.to_vec(), Plan::default());
+            self.kept = Kept { placements, plan, waiting, moved };
+            (self.look_at, self.plan_at, self.wait) = (now + LOOK, now, LOOK);
+            self.back_off(now);
+            self.said = Some(stays(e));
+        })
+    }
+
+    pub fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
+    /// Puts everything back. Returns notes for the user.
+    pub fn end(&mut self) -> Vec<String> {
+        self.kept = Kept::default();
+        self.release_others()
+    }
+
+    /// Looks, if it is time to, whether something is not where it is wanted, and places it
+    /// again, more and more seldom. What is done and what is wrong goes to standard error.
+    /// Returns when to look next; `None` when there is nothing to keep.
+    pub fn look(&mut self) -> Option<Duration> {
+        if self.kept.placements.is_empty() {
+            return None;
+        }
+        let now = Instant::now();
+        if now >= self.look_at {
+            match self.look_now(now) {
+                Ok(None) => self.said = None,
+                Ok(Some(done)) => log::err(format_args!("gthctl: {}", escape::line(&done))),
+                Err(e) => {
+                    self.back_off(now);
+                    if self.kept.plan.changes.is_empty() {
+                        self.kept.waiting = vec![e.to_string()];
+                    }
+                    self.complain(stays(&e));
+                }
+            }
+            self.look_at = Instant::now() + LOOK;
+        }
+        Some(self.look_at.saturating_duration_since(Instant::now()))
+    }
+
+    /// Returns what was placed again.
+    fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
+        let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.roots, change));
+        if !moved && now < self.plan_at {
+            return Ok(None);
+        }
+        if now >= self.again_at + LONGEST {
+            self.wait = LOOK;
+        }
+        if now < self.again_at {
+            return Ok(None);
+        }
+        self.plan_at = now + PLAN;
+        let (mut plan, waiting) = Plan::with(&self.roots, &self.kept.placements, Absent::Await)?;
+        let whole = plan.clone();
+        plan.changes.retain(|change| change.now != change.wanted);
+        let done = if plan.changes.is_empty() {
+            None
+        } else {
+            pin::apply(&self.roots, &plan, By::Policy)?;
+            self.kept.moved += plan.changes.len() as u64;
+            self.back_off(now);
+            Some(self.placed_again(&plan))
+        };
+        (self.kept.plan, self.kept.waiting) = (whole, waiting);
+        // What is no longer there need not be remembered.
+        self.release_others();
+        Ok(done)
+    }
+
+    fn back_off(&mut self, now: Instant) {
+        self.again_at = now + self.wait;
+        self.wait = LONGEST.min(self.wait * 2);
+    }
+
+    fn placed_again(&self, plan: &Plan) -> String {
+        let known = |change: &Change| {
+            let same = |old: &&Change| old.nic == change.nic && old.target == change.target;
+            let old = self.kept.plan.changes.iter().find(same);
+            old.is_some_and(|old| old.wanted == change.wanted)
+        };
+        let one = |change: &Change| {
+            let Change { nic, target, now, wanted, .. } = change;
+            let why = match known(change) {
+                true => format!("had been moved to CPUs {}", shown(now)),
+                false => "new".into(),
+            };
+            format!("{nic} {target} ({why}) to CPUs {}", shown(wanted))
+        };
+        let mut named: Vec<String> = plan.changes.iter().take(NAMED).map(one).collect();
+        if let Some(more) = plan.changes.len().checked_sub(NAMED).filter(|&more| more > 0) {
+            named.push(format!("{more} more"));
+        }
+        let wait = self.again_at.saturating_duration_since(Instant::now()).as_secs_f64();
+        format!("placed {}; the next time in {wait:.0} s at the earliest", named.join(", "))
+    }
+
+    fn release_others(&mut self) -> Vec<String> {
+        const AGAIN: &str = "`gthctl irq restore` tries again";
+        let released = match restore::release(&self.roots, &self.kept.plan) {
+            Ok(released) => released,
+            Err(e) => return vec![format!("not put back: {}; {AGAIN}", e.what)],
+        };
+        let failed = released.restored.iter().filter(|back| back.state == State::Failed);
+        let failed = failed
+            .filter_map(|back| back.why.as_ref())
+            .map(|why| format!("not put back: {why}; {AGAIN}"));
+        released.notes.iter().cloned().chain(failed).collect()
+    }
+
+    fn complain(&mut self, what: String) {
+        if self.said.as_ref() != Some(&what) {
+            log::err(format_args!("gthctl: error: {}", escape::line(&what)));
+            self.said = Some(what);
+        }
+    }
+}
+
+fn stays(e: &Error) -> String {
+    format!("{e}; the interrupts stay where they are")
+}
+
+fn is_in_place(roots: &Roots, change: &Change) -> bool {
+    let now = change.target.read(roots, &change.nic);
+    now.is_ok_and(|now| now.is_some_and(|now| now.allowed == change.wanted))
+}
+
+fn report(change: &Change) -> IrqMove {
+    IrqMove {
+        nic: change.nic.clone(),
+        what: change.target.to_string(),
+        name: change.name.clone(),
+        now: change.now.to_string(),
+        wanted: change.wanted.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::irq::place::restore::restore;
+    use crate::irq::place::saved::Saved;
+    use crate::irq::tree::{Machine, Tree, affinity, pin};
+
+    /// A tree in which this process runs.
+    fn machine() -> Tree {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let pid = std::process::id();
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        tree.write(&format!("proc/{pid}/stat"), &stat);
+        tree
+    }
+
+    fn on(nic: &str, cpus: &str) -> Placement {
+        Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
+    }
+
+    fn affinities(tree: &Tree) -> Vec<String> {
+        (37..=41).map(|irq| affinity(tree, irq)).collect()
+    }
+
+    #[test]
+    fn set_changed_and_taken_back() {
+        let tree = machine();
+        let mut keeper = Keeper::new(tree.roots());
+        assert!(keeper.look().is_none() && keeper.kept().report(&tree.roots()).is_none());
+        assert_eq!(keeper.set(&[], Absent::Refuse).unwrap(), [""; 0]);
+        assert!(!tree.path("run/gthctl").exists());
+
+        let preview = |placements: &[Placement]| {
+            Kept::preview(&tree.roots(), &Plan::of(&tree.roots(), placements).unwrap())
+        };
+        let moves = preview(&[on("eth0", "2")]);
+        assert_eq!((moves.len(), moves[1].what.as_str()), (5, "IRQ 38"));
+        assert_eq!((moves[1].now.as_str(), moves[1].wanted.as_str()), ("0-3", "2"));
+        assert_eq!(affinity(&tree, 38), "0-3");
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        let report = keeper.kept().report(&tree.roots()).unwrap();
+        assert_eq!((report.in_place, report.away, report.placed_again), (5, 0, 0));
+
+        // Of one queue alone now.
+        let one = Placement { queues: [1].into(), ..on("eth0", "3") };
+        let moves = preview(std::slice::from_ref(&one));
+        let moves: Vec<_> = moves.iter().map(|one| (&one.what[4..], one.wanted.as_str())).collect();
+        assert_eq!(moves, [("40", "3"), ("41", "3"), ("37", "0-3"), ("38", "0-3"), ("39", "0-3")]);
+        keeper.set(&[one], Absent::Refuse).unwrap();
+        assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "3", "3"]);
+        assert_eq!(keeper.end(), [""; 0]);
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
+        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+    }
+
+    #[test]
+    fn what_was_placed_by_hand_comes_back() {
+        let tree = machine();
+        let roots = tree.roots();
+        pin(&tree, "eth0", "1");
+        let mut keeper = Keeper::new(tree.roots());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        // By hand it cannot be moved meanwhile, nor put back.
+        let plan = Plan::of(&roots, &[on("eth0", "3")]).unwrap();
+        let e = pin::apply(&roots, &plan, By::Hand).unwrap_err();
+        let pid = std::process::id();
+        let why = format!("eth0: the policy of the running gthctl (PID {pid}) places IRQ 37; ");
+        assert!(e.what.starts_with(&why), "{e}");
+        keeper.end();
+        assert_eq!(affinities(&tree), ["1"; 5]);
+
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let done = restore(&roots, None).unwrap();
+        assert!(done.restored.iter().all(|back| back.state == State::KeptByPolicy), "{done:?}");
+        assert_eq!((affinities(&tree), done.notes.len()), (vec!["2".to_owned(); 5], 1));
+        keeper.end();
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
+    }
+
+    #[test]
+    fn after_a_crash_anybody_may() {
+        let tree = machine();
+        let mut keeper = Keeper::new(tree.roots());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
+        assert_eq!(restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
+
+        let mut keeper = Keeper::new(tree.roots());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        pin(&tree, "eth0", "1");
+        assert_eq!(affinities(&tree), ["1"; 5]);
+        restore(&tree.roots(), None).unwrap();
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
+
+        // The next one takes it back if its policy does not want it.
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        Keeper::new(tree.roots()).set(&[], Absent::Await).unwrap();
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
+    }
+
+    #[test]
+    fn all_or_nothing() {
+        let tree = machine();
+        let mut keeper = Keeper::new(tree.roots());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let saved = Saved::load(&tree.roots()).unwrap();
+        let mut second = on("eth9", "1");
+        second.location =
+            Some(crate::base::error::Location { file: "p.yaml".into(), line: 5, column: 3 });
+        let both = [on("eth0", "3"), second];
+        let e = keeper.set(&both, Absent::Refuse).unwrap_err().to_string();
+        assert!(e.starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{e}");
+        assert!(keeper.set(&[on("eth0", "9")], Absent::Await).is_err());
+        assert_eq!(
+            (affinities(&tree), Saved::load(&tree.roots()).unwrap()),
+            (vec!["2".to_owned(); 5], saved)
+        );
+
+        let notes = keeper.set(&both, Absent::Await).unwrap();
+        assert!(notes[0].starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{notes:?}");
+        assert!(notes[0].ends_with("; its interrupts are placed once that has changed"));
+        assert_eq!(affinities(&tree), ["3"; 5]);
+        assert_eq!(keeper.kept().report(&tree.roots()).unwrap().waiting, notes);
+    }
+
+    #[test]
+    fn what_is_moved_is_placed_again_more_and_more_seldom() {
+        let tree = machine();
+        let mut keeper = Keeper::new(tree.roots());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let mut now = Instant::now() + LOOK;
+        assert_eq!(keeper.look_now(now).unwrap(), None);
+        let mut pauses = Vec::new();
+        for _ in 0..8 {
+            tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+            assert_eq!(keeper.kept().report(&tree.roots()).unwrap().away, 1);
+            let mut pause = 0;
+            while keeper.look_now(now).unwrap().is_none() {
+                now += LOOK;
+                pause += 1;
+            }
+            assert_eq!(affinity(&tree, 38), "2");
+            pauses.push(pause);
+        }
+        assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60]);
+        assert_eq!(keeper.kept().report(&tree.roots()).unwrap().placed_again, 8);
+        // Having been left alone, it is quick again.
+        now += 3 * LONGEST;
+        tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+        let line = keeper.look_now(now).unwrap().unwrap();
+        assert!(
+            line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) to CPUs 2;"),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_nic_that_goes_and_comes() {
+        let tree = machine();
+        let mut keeper = Keeper::new(tree.roots());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let dir = tree.path("proc/irq");
+        fs::rename(&dir, tree.path("proc/was")).unwrap();
+        let now = Instant::now() + LOOK;
+        assert_eq!(keeper.look_now(now).unwrap(), None);
+        let waiting = keeper.kept().report(&tree.roots()).unwrap().waiting;
+        assert!(waiting[0].starts_with("eth0: none of its IRQs is in use; "), "{waiting:?}");
+        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+        fs::rename(tree.path("proc/was"), &dir).unwrap();
+        for irq in 37..=41 {
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "1\n");
+        }
+        assert_eq!(keeper.look_now(now + LOOK).unwrap(), None);
+        let line = keeper.look_now(now + PLAN).unwrap().unwrap();
+        assert!(line.starts_with("placed eth0 IRQ 37 (new) to CPUs 2, "), "{line}");
+        assert!(line.contains(", 1 more; "), "{line}");
+        keeper.end();
+        assert_eq!(affinities(&tree), ["1"; 5]);
+    }
+}

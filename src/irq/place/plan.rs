@@ -1,0 +1,624 @@
+//! What is to go where: which IRQs and masks of a NIC a placement means, and which
+//! CPUs each gets.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use serde::Serialize;
+
+use super::saved::Source;
+use super::target::{Target, shown};
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, ExitCode, Location, Result};
+use crate::irq::inventory::affinity::{Affinity, Fixed};
+use crate::irq::inventory::device::Device;
+use crate::irq::inventory::interrupts::Interrupts;
+use crate::irq::inventory::nic::{Nic, NicIrq, is_down};
+use crate::irq::inventory::steering::Steering;
+use crate::irq::roots::Roots;
+use crate::kernel::topology::Topology;
+
+/// Where a NIC's interrupts are wanted. Serialized, it is an entry of a policy's `irq`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Placement {
+    /// A network device; for a virtual one, the NICs under it are meant.
+    pub nic: String,
+    pub cpus: CpuList,
+    /// A CPU for each queue, rather than all for each.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub spread: bool,
+    /// Only these queues and `irqs`; all IRQs of the NIC when both are empty.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub queues: BTreeSet<u32>,
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub irqs: BTreeSet<u32>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub rps: Masks,
+    #[serde(skip_serializing_if = "is_default")]
+    pub xps: Masks,
+    #[serde(skip_serializing_if = "is_default")]
+    pub irqbalance: OnIrqbalance,
+    /// In the policy file, if it is from one.
+    #[serde(skip)]
+    pub location: Option<Location>,
+}
+
+/// What to do about a running irqbalance, which would move the IRQs elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OnIrqbalance {
+    /// Change nothing, unless it leaves them alone already.
+    #[default]
+    Refuse,
+    /// Change them nevertheless.
+    Ignore,
+    /// Tell it to leave them alone.
+    Ban,
+}
+
+/// What to do about a NIC that is not there, or is down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// It is an error.
+    Refuse,
+    /// Its interrupts are placed once it has come.
+    Await,
+}
+
+/// What becomes of the queues' masks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Masks {
+    /// They stay as they are.
+    #[default]
+    Keep,
+    /// Each gets the CPUs of its queue's IRQ.
+    Match,
+    /// Each becomes empty.
+    Off,
+}
+
+/// What placements change.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Plan {
+    /// The devices that were named, and the NICs under them.
+    pub devices: Vec<Device>,
+    pub changes: Vec<Change>,
+    pub notes: Vec<String>,
+    /// What to do when irqbalance may move an IRQ that is among the changes.
+    #[serde(skip)]
+    pub irqbalance: BTreeMap<u32, OnIrqbalance>,
+}
+
+/// One thing and its CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Change {
+    pub nic: String,
+    /// The IRQ's, as in /proc/interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub target: Target,
+    /// Whose IRQ it was when the plan was made.
+    #[serde(skip)]
+    pub source: Option<Source>,
+    /// When the plan was made.
+    pub now: CpuList,
+    pub wanted: CpuList,
+}
+
+impl Plan {
+    /// The plan for `placements`, which are made together or not at all.
+    ///
+    /// Fails, naming what is wrong, when a CPU is not one that is online, a device has no
+    /// NIC under it, an IRQ or queue is not the NIC's or cannot be moved, or two
+    /// placements want the same thing elsewhere.
+    pub fn of(roots: &Roots, placements: &[Placement]) -> Result<Self> {
+        Ok(Self::with(roots, placements, Absent::Refuse)?.0)
+    }
+
+    /// As [`Plan::of`]; the second value says why some placements have to wait, if they may.
+    pub fn with(
+        roots: &Roots,
+        placements: &[Placement],
+        absent: Absent,
+    ) -> Result<(Self, Vec<String>)> {
+        let (mut plan, mut waiting) = (Self::default(), Vec::new());
+        if placements.is_empty() {
+            return Ok((plan, waiting));
+        }
+        let topology = roots.topology()?;
+        let interrupts = Interrupts::read(&roots.proc)?;
+        let machine = Machine { roots, interrupts: &interrupts, fixed: Fixed::new(roots) };
+        for placement in placements {
+            let at = |e: Error| Error { at: placement.location.clone().or(e.at), ..e };
+            let found = match machine.find(placement) {
+                Err(e) if absent == Absent::Await => {
+                    let e = at(Error { help: None, ..e });
+                    waiting.push(format!("{e}; its interrupts are placed once that has changed"));
+                    continue;
+                }
+                found => found,
+            };
+            check_cpus(&placement.cpus, &topology).map_err(at)?;
+            let (device, nics) = found.map_err(at)?;
+            if device.is_virtual() {
+                plan.notes.push(format!("{}: it is placed there", device.on()));
+            }
+            plan.devices.push(device);
+            plan.add(&machine, placement, &nics).map_err(at)?;
+        }
+        Ok((plan, waiting))
+    }
+
+    /// The IRQs among the changes.
+    pub fn irqs(&self) -> BTreeSet<u32> {
+        self.changes.iter().filter_map(|change| change.target.irq()).collect()
+    }
+
+    /// What to do when irqbalance may move this IRQ.
+    pub fn on_irqbalance(&self, irq: u32) -> OnIrqbalance {
+        self.irqbalance.get(&irq).copied().unwrap_or_default()
+    }
+
+    fn add(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
+        let Machine { roots, interrupts, fixed } = machine;
+        check_selection(placement, nics)?;
+        // How many queues each CPU has got.
+        let mut uses = BTreeMap::new();
+        let mut any = false;
+        for nic in nics {
+            let mut chosen = Vec::new();
+            for irq in nic.irqs.iter().filter(|irq| placement.means(irq)) {
+                let target = Target::Irq { irq: irq.irq };
+                let Some(now) = target.read(roots, &nic.name)? else {
+                    // One without a handler may have no directory in /proc/irq.
+                    if placement.irqs.contains(&irq.irq) {
+                        let what = format!("{}: IRQ {} is not in use", nic.name, irq.irq);
+                        return Err(Error::failure(what).help(up(&nic.name)));
+                    }
+                    continue;
+                };
+                if fixed.is(irq.irq) == Some(true) {
+                    let name = irq.name.as_deref().unwrap_or("no name");
+                    let what = format!(
+                        "{}: IRQ {} ({name}) cannot be moved: the kernel manages it",
+                        nic.name, irq.irq
+                    );
+                    return Err(Error::failure(what).help("choose others by --queue or --irq"));
+                }
+                chosen.push((irq, now.allowed));
+            }
+            any |= !chosen.is_empty();
+            let irqs = chosen.iter().map(|(irq, _)| *irq);
+            let node = node_of(roots, nic.numa_node);
+            if let Some((node, near)) = &node {
+                self.note_distance(&nic.name, &placement.cpus, *node, near);
+            }
+            let near = node.map(|(_, near)| near).unwrap_or_default();
+            let share = Share::new(placement, &near, &mut uses, irqs);
+            for (irq, now) in &chosen {
+                self.push(Change {
+                    nic: nic.name.clone(),
+                    name: irq.name.clone(),
+                    target: Target::Irq { irq: irq.irq },
+                    source: Source::of(roots, interrupts, irq.irq),
+                    now: now.clone(),
+                    wanted: share.of(irq),
+                })?;
+                self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
+            }
+            for (masks, steering) in
+                [(placement.rps, Steering::Rps), (placement.xps, Steering::Xps)]
+            {
+                if masks != Masks::Keep {
+                    self.add_masks(roots, placement, nic, (masks, steering), &chosen, &share)?;
+                }
+            }
+        }
+        if any { Ok(()) } else { Err(not_in_use(roots, placement, nics)) }
+    }
+
+    fn add_masks(
+        &mut self,
+        roots: &Roots,
+        placement: &Placement,
+        nic: &Nic,
+        (masks, steering): (Masks, Steering),
+        chosen: &[(&NicIrq, CpuList)],
+        share: &Share<'_>,
+    ) -> Result<()> {
+        let of_queue = |number: u32| {
+            chosen.iter().map(|(irq, _)| *irq).find(|irq| {
+                irq.queue.is_some_and(|queue| {
+                    let ours = match steering {
+                        Steering::Rps => queue.receives(),
+                        Steering::Xps => queue.sends(),
+                    };
+                    ours && queue.number == number
+                })
+            })
+        };
+        let mut any = false;
+        for queue in steering.queues(&roots.sys, &nic.name)? {
+            let irq = of_queue(queue);
+            if !placement.is_whole() && irq.is_none() && !placement.queues.contains(&queue) {
+                continue;
+            }
+            let target = Target::Mask { mask: steering, queue };
+            let Some(now) = target.read(roots, &nic.name)? else { continue };
+            any = true;
+            let wanted = match (masks, irq) {
+                (Masks::Off | Masks::Keep, _) => CpuList::default(),
+                (Masks::Match, Some(irq)) => share.of(irq),
+                (Masks::Match, None) => placement.cpus.clone(),
+            };
+            let (nic, now) = (nic.name.clone(), now.allowed);
+            self.push(Change { nic, name: None, target, source: None, now, wanted })?;
+        }
+        if !any {
+            let what = match steering {
+                Steering::Rps => "RPS",
+                Steering::Xps => "XPS",
+            };
+            self.notes.push(format!("{}: its queues have no {what} mask to set", nic.name));
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, change: Change) -> Result<()> {
+        let Change { nic, target, wanted, .. } = &change;
+        let same = |other: &&Change| target.is_same(nic, &other.target, &other.nic);
+        match self.changes.iter().find(same) {
+            None => {
+                self.changes.push(change);
+                Ok(())
+            }
+            Some(other) if other.wanted == *wanted => Ok(()),
+            Some(other) => {
+                let (one, two) = (shown(&other.wanted), shown(wanted));
+                let what = format!("{nic}: {target} is wanted on CPUs {one} and {two}");
+                Err(Error::new(ExitCode::Usage, what).help("place it once"))
+            }
+        }
+    }
+
+    fn note_distance(&mut self, nic: &str, cpus: &CpuList, node: u32, near: &CpuList) {
+        let far: CpuList = cpus.iter().filter(|&cpu| !near.contains(cpu)).collect();
+        if !far.is_empty() {
+            self.notes
+                .push(format!("{nic}: CPUs {far} are not of its NUMA node {node} (CPUs {near})"));
+        }
+    }
+}
+
+impl Placement {
+    /// True when all IRQs of the NIC are meant.
+    fn is_whole(&self) -> bool {
+        self.queues.is_empty() && self.irqs.is_empty()
+    }
+
+    /// True for an IRQ that is meant: all are, or its number or its queue's is named.
+    fn means(&self, irq: &NicIrq) -> bool {
+        self.is_whole()
+            || self.irqs.contains(&irq.irq)
+            || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
+    }
+}
+
+/// What is read once for all placements.
+struct Machine<'a> {
+    roots: &'a Roots,
+    interrupts: &'a Interrupts,
+    fixed: Fixed<'a>,
+}
+
+impl Machine<'_> {
+    /// The device of a placement and its NICs.
+    ///
+    /// Fails when there is no such device, no NIC is under it, or none of them has an IRQ in
+    /// use, as while they are down: what may pass by itself.
+    fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
+        let Self { roots, interrupts, .. } = self;
+        let device = Device::with_nics(roots, &placement.nic)?;
+        let read = |name: &String| Nic::read(&roots.sys, interrupts, name);
+        let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
+        let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
+        for irq in numbers {
+            if Affinity::read(&roots.proc, irq)?.is_some() {
+                return Ok((device, nics));
+            }
+        }
+        Err(not_in_use(roots, placement, &nics))
+    }
+}
+
+fn not_in_use(roots: &Roots, placement: &Placement, nics: &[Nic]) -> Error {
+    if let Some(nic) = nics.iter().find(|nic| !nic.irqs.is_empty()) {
+        let what = format!("{}: none of its IRQs is in use", placement.nic);
+        return Error::failure(what).help(up(&nic.name));
+    }
+    // Such as Hyper-V's, whose interrupts are the bus's. On a legacy line a NIC has one
+    // only while it is up.
+    let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
+    let e = Error::failure(format!("{}: no IRQs of its own", names.join(", ")));
+    match names.iter().find(|name| is_down(&roots.sys, name)) {
+        Some(name) => e.help(up(name)),
+        None => e,
+    }
+}
+
+fn up(nic: &str) -> String {
+    format!("ip link set {nic} up")
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// Fails when one of `cpus` is not online: names it and those that are.
+pub fn check_cpus(cpus: &CpuList, topology: &Topology) -> Result<()> {
+    let refuse = |what: String| Err(Error::new(ExitCode::Usage, what));
+    if cpus.is_empty() {
+        return refuse("no CPU is named".into());
+    }
+    let (possible, online) = (&topology.possible, &topology.online);
+    let outside: CpuList = cpus.iter().filter(|&cpu| !possible.contains(cpu)).collect();
+    if !outside.is_empty() {
+        return refuse(format!("CPUs {outside}: this machine has CPUs {possible}"));
+    }
+    let offline: CpuList = cpus.iter().filter(|&cpu| !online.contains(cpu)).collect();
+    if !offline.is_empty() {
+        return refuse(format!("CPUs {offline}: not online; those that are: {online}"));
+    }
+    Ok(())
+}
+
+fn check_selection(placement: &Placement, nics: &[Nic]) -> Result<()> {
+    let refuse = |what: String| {
+        let help = format!("`gthctl irq list {}` shows them", placement.nic);
+        Err(Error::new(ExitCode::Usage, what).help(help))
+    };
+    let all = || nics.iter().flat_map(|nic| &nic.irqs);
+    if let Some(irq) = placement.irqs.iter().find(|&&irq| all().all(|one| one.irq != irq)) {
+        return refuse(format!("IRQ {irq} is not one of {}", placement.nic));
+    }
+    let queues: BTreeSet<u32> =
+        all().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
+    if let Some(queue) = placement.queues.iter().find(|queue| !queues.contains(queue)) {
+        return refuse(format!("{} has no IRQ of a queue {queue}", placement.nic));
+    }
+    Ok(())
+}
+
+/// A NIC's NUMA node and its CPUs, where the machine tells.
+pub fn node_of(roots: &Roots, node: Option<u32>) -> Option<(u32, CpuList)> {
+    let node = node?;
+    let path = roots.sys.join(format!("devices/system/node/node{node}/cpulist"));
+    let cpus = fs::read_to_string(path).ok()?.trim_end().parse().ok()?;
+    Some((node, cpus))
+}
+
+/// Which CPUs each IRQ of a NIC gets.
+struct Share<'a> {
+    cpus: &'a CpuList,
+    /// The CPU of each queue's number, or of each IRQ's where no name tells a queue; empty
+    /// when all get all.
+    places: BTreeMap<u32, u32>,
+    by_queue: bool,
+}
+
+impl<'a> Share<'a> {
+    /// With [`Placement::spread`] each queue gets the CPU that has the fewest by `uses`,
+    /// one of `near` among equals.
+    fn new<'i>(
+        placement: &'a Placement,
+        near: &CpuList,
+        uses: &mut BTreeMap<u32, usize>,
+        irqs: impl Iterator<Item = &'i NicIrq> + Clone,
+    ) -> Self {
+        let by_queue = irqs.clone().any(|irq| irq.queue.is_some());
+        let keys: BTreeSet<u32> = match (placement.spread, by_queue) {
+            (false, _) => BTreeSet::new(),
+            // A receive and a transmit queue of one number belong together.
+            (true, true) => irqs.filter_map(|irq| Some(irq.queue?.number)).collect(),
+            (true, false) => irqs.map(|irq| irq.irq).collect(),
+        };
+        let mut place = |key| {
+            let used = |cpu| uses.get(&cpu).copied().unwrap_or(0);
+            let cpus = placement.cpus.iter();
+            let cpu = cpus.min_by_key(|&cpu| (used(cpu), !near.contains(cpu)))?;
+            *uses.entry(cpu).or_default() += 1;
+            Some((key, cpu))
+        };
+        let places = keys.into_iter().filter_map(&mut place).collect();
+        Self { cpus: &placement.cpus, places, by_queue }
+    }
+
+    fn of(&self, irq: &NicIrq) -> CpuList {
+        let key = if self.by_queue { irq.queue.map(|queue| queue.number) } else { Some(irq.irq) };
+        match key.and_then(|key| self.places.get(&key)) {
+            Some(&cpu) => [cpu].into_iter().collect(),
+            None => self.cpus.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::irq::tree::{Machine, Tree};
+
+    fn placement(nic: &str, cpus: &str) -> Placement {
+        Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
+    }
+
+    /// Each change as `TARGET CPUS`.
+    fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {
+        let plan = Plan::of(&tree.roots(), &[placement]).map_err(|e| e.to_string())?;
+        let changes = plan.changes.iter();
+        Ok(changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect())
+    }
+
+    #[test]
+    fn all_of_a_nic_to_the_same_cpus() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let changes = plan(&tree, placement("eth0", "2-3")).unwrap();
+        assert_eq!(changes, ["IRQ 37 2-3", "IRQ 38 2-3", "IRQ 39 2-3", "IRQ 40 2-3", "IRQ 41 2-3"]);
+    }
+
+    #[test]
+    fn a_cpu_for_each_queue_and_its_masks() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let wanted = Placement {
+            spread: true,
+            rps: Masks::Match,
+            xps: Masks::Match,
+            ..placement("eth0", "1-3")
+        };
+        assert_eq!(
+            plan(&tree, wanted).unwrap(),
+            [
+                "IRQ 37 1-3",
+                "IRQ 38 1",
+                "IRQ 39 1",
+                "IRQ 40 2",
+                "IRQ 41 2",
+                "RPS of rx-0 1",
+                "RPS of rx-1 2",
+                "XPS of tx-0 1",
+                "XPS of tx-1 2",
+            ]
+        );
+    }
+
+    #[test]
+    fn one_queue_or_one_irq() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let one = Placement { queues: [1].into(), rps: Masks::Off, ..placement("eth0", "3") };
+        assert_eq!(plan(&tree, one).unwrap(), ["IRQ 40 3", "IRQ 41 3", "RPS of rx-1 none"]);
+        let one = Placement { irqs: [37].into(), ..placement("eth0", "3") };
+        assert_eq!(plan(&tree, one).unwrap(), ["IRQ 37 3"]);
+        let none = Placement { irqs: [159].into(), ..placement("eth0", "3") };
+        let why = "IRQ 159 is not one of eth0; `gthctl irq list eth0` shows them";
+        assert_eq!(plan(&tree, none).unwrap_err(), why);
+        let none = Placement { queues: [7].into(), ..placement("eth0", "3") };
+        assert!(plan(&tree, none).unwrap_err().starts_with("eth0 has no IRQ of a queue 7; "));
+    }
+
+    #[test]
+    fn the_nics_own_node_first() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let wanted = Placement { spread: true, ..placement("enp5s0", "0-3") };
+        // Its node has CPUs 2 and 3; the third queue is too many for it.
+        assert_eq!(plan(&tree, wanted).unwrap(), ["IRQ 129 2", "IRQ 130 3", "IRQ 131 0"]);
+        let far = Plan::of(&tree.roots(), &[placement("enp5s0", "0,2")]).unwrap();
+        assert_eq!(far.notes, ["enp5s0: CPUs 0 are not of its NUMA node 1 (CPUs 2-3)"]);
+    }
+
+    #[test]
+    fn nics_of_two_nodes_share_the_cpus() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let lines = [(129, "0-TxRx-0"), (130, "0-TxRx-1"), (131, "1-TxRx-0"), (132, "1-TxRx-1")];
+        let mut text = "      CPU0 CPU1 CPU2 CPU3\n".to_owned();
+        for (irq, name) in lines {
+            text += &format!("{irq}: 0 0 0 0  PCI-MSIX  {irq}-edge  eth{name}\n");
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        }
+        tree.write("proc/interrupts", &text);
+        for (nic, device, node, irqs) in [
+            ("eth0", "0000:01:00.0", "0\n", [129, 130]),
+            ("eth1", "0000:81:00.0", "1\n", [131, 132]),
+        ] {
+            let device = format!("pci0000:00/{device}");
+            tree.pci(&device, "ixgbe", &irqs);
+            tree.write(&format!("sys/devices/{device}/numa_node"), node);
+            tree.nic(nic, &device);
+        }
+        tree.on_top("bond0", &["eth0", "eth1"]);
+        let spread = |cpus| {
+            let wanted = Placement { spread: true, ..placement("bond0", cpus) };
+            plan(&tree, wanted).unwrap()
+        };
+        assert_eq!(spread("0-3"), ["IRQ 129 0", "IRQ 130 1", "IRQ 131 2", "IRQ 132 3"]);
+        // eth0 takes one of eth1's node, too, which leaves it the other one and the rest.
+        assert_eq!(spread("0,2-3"), ["IRQ 129 0", "IRQ 130 2", "IRQ 131 3", "IRQ 132 2"]);
+        assert_eq!(spread("1"), ["IRQ 129 1", "IRQ 130 1", "IRQ 131 1", "IRQ 132 1"]);
+    }
+
+    #[test]
+    fn a_virtual_device_is_placed_by_its_nics() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.on_top("n6", &["eth0"]);
+        tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
+        let plan = Plan::of(&tree.roots(), &[placement("n6", "1")]).unwrap();
+        assert_eq!(plan.notes, ["n6 is a macvlan on eth0: it is placed there"]);
+        assert!(plan.changes.iter().all(|change| change.nic == "eth0"));
+        assert_eq!(plan.irqs(), (37..=41).collect());
+    }
+
+    #[test]
+    fn bad_cpus_are_named() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let why = |cpus| plan(&tree, placement("eth0", cpus)).unwrap_err();
+        assert_eq!(why("1,4,9"), "CPUs 4,9: this machine has CPUs 0-3");
+        assert_eq!(why("2-3"), "CPUs 3: not online; those that are: 0-2");
+        let none = Placement { cpus: CpuList::default(), ..placement("eth0", "1") };
+        assert_eq!(plan(&tree, none).unwrap_err(), "no CPU is named");
+    }
+
+    #[test]
+    fn what_the_kernel_manages_is_refused_before_anything_changes() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/kernel/debug/irq/irqs/39", "IRQD_AFFINITY_MANAGED\n");
+        let why = plan(&tree, placement("eth0", "1")).unwrap_err();
+        let wanted = "eth0: IRQ 39 (virtio0-output.0) cannot be moved: the kernel manages it; ";
+        assert!(why.starts_with(wanted), "{why}");
+        let other = Placement { queues: [1].into(), ..placement("eth0", "1") };
+        assert!(plan(&tree, other).is_ok());
+    }
+
+    #[test]
+    fn two_placements_of_one_thing_must_agree() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let two = [placement("eth0", "1"), placement("eth0", "2")];
+        let why = Plan::of(&tree.roots(), &two).unwrap_err().to_string();
+        assert_eq!(why, "eth0: IRQ 37 is wanted on CPUs 1 and 2; place it once");
+        let same = [placement("eth0", "1"), placement("eth0", "1")];
+        assert_eq!(Plan::of(&tree.roots(), &same).unwrap().changes.len(), 5);
+    }
+
+    #[test]
+    fn a_nic_that_is_down_has_nothing_to_place() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
+        let why = plan(&tree, placement("eth0", "1")).unwrap_err();
+        assert_eq!(why, "eth0: none of its IRQs is in use; ip link set eth0 up");
+    }
+
+    #[test]
+    fn an_irq_that_was_named_must_be_in_use() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
+        let two = Placement { irqs: [38, 39].into(), ..placement("eth0", "1") };
+        let why = "eth0: IRQ 39 is not in use; ip link set eth0 up";
+        assert_eq!(plan(&tree, two).unwrap_err(), why);
+        let all = plan(&tree, placement("eth0", "1")).unwrap();
+        assert_eq!(all, ["IRQ 37 1", "IRQ 38 1", "IRQ 40 1", "IRQ 41 1"]);
+    }
+
+    #[test]
+    fn a_nic_without_irqs_of_its_own() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.link("sys/devices/vmbus/1/driver", "sys/bus/vmbus/drivers/hv_netvsc");
+        tree.nic("eth1", "vmbus/1");
+        tree.on_top("n6", &["eth1"]);
+        let why = |flags| {
+            tree.write("sys/class/net/eth1/flags", flags);
+            plan(&tree, placement("n6", "1")).unwrap_err()
+        };
+        assert_eq!(why("0x1003\n"), "eth1: no IRQs of its own");
+        assert_eq!(why("0x1002\n"), "eth1: no IRQs of its own; ip link set eth1 up");
+    }
+}

@@ -1,0 +1,281 @@
+//! Placing interrupts in a thread of its own: another gthctl may hold the lock, and
+//! irqbalance may be busy, for half a minute, for which nothing else waits.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::sys::eventfd::{EfdFlags, EventFd};
+
+use super::keep::{Keeper, Kept};
+use super::plan::{Absent, Placement};
+use crate::base::error::{Error, Result};
+use crate::base::{log, signals};
+use crate::daemon::live::print_notes;
+use crate::irq::roots::Roots;
+
+/// How long the end waits at most. Everything that is done then has a shorter deadline of
+/// its own; this is for a kernel that does not return from a write.
+const END: Duration = Duration::from_secs(10);
+
+/// Keeps placements until dropped; then it puts everything back.
+///
+/// The descriptor is readable when [`Worker::done`] has something.
+pub struct Worker {
+    roots: Roots,
+    orders: Option<Sender<(Ticket, Order)>>,
+    done: Receiver<Done>,
+    wake: Arc<EventFd>,
+    kept: Arc<Mutex<Kept>>,
+    last: Ticket,
+}
+
+/// The number of an order.
+pub type Ticket = u64;
+
+/// What became of an order.
+pub struct Done {
+    pub ticket: Ticket,
+    /// It is kept though it was refused, and tried again.
+    pub is_kept: bool,
+    /// Notes for the user, or why it was refused.
+    pub result: Result<Vec<String>>,
+}
+
+enum Order {
+    /// All of it or nothing.
+    Set(Vec<Placement>),
+    /// What cannot be done now is done later.
+    Keep(Vec<Placement>),
+}
+
+/// The thread's side.
+struct Desk {
+    keeper: Keeper,
+    orders: Receiver<(Ticket, Order)>,
+    done: Sender<Done>,
+    wake: Arc<EventFd>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+impl Worker {
+    /// One that places nothing yet.
+    ///
+    /// Fails when the process can have no more descriptors or threads.
+    pub fn start(roots: Roots) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::failure(format!("placing interrupts: {e}"));
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let wake = Arc::new(EventFd::from_flags(flags).map_err(|e| failed(e.into()))?);
+        let kept: Arc<Mutex<Kept>> = Arc::default();
+        let (orders, taken) = channel();
+        let (told, done) = channel();
+        let mut desk = Desk {
+            keeper: Keeper::new(roots.clone()),
+            orders: taken,
+            done: told,
+            wake: Arc::clone(&wake),
+            kept: Arc::clone(&kept),
+        };
+        signals::spawn("gthctl-irq", move || desk.work()).map_err(failed)?;
+        Ok(Self { roots, orders: Some(orders), done, wake, kept, last: 0 })
+    }
+
+    /// Has these placements kept, as [`Keeper::set`] does, and no others any more.
+    pub fn set(&mut self, placements: &[Placement]) -> Ticket {
+        self.order(Order::Set(placements.to_vec()))
+    }
+
+    /// As [`Worker::set`], but as [`Keeper::keep`] does.
+    pub fn keep(&mut self, placements: &[Placement]) -> Ticket {
+        self.order(Order::Keep(placements.to_vec()))
+    }
+
+    fn order(&mut self, order: Order) -> Ticket {
+        self.last += 1;
+        if let Some(orders) = &self.orders {
+            let _ = orders.send((self.last, order));
+        }
+        self.last
+    }
+
+    /// What became of orders since the last call. One that was followed by another before
+    /// it was begun is left out.
+    pub fn done(&mut self) -> Vec<Done> {
+        let _ = self.wake.read();
+        self.done.try_iter().collect()
+    }
+
+    /// What is kept now.
+    pub fn kept(&self) -> Kept {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Begins to put everything back; no order is carried out any more.
+    pub fn end(&mut self) {
+        self.roots.hurry.begin();
+        // The thread ends when nobody can order any more.
+        self.orders = None;
+    }
+
+    pub fn roots(&self) -> &Roots {
+        &self.roots
+    }
+}
+
+impl AsFd for Worker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+        loop {
+            match self.done.recv_timeout(END) {
+                Ok(_) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => {
+                    log::err(
+                        "gthctl: error: interrupts are not put back yet; `gthctl irq restore` \
+                         puts them back",
+                    );
+                    return;
+                }
+            }
+        }
+    }
+}
+
+impl Desk {
+    fn work(&mut self) {
+        loop {
+            let look_in = self.keeper.look();
+            self.show();
+            let order = match look_in {
+                Some(time) => self.orders.recv_timeout(time),
+                None => self.orders.recv().map_err(RecvTimeoutError::from),
+            };
+            match order {
+                Ok(order) => self.carry_out(self.orders.try_iter().last().unwrap_or(order)),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+        print_notes(&self.keeper.end());
+    }
+
+    fn carry_out(&mut self, (ticket, order): (Ticket, Order)) {
+        let (is_kept, result) = match order {
+            Order::Set(placements) => (false, self.keeper.set(&placements, Absent::Refuse)),
+            Order::Keep(placements) => (true, self.keeper.keep(&placements)),
+        };
+        self.show();
+        let _ = self.done.send(Done { ticket, is_kept, result });
+        let _ = self.wake.write(1);
+    }
+
+    fn show(&self) {
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = self.keeper.kept().clone();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::irq::place::saved::lock;
+    use crate::irq::tree::{Machine, Tree, affinity};
+
+    fn machine() -> Tree {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let pid = std::process::id();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        tree.write(&format!("proc/{pid}/stat"), &stat);
+        tree
+    }
+
+    fn on(cpus: &str) -> Vec<Placement> {
+        vec![Placement { nic: "eth0".into(), cpus: cpus.parse().unwrap(), ..Placement::default() }]
+    }
+
+    fn wait_for(worker: &mut Worker) -> Done {
+        loop {
+            if let Some(done) = worker.done().pop() {
+                return done;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn placed_refused_and_put_back() {
+        let tree = machine();
+        let mut worker = Worker::start(tree.roots()).unwrap();
+        let ticket = worker.set(&on("2"));
+        let done = wait_for(&mut worker);
+        assert_eq!((done.ticket, done.result.unwrap()), (ticket, vec![]));
+        assert_eq!(affinity(&tree, 38), "2");
+        assert_eq!(worker.kept().report(worker.roots()).unwrap().in_place, 5);
+        worker.set(&on("9"));
+        assert!(wait_for(&mut worker).result.is_err());
+        assert_eq!(worker.kept().report(worker.roots()).unwrap().in_place, 5);
+        drop(worker);
+        assert_eq!(affinity(&tree, 38), "0-3");
+    }
+
+    #[test]
+    fn nobody_waits_for_the_lock() {
+        let tree = machine();
+        let mut worker = Worker::start(tree.roots()).unwrap();
+        worker.set(&on("2"));
+        wait_for(&mut worker).result.unwrap();
+        let held = lock(&tree.roots()).unwrap();
+        let begin = Instant::now();
+        worker.set(&on("1"));
+        let last = worker.set(&on("3"));
+        assert!(worker.done().is_empty() && begin.elapsed() < Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(100));
+        drop(held);
+        // The one in between may have been left out.
+        while wait_for(&mut worker).ticket != last {}
+        assert_eq!(affinity(&tree, 38), "3");
+
+        // Nor does the end, for long: what it leaves is saved.
+        let _held = lock(&tree.roots()).unwrap();
+        worker.set(&on("1"));
+        std::thread::sleep(Duration::from_millis(100));
+        let begin = Instant::now();
+        drop(worker);
+        assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+        assert_eq!(affinity(&tree, 38), "3");
+        drop(_held);
+        let pid = std::process::id();
+        std::fs::remove_file(tree.path(&format!("proc/{pid}/stat"))).unwrap();
+        assert_eq!(crate::irq::place::restore::restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(affinity(&tree, 38), "0-3");
+    }
+
+    #[test]
+    fn what_cannot_be_placed_is_tried_again() {
+        let tree = machine();
+        let kept = tree.path("proc/irq/was");
+        let file = tree.path("proc/irq/38/smp_affinity_list");
+        std::fs::rename(&file, &kept).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        let mut worker = Worker::start(tree.roots()).unwrap();
+        worker.keep(&on("2"));
+        let e = wait_for(&mut worker).result.unwrap_err().to_string();
+        let waiting = worker.kept().report(worker.roots()).unwrap().waiting;
+        assert_eq!(waiting, [e]);
+        std::fs::remove_dir(&file).unwrap();
+        std::fs::rename(&kept, &file).unwrap();
+        let begin = Instant::now();
+        while affinity(&tree, 38) != "2" {
+            assert!(begin.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The names by which the kernel knows its functions (/proc/kallsyms).
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::Path;
+
+use crate::base::error::{Error, Result};
+
+/// Where the kernel tells (proc(5)).
+pub const KALLSYMS: &str = "/proc/kallsyms";
+
+/// A function as kprobes name it: several modules may have one of that name.
+pub fn place(name: &str, module: Option<&str>) -> String {
+    module.map_or(name.to_owned(), |module| format!("{module}:{name}"))
+}
+
+/// Where some functions are.
+#[derive(Debug, Default)]
+pub struct Symbols(HashMap<String, Vec<Symbol>>);
+
+/// One function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Symbol {
+    /// As it was asked for, or with what the compiler added to the name of a version of
+    /// its own (`.isra.0`), whose arguments may be others.
+    pub name: String,
+    /// `None`: the kernel itself.
+    pub module: Option<String>,
+}
+
+impl Symbols {
+    /// Looks in `kallsyms` for the functions of these names.
+    pub fn read<'a>(kallsyms: &Path, names: impl Iterator<Item = &'a str>) -> Result<Self> {
+        let failed = |e| Error::failure(format!("{}: {e}", kallsyms.display()));
+        Ok(Self::parse(&fs::read_to_string(kallsyms).map_err(failed)?, names))
+    }
+
+    fn parse<'a>(kallsyms: &str, names: impl Iterator<Item = &'a str>) -> Self {
+        let mut found: HashMap<String, Vec<Symbol>> =
+            names.map(|name| (name.to_owned(), Vec::new())).collect();
+        for line in kallsyms.lines() {
+            // Address, type, name and, in a module, its name in brackets.
+            let mut fields = line.split_ascii_whitespace().skip(1);
+            let (Some("t" | "T"), Some(name)) = (fields.next(), fields.next()) else { continue };
+            let mut parts = name.split('.');
+            let base = parts.next().unwrap_or(name);
+            // .cold and .part are pieces of a function, not all of it.
+            if parts.any(|part| part == "cold" || part == "part") {
+                continue;
+            }
+            let Some(symbols) = found.get_mut(base) else { continue };
+            let module = fields.next().map(|module| module.trim_matches(['[', ']']).to_owned());
+            symbols.push(Symbol { name: name.to_owned(), module });
+        }
+        Self(found)
+    }
+
+    /// The function `name`: that of `module` if it is given, or of the kernel itself, into
+    /// which the module may be built. The name as it is comes before one with additions.
+    pub fn of(&self, name: &str, module: Option<&str>) -> Option<&Symbol> {
+        let all = self.0.get(name)?;
+        let is_meant = |symbol: &&Symbol| {
+            module.is_none() || symbol.module.is_none() || symbol.module.as_deref() == module
+        };
+        let rank = |symbol: &&Symbol| (symbol.name != name, symbol.module.as_deref() != module);
+        all.iter().filter(is_meant).min_by_key(rank)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KALLSYMS: &str = "\
+ffffffff81001000 T schedule
+ffffffff81002000 t ip_xmit
+ffffffff81003000 t twice
+ffffffffc0001000 t gtp_encap_recv\t[gtp]
+ffffffffc0001100 t gtp_rx.isra.0.cold\t[gtp]
+ffffffffc0001100 t gtp_rx.isra.0\t[gtp]
+ffffffffc0001200 t gtp_dev_xmit.cold\t[gtp]
+ffffffffc0001300 d gtp_push_header\t[gtp]
+ffffffffc0001400 t ip_xmit\t[gtp5g]
+ffffffffc0001500 t twice.constprop.0\t[gtp5g]
+ffffffffc0001600 t twice\t[gtp5g]
+ffffffffc0001700 t other\t[other]
+";
+
+    #[test]
+    fn functions_are_found_under_the_names_of_the_compiler() {
+        let names = "gtp_encap_recv gtp_rx gtp_dev_xmit gtp_push_header ip_xmit twice other";
+        let symbols = Symbols::parse(KALLSYMS, names.split(' '));
+        let of = |name: &str, module: Option<&str>| {
+            let symbol = symbols.of(name, module)?;
+            Some(format!("{}@{}", symbol.name, symbol.module.as_deref().unwrap_or("kernel")))
+        };
+        for (name, module, found) in [
+            ("gtp_encap_recv", Some("gtp"), Some("gtp_encap_recv@gtp")),
+            ("gtp_encap_recv", None, Some("gtp_encap_recv@gtp")),
+            ("gtp_rx", Some("gtp"), Some("gtp_rx.isra.0@gtp")),
+            ("gtp_dev_xmit", Some("gtp"), None),
+            ("gtp_push_header", Some("gtp"), None),
+            // Not what was asked for.
+            ("schedule", None, None),
+            ("ip_xmit", Some("gtp5g"), Some("ip_xmit@gtp5g")),
+            ("ip_xmit", None, Some("ip_xmit@kernel")),
+            ("ip_xmit", Some("gtp"), Some("ip_xmit@kernel")),
+            ("twice", Some("gtp5g"), Some("twice@gtp5g")),
+            ("other", Some("gtp"), None),
+        ] {
+            assert_eq!(of(name, module).as_deref(), found, "{name} {module:?}");
+        }
+    }
+}

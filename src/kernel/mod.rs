@@ -1,0 +1,12 @@
+//! What the kernel shows, and how it is reached: sysfs, procfs, BTF, kallsyms, modules, and
+//! the BPF programs as they were compiled.
+
+pub mod btf;
+pub mod comm;
+pub mod kallsyms;
+pub mod libbpf_log;
+pub mod modules;
+pub mod procfs;
+pub mod skeletons;
+pub mod topology;
+pub mod uevents;

@@ -1,0 +1,163 @@
+//! What /proc says of a task (proc(5)).
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use serde_json::Value;
+
+use crate::daemon::reports::Keys;
+
+/// What policies may ask of the thread `tid`, by the names that a user knows;
+/// `None` when there is no such thread. `proc_root` is /proc but in tests.
+pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
+    let dir = proc_root.join(tid.to_string());
+    let status = fs::read_to_string(dir.join("status")).ok()?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.strip_prefix(':').map(str::trim)
+    };
+    let leader = proc_root.join(field("Tgid")?);
+    let mut facts = Keys::new();
+    let mut add = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            facts.insert(name.into(), Value::from(value));
+        }
+    };
+    let comm =
+        |dir: PathBuf| fs::read_to_string(dir.join("comm")).ok().map(|s| s.trim_end().into());
+    add("comm", comm(dir.clone()));
+    add("comm of the process", comm(leader));
+    add("exe", fs::read_link(dir.join("exe")).ok().map(|path| path.display().to_string()));
+    // Real, effective, saved and file system's.
+    let uid = field("Uid").and_then(|uids| uids.split_whitespace().nth(1));
+    add("user", uid.map(Into::into));
+    add("cgroup", cgroup(proc_root, tid));
+    let netns = fs::metadata(dir.join("ns/net")).ok();
+    add("netns", netns.map(|metadata| metadata.ino().to_string()));
+    Some(facts)
+}
+
+/// Whether the thread's mount namespace belongs to another user namespace than the initial
+/// one, so that its paths are what a user made them; `None` when that cannot be told.
+pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
+    /// ioctl_ns(2): `_IO(0xb7, 0x1)`.
+    const NS_GET_USERNS: libc::Ioctl = 0xb701;
+    /// `PROC_USER_INIT_INO` (include/linux/proc_ns.h).
+    const INITIAL: u64 = 0xeffffffd;
+    let mounts = File::open(proc_root.join(format!("{tid}/ns/mnt"))).ok()?;
+    // SAFETY: an open file, and no argument.
+    let owner = unsafe { libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS) };
+    // SAFETY: a descriptor that nobody else has.
+    let owner = (owner >= 0).then(|| unsafe { File::from_raw_fd(owner) })?;
+    Some(owner.metadata().ok()?.ino() != INITIAL)
+}
+
+/// When the process or thread `pid` was started, in clock ticks since boot
+/// (proc_pid_stat(5), field 22); `None` when there is none. With it, no later one is
+/// mistaken for it.
+///
+/// # Errors
+///
+/// Whether there is one cannot be told: for want of descriptors or memory, say.
+pub fn start_ticks(proc_root: &Path, pid: u32) -> io::Result<Option<u64>> {
+    let path = proc_root.join(format!("{pid}/stat"));
+    Ok(if_there(fs::read_to_string(path))?.and_then(|stat| {
+        // The comm, in parentheses, may hold blanks and parentheses itself.
+        let after_comm = &stat[stat.rfind(')')? + 1..];
+        after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
+    }))
+}
+
+/// `None` for a file that is not there or not for us, and an error where that cannot be told.
+pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
+    match done {
+        Ok(read) => Ok(Some(read)),
+        Err(e) => match e.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESRCH | Errno::EACCES | Errno::EPERM) => {
+                Ok(None)
+            }
+            _ => Err(e),
+        },
+    }
+}
+
+/// The path of the thread's cgroup, as policies match it; `None` when there is no such thread.
+pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
+    let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
+    cgroup_of(&text)
+}
+
+/// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)):
+/// that of the unified hierarchy, or of the cpu controller's where it is not in use.
+fn cgroup_of(text: &str) -> Option<String> {
+    let mut unified = None;
+    let mut cpu = None;
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (id, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        if id == "0" {
+            unified = Some(path);
+        } else if controllers.split(',').any(|name| name == "cpu") {
+            cpu = Some(path);
+        }
+    }
+    let path = unified.filter(|&path| path != "/" || cpu.is_none()).or(cpu)?;
+    Some(path.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_this_process() {
+        let facts = facts(Path::new("/proc"), std::process::id()).unwrap();
+        let text = |name: &str| facts[name].as_str().unwrap().to_owned();
+        assert_eq!(text("user"), nix::unistd::geteuid().to_string());
+        assert_eq!(text("exe"), std::env::current_exe().unwrap().display().to_string());
+        assert!(text("cgroup").starts_with('/'));
+        assert!(text("netns").parse::<u64>().is_ok());
+        assert!(super::facts(Path::new("/proc"), 4_194_304).is_none());
+    }
+
+    #[test]
+    fn mounts_of_users() {
+        use std::os::unix::process::CommandExt;
+        let this = std::process::id();
+        let here = has_mounts_of_users(Path::new("/proc"), this);
+        assert!(here.is_some());
+        assert_eq!(has_mounts_of_users(Path::new("/proc"), 4_194_304), None);
+        let mut command = std::process::Command::new("sleep");
+        // SAFETY: one system call.
+        unsafe {
+            command.arg("60").pre_exec(|| {
+                nix::sched::unshare(
+                    nix::sched::CloneFlags::CLONE_NEWUSER | nix::sched::CloneFlags::CLONE_NEWNS,
+                )?;
+                Ok(())
+            });
+        }
+        // Some machines forbid user namespaces.
+        let Ok(mut sleep) = command.spawn() else { return };
+        assert_eq!(has_mounts_of_users(Path::new("/proc"), sleep.id()), Some(true));
+        sleep.kill().unwrap();
+        sleep.wait().unwrap();
+    }
+
+    #[test]
+    fn cgroups_of_every_layout() {
+        for (text, path) in [
+            ("0::/system.slice/upf.service\n", "/system.slice/upf.service"),
+            ("0::/\n", "/"),
+            ("4:cpu,cpuacct:/kubepods/pod1\n1:name=systemd:/x\n", "/kubepods/pod1"),
+            ("4:cpu,cpuacct:/kubepods/pod1\n0::/\n", "/kubepods/pod1"),
+            ("4:cpuset:/y\n0::/unified\n", "/unified"),
+        ] {
+            assert_eq!(cgroup_of(text).as_deref(), Some(path), "{text}");
+        }
+    }
+}

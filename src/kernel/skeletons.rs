@@ -1,0 +1,21 @@
+//! The BPF programs of bpf/, as build.rs has compiled them.
+
+/// The skeleton of bpf/gthctl.bpf.c: its maps, programs and shared types.
+pub mod scheduler {
+    #![allow(clippy::all, dead_code, missing_docs)]
+
+    include!(concat!(env!("OUT_DIR"), "/gthctl.skel.rs"));
+}
+
+/// bpf/trace.bpf.c: its object file, and its shared types from its skeleton.
+pub mod tracer {
+    #![allow(clippy::all, dead_code, missing_docs)]
+
+    include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
+
+    /// The object file; the skeleton would tie each load to borrowed storage.
+    pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
+}
+
+/// The object file of bpf/mark.bpf.c. Its maps are the scheduler's.
+pub const MARK_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o"));

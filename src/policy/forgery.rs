@@ -1,0 +1,238 @@
+//! Which rules a user without rights could bring his own tasks under.
+//!
+//! SECURITY.md has the reasons, condition by condition.
+
+use super::patterns::{self, Budget};
+use super::{Conditions, Effects, Policy, Rule, globs};
+use crate::base::yaml::quote;
+
+/// How any user could meet the conditions of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forgery {
+    /// Such as "any user can name a task so".
+    pub how: String,
+    /// The conditions that end it, as keys.
+    pub ends: &'static str,
+}
+
+/// A note on each rule that gives a priority or exclusive CPUs to whoever wants them.
+pub fn notes(policy: &Policy) -> Vec<String> {
+    policy.rules.iter().filter_map(note).collect()
+}
+
+fn note(rule: &Rule) -> Option<String> {
+    let gain = gain(&rule.effects)?;
+    let Forgery { how, ends } = forgeable(&rule.conditions)?;
+    Some(format!("{}: {}: {how} and get {gain}; {ends} ends that", rule.location, rule.name))
+}
+
+/// What one would want to be under the rule for; weights and slices are only shares.
+fn gain(effects: &Effects) -> Option<String> {
+    let priority = effects.priority.map(|priority| format!("priority {}", priority.level()));
+    let cpus = effects.cpus.as_ref().filter(|_| effects.exclusive);
+    let cpus = cpus.map(|cpus| format!("exclusive CPUs {cpus}"));
+    let gains: Vec<String> = priority.into_iter().chain(cpus).collect();
+    (!gains.is_empty()).then(|| gains.join(" and "))
+}
+
+/// How any user could meet these conditions; `None` where one is out of a user's reach.
+pub fn forgeable(conditions: &Conditions) -> Option<Forgery> {
+    let c = conditions;
+    let out_of_reach = c.pid.is_some()
+        || c.container.is_some()
+        || c.of_pods()
+        || is_out_of_reach(&c.user, |user| !(c.include_children && is_root(user)))
+        || is_out_of_reach(&c.systemd_unit, |unit| !users_have_unit(unit))
+        || is_out_of_reach(&c.cgroup, |cgroup| !users_have_cgroup(cgroup))
+        || is_out_of_reach(&c.netns, |netns| !users_have_netns(netns));
+    if out_of_reach {
+        return None;
+    }
+    let ends = match c.include_children {
+        true => "systemd_unit: or container:",
+        false => "user: or systemd_unit:",
+    };
+    Some(Forgery { how: how(c), ends })
+}
+
+fn is_out_of_reach(condition: &Option<String>, test: impl Fn(&str) -> bool) -> bool {
+    condition.as_deref().is_some_and(test)
+}
+
+/// The hardest of the conditions, none of which is hard.
+fn how(c: &Conditions) -> String {
+    if let Some(exe) = &c.exe {
+        let exe = quote(exe);
+        return format!("any user can run {exe}, with code of his own in it (LD_PRELOAD),");
+    }
+    if c.gtp.is_some() {
+        return "any user can send such packets".into();
+    }
+    if c.command_regex.is_some() || c.threads.is_some() {
+        return "any user can name a task like that".into();
+    }
+    if c.user.is_some() {
+        // sshd, cron, su: the way to each user's shell.
+        return "any user can have a task that root's tasks have started".into();
+    }
+    "any user can have a task there".into()
+}
+
+fn is_root(user: &str) -> bool {
+    user == "root" || user == "0"
+}
+
+/// What every match of a glob begins with. A glob is compiled only if that leaves the answer
+/// open: to compile a hundred takes longer than to bring a policy into force.
+fn beginning(glob: &str) -> &str {
+    glob.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default()
+}
+
+fn begin_alike(a: &str, b: &str) -> bool {
+    a.starts_with(b) || b.starts_with(a)
+}
+
+fn users_have_unit(glob: &str) -> bool {
+    let names = OF_USERS.iter().flat_map(|path| path.split('/')).filter(|name| !name.is_empty());
+    let mut names = names.chain(["user@", "session-"]);
+    if !names.any(|name| begin_alike(beginning(glob), name)) {
+        return false;
+    }
+    // By its whole name a unit of systemd-logind's is one user's.
+    let is_name = !glob.contains(['*', '?', '[', '{', '\\']);
+    let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
+    globs::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
+}
+
+fn users_have_cgroup(glob: &str) -> bool {
+    if !OF_USERS.iter().any(|path| begin_alike(beginning(glob), path)) {
+        return false;
+    }
+    globs::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &OF_USERS))
+}
+
+/// The cgroups of some user, whom no pattern means by chance, and of services that run what
+/// users tell them, as themselves: crontab(1), at(1).
+const OF_USERS: [&str; 4] = [
+    "/user.slice/user-4294967293.slice/",
+    "/system.slice/cron.service/",
+    "/system.slice/crond.service/",
+    "/system.slice/atd.service/",
+];
+
+/// Whether the pattern matches one of these paths, one below it or one above it.
+fn can_match_below(pattern: &str, paths: &[&str]) -> bool {
+    let dfas = patterns::compile(&[(0, pattern)], &mut Budget::default()).unwrap_or_default();
+    paths.iter().any(|path| dfas.iter().any(|dfa| dfa.finds_some(path.as_bytes())))
+}
+
+/// The first network namespace has everybody in it; a path may lead to another, by a link,
+/// where users can write.
+fn users_have_netns(netns: &str) -> bool {
+    const FIRST: [&str; 3] = ["/proc/1/", "/proc/self/", "/proc/thread-self/"];
+    const WRITABLE: [&str; 5] = ["/home/", "/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/"];
+    FIRST.iter().chain(&WRITABLE).any(|dir| netns.starts_with(dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn policy(rules: &str) -> Policy {
+        Policy::parse(&format!("strategies:\n{rules}"), Path::new("p.yaml")).expect(rules).0
+    }
+
+    fn is_forgeable(conditions: &str) -> bool {
+        let policy = policy(&format!("- {{{conditions}, priority: 1}}"));
+        forgeable(&policy.rules[0].conditions).is_some()
+    }
+
+    #[test]
+    fn what_any_user_can_be() {
+        for conditions in [
+            "command_regex: ^nr-gnb$",
+            "threads: ^rx",
+            "gtp: gtp",
+            "exe: /usr/bin/upf",
+            "exe: '**/upf', command_regex: ^upf$, threads: ^rx, gtp: gtp5g",
+            "cgroup: /user.slice",
+            "cgroup: '/user.slice/*/session-*'",
+            "cgroup: '/user.slice/**/upf.service'",
+            "cgroup: '**/upf.service'",
+            "cgroup: '*'",
+            "cgroup: '/*/*'",
+            "cgroup: '/{system,user}.slice'",
+            "cgroup: '/system.slice/**'",
+            "systemd_unit: user.slice",
+            "systemd_unit: system.slice",
+            "systemd_unit: '*.service'",
+            "systemd_unit: cron.service",
+            "systemd_unit: '*.slice'",
+            "systemd_unit: 'user-*.slice'",
+            "systemd_unit: 'user@*.service'",
+            "systemd_unit: 'session-*'",
+            "netns: /proc/1/ns/net",
+            "netns: /home/me/ns",
+            "command_regex: ^nr-gnb$, include_children: true",
+            "user: root, include_children: true",
+            "user: 0, command_regex: ^nr-gnb$, include_children: true",
+        ] {
+            assert!(is_forgeable(conditions), "{conditions}");
+        }
+    }
+
+    #[test]
+    fn what_users_cannot_be() {
+        for conditions in [
+            "user: root",
+            "user: 0, command_regex: ^nr-gnb$",
+            "user: upf, include_children: true",
+            "pid: 7, include_children: true",
+            "systemd_unit: upf.service",
+            "systemd_unit: 'upf@*.service', include_children: true",
+            "systemd_unit: user@1000.service",
+            "systemd_unit: user-1000.slice",
+            "systemd_unit: session-3.scope",
+            "cgroup: /system.slice/upf.service",
+            "cgroup: '/system.slice/upf*/**'",
+            "cgroup: '/core*/**/upf.service'",
+            "cgroup: '/{core,machine}.slice/*'",
+            "cgroup: /user.slice/user-1000.slice",
+            "container: 0123abcd",
+            "selectors: [{key: app, value: upf}]",
+            "k8s_namespace: core",
+            "netns: n3",
+            "netns: 4026531840",
+            "netns: /run/netns/n3",
+            "gtp: gtp, user: root",
+            "exe: /usr/bin/upf, user: upf",
+        ] {
+            assert!(!is_forgeable(conditions), "{conditions}");
+        }
+    }
+
+    #[test]
+    fn only_what_puts_others_behind_is_noted() {
+        let policy = policy(
+            "- {name: gnb, command_regex: ^nr-gnb$, priority: true}\n\
+             - {exe: /usr/bin/upf, priority: 20, cpus: 2-3, exclusive: true}\n\
+             - {gtp: gtp, cpus: 1, exclusive: true}\n\
+             - {user: root, include_children: true, priority: 3}\n\
+             - {cgroup: '/**', priority: 3}\n\
+             - {command_regex: a, weight: 1000, cpus: 1, execution_time: 1ms, priority: false}\n\
+             - {command_regex: a, user: root, priority: 0}\n",
+        );
+        assert_eq!(
+            notes(&policy),
+            [
+                "p.yaml:2:4: gnb: any user can name a task like that and get priority 0; user: or systemd_unit: ends that",
+                "p.yaml:3:4: rule 2: any user can run \"/usr/bin/upf\", with code of his own in it (LD_PRELOAD), and get priority 20 and exclusive CPUs 2-3; user: or systemd_unit: ends that",
+                "p.yaml:4:4: rule 3: any user can send such packets and get exclusive CPUs 1; user: or systemd_unit: ends that",
+                "p.yaml:5:4: rule 4: any user can have a task that root's tasks have started and get priority 3; systemd_unit: or container: ends that",
+                "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: ends that",
+            ]
+        );
+    }
+}

@@ -1,0 +1,198 @@
+//! The policy file: a list of rules under `strategies`, and one of placements under `irq`.
+
+mod gthulhu;
+pub(super) mod placements;
+pub(super) mod rule;
+
+use std::path::Path;
+
+use self::gthulhu::{ANSWER, Format, SCHEDULING};
+use super::{MAX_RULES, Policy, Rule};
+use crate::base::error::Result;
+use crate::base::yaml::{Field, Node, Place, Source, Value};
+
+/// The keys of a policy; one of them has to be there.
+const OURS: [&str; 2] = ["strategies", "irq"];
+
+/// Keys beside `strategies` in the file of a Gthulhu API server.
+const API_SERVER: [&str; 7] = ["server", "logging", "jwt", "mongodb", "key", "account", "k8s"];
+
+pub(super) fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
+    parse(&Source::new(path).read("policy file")?, path)
+}
+
+pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
+    let source = Source::new(path);
+    let root = source.document(text)?;
+    let is_json = gthulhu::is_json(text);
+    let mut hidden = API_SERVER.to_vec();
+    if is_json {
+        hidden.extend([SCHEDULING].iter().chain(&ANSWER));
+    }
+    let mut fields = root.fields(source, "", &OURS, &hidden, &[])?;
+    fields.retain(|field| !ANSWER.contains(&field.name));
+    let (ours, others): (Vec<_>, Vec<_>) = fields
+        .into_iter()
+        .partition(|field| OURS.contains(&field.name) || field.name == SCHEDULING);
+    if ours.is_empty() {
+        return Err(source.error(Place::START, "strategies: missing; expected a list of rules"));
+    }
+    let find = |name| ours.iter().find(|field| field.name == name);
+    if let (Some(_), Some(second)) = (find("strategies"), find(SCHEDULING)) {
+        let what = format!("{SCHEDULING}: given beside strategies; only one is allowed");
+        return Err(source.error(second.place, what));
+    }
+    let mut policy = Policy::default();
+    let mut notes = Vec::new();
+    let has_irq = find("irq").is_some();
+    for field in &ours {
+        match field.name {
+            "irq" => policy.irq = placements::read(source, field)?,
+            _strategies => {
+                let list = list(source, field)?;
+                let items = list.list(EXPECTED)?;
+                // Gthulhu's have no `irq`.
+                let (format, note) = match has_irq {
+                    true => (Format::Ours, None),
+                    false => gthulhu::format(source, is_json, items),
+                };
+                policy.rules = rules(source, text, &list, items, format)?;
+                notes.extend(note);
+            }
+        }
+    }
+    notes.extend(others.first().map(|first| {
+        let names: Vec<&str> = others.iter().map(|field| field.name).collect();
+        let at = source.location(first.place);
+        format!("{at}: {}: accepted, not acted on: they are for an API server", names.join(", "))
+    }));
+    Ok((policy, notes))
+}
+
+/// The list of rules under `strategies`, itself or as `default` in a map.
+fn list<'a>(source: Source<'a>, strategies: &Field<'a>) -> Result<Field<'a>> {
+    if !matches!(strategies.value.value, Value::Map(_)) {
+        return Ok(strategies.clone());
+    }
+    let inner = strategies.value.fields(source, "strategies.", &["default"], &[], &[])?;
+    inner.into_iter().next().ok_or_else(|| strategies.expected(EXPECTED))
+}
+
+const EXPECTED: &str = "a list of rules ([] for none)";
+
+fn rules(
+    source: Source,
+    text: &str,
+    list: &Field,
+    items: &[Node],
+    format: Format,
+) -> Result<Vec<Rule>> {
+    if let Some(extra) = items.get(MAX_RULES) {
+        let what = format!("{}: more than {MAX_RULES} rules", list.path);
+        return Err(source.error(extra.place_or(list.place), what));
+    }
+    let mut rules: Vec<Rule> = Vec::new();
+    for (i, item) in items.iter().enumerate() {
+        let rule = rule::read(source, text, i + 1, item, item.place_or(list.place), format)?;
+        if let Some(earlier) = rules.iter().find(|earlier| earlier.name == rule.name) {
+            let what = format!(
+                "rule {}: name: {:?} is also the name of the rule in line {}; names must differ",
+                i + 1,
+                rule.name,
+                earlier.location.line
+            );
+            return Err(source.error(item.place_or(list.place), what));
+        }
+        rules.push(rule);
+    }
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<(Policy, Vec<String>)> {
+        parse(text, Path::new("p.yaml"))
+    }
+
+    #[test]
+    fn names_differ() {
+        let two = |a: &str, b: &str| {
+            read(&format!(
+                "strategies:\n- {{pid: 1, priority: 1{a}}}\n- {{pid: 1, priority: 1{b}}}\n"
+            ))
+        };
+        assert_eq!(
+            two(", name: x", ", name: x").unwrap_err().to_string(),
+            "p.yaml:3:4: rule 2: name: \"x\" is also the name of the rule in line 2; names must differ"
+        );
+        assert!(two(", name: rule 2", "").is_err());
+        assert!(two("", "").is_ok());
+    }
+
+    #[test]
+    fn reads_the_api_servers_json() {
+        let text = r#"{
+  "server": {"port": ":8080", "read_timeout": 15},
+  "logging": {"level": "info"},
+  "jwt": {"private_key_path": "./k.key", "token_duration": 24},
+  "strategies": {
+    "default": [
+      {"priority": true, "execution_time": 20000, "command_regex": "nr-gnb|nr-ue|ping", "selectors": []}
+    ]
+  }
+}"#;
+        let (policy, notes) = read(text).unwrap();
+        assert_eq!(policy.rules[0].effects.execution_time_ns, Some(20_000));
+        assert_eq!(
+            notes,
+            [
+                "p.yaml:2:3: server, logging, jwt: accepted, not acted on: they are for an API server"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_policy_has_strategies() {
+        assert_eq!(read("strategies: []").unwrap().0.rules, []);
+        assert_eq!(read("irq: []").unwrap().0, Policy::default());
+        for (text, message) in [
+            ("", "1:1: strategies: missing; expected a list of rules"),
+            ("logging: {}", "1:1: strategies: missing; expected a list of rules"),
+            (
+                "strategies:",
+                "1:12: strategies: expected a list of rules ([] for none), found nothing",
+            ),
+            (
+                "strategies: {}",
+                "1:1: strategies: expected a list of rules ([] for none), found a map of keys",
+            ),
+            (
+                "strategies: {default: 1}",
+                "1:23: strategies.default: expected a list of rules ([] for none), found 1",
+            ),
+            (
+                "strategies: {defualt: []}",
+                "1:14: strategies.defualt: unknown key; did you mean default? allowed here: default",
+            ),
+            ("rules: []", "1:1: rules: unknown key; allowed here: strategies, irq"),
+        ] {
+            assert_eq!(read(text).unwrap_err().to_string(), format!("p.yaml:{message}"));
+        }
+    }
+
+    #[test]
+    fn the_number_of_rules_is_limited() {
+        let rules = |n: usize| {
+            let rules: String =
+                (1..=n).map(|pid| format!("- {{pid: {pid}, priority: 1}}\n")).collect();
+            read(&format!("strategies:\n{rules}"))
+        };
+        assert_eq!(rules(MAX_RULES).unwrap().0.rules.len(), MAX_RULES);
+        assert_eq!(
+            rules(MAX_RULES + 1).unwrap_err().to_string(),
+            "p.yaml:130:4: strategies: more than 128 rules"
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! The policy file's `irq`: where NICs' interrupts go.
+
+use std::collections::BTreeSet;
+
+use super::rule::cpus;
+use crate::base::error::Result;
+use crate::base::yaml::{Field, Node, Place, Source, Value};
+use crate::irq::place::plan::{Masks, OnIrqbalance, Placement};
+
+/// All keys of an entry.
+pub const KEYS: [&str; 7] = ["nic", "cpus", "spread", "queues", "rps", "xps", "irqbalance"];
+
+/// The most entries of a policy.
+const MAX_ENTRIES: usize = 64;
+
+/// The longest name of a network device (IFNAMSIZ of linux/if.h, without the final 0).
+const MAX_NIC: usize = 15;
+
+/// No NIC has a queue of this number (linux/netdevice.h numbers them by 16 bits).
+const MAX_QUEUE: u64 = 65_535;
+
+/// Reads the list.
+pub(super) fn read(source: Source, field: &Field) -> Result<Vec<Placement>> {
+    let items = field.list("a list of NICs, such as [{nic: eth0, cpus: \"2\"}]")?;
+    if let Some(extra) = items.get(MAX_ENTRIES) {
+        let what = format!("irq: more than {MAX_ENTRIES} entries");
+        return Err(source.error(extra.place_or(field.place), what));
+    }
+    let entry = |(i, item): (usize, &Node)| entry(source, i + 1, item, item.place_or(field.place));
+    items.iter().enumerate().map(entry).collect()
+}
+
+fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Placement> {
+    let label = format!("irq[{number}]");
+    if matches!(item.value, Value::Null) {
+        return Err(source.error(place, format!("{label}: expected keys, found nothing")));
+    }
+    let fields = item.fields(source, &format!("{label}."), &KEYS, &[], &[])?;
+    let mut placement =
+        Placement { location: Some(source.location(place)), ..Placement::default() };
+    for field in &fields {
+        match field.name {
+            "nic" => placement.nic = nic(field)?,
+            "cpus" => placement.cpus = cpus(field)?,
+            "spread" => placement.spread = field.bool()?,
+            "queues" => placement.queues = queues(field)?,
+            "rps" => placement.rps = masks(field)?,
+            "xps" => placement.xps = masks(field)?,
+            _irqbalance => placement.irqbalance = irqbalance(field)?,
+        }
+    }
+    let given = |name: &str| fields.iter().any(|field| field.name == name);
+    match ["nic", "cpus"].into_iter().find(|name| !given(name)) {
+        Some(missing) => Err(source.error(place, format!("{label}: no {missing}"))),
+        None => Ok(placement),
+    }
+}
+
+fn nic(field: &Field) -> Result<String> {
+    let what = "the name of a network device, such as eth0";
+    let name = field.text(what)?;
+    // dev_valid_name(), net/core/dev.c.
+    let bad = |c: char| c.is_whitespace() || c == '/' || c == ':';
+    if name.len() > MAX_NIC || name.contains(bad) || [".", ".."].contains(&name) {
+        return Err(field.expected(what));
+    }
+    Ok(name.into())
+}
+
+/// A number or a list of them.
+fn queues(field: &Field) -> Result<BTreeSet<u32>> {
+    let number = |field: &Field| field.integer("a queue's number", 0..=MAX_QUEUE);
+    let numbers = match &field.value.value {
+        Value::List(items) if !items.is_empty() => {
+            items.iter().map(|item| number(&field.item(item))).collect::<Result<Vec<_>>>()?
+        }
+        Value::Integer(_) => vec![number(field)?],
+        _ => return Err(field.expected("queues' numbers, such as 1 or [0, 1]")),
+    };
+    Ok(numbers.into_iter().map(|number| number as u32).collect())
+}
+
+/// What becomes of the masks; `on` and `off` are text in YAML 1.2, and no mistake here.
+fn masks(field: &Field) -> Result<Masks> {
+    match &field.value.value {
+        Value::Bool(true) => Ok(Masks::Match),
+        Value::Bool(false) => Ok(Masks::Off),
+        Value::Text(text) if ["match", "on"].contains(&text.as_str()) => Ok(Masks::Match),
+        Value::Text(text) if text == "off" => Ok(Masks::Off),
+        Value::Text(text) if text == "keep" => Ok(Masks::Keep),
+        _ => Err(field.expected("match, off or keep")),
+    }
+}
+
+fn irqbalance(field: &Field) -> Result<OnIrqbalance> {
+    match &field.value.value {
+        Value::Text(text) if text == "refuse" => Ok(OnIrqbalance::Refuse),
+        Value::Text(text) if text == "ignore" => Ok(OnIrqbalance::Ignore),
+        Value::Text(text) if text == "ban" => Ok(OnIrqbalance::Ban),
+        _ => Err(field.expected("refuse, ignore or ban")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::policy::Policy;
+
+    fn read(irq: &str) -> Result<Vec<Placement>> {
+        let text = format!("strategies: []\nirq: {irq}");
+        Policy::parse(&text, Path::new("p.yaml")).map(|(policy, _)| policy.irq)
+    }
+
+    #[track_caller]
+    fn only(entry: &str) -> Placement {
+        Placement { location: None, ..read(&format!("[{entry}]")).unwrap().remove(0) }
+    }
+
+    #[test]
+    fn every_key() {
+        let plain = only("{nic: eth0, cpus: 11}");
+        let cpus: crate::base::cpulist::CpuList = "11".parse().unwrap();
+        assert_eq!(plain, Placement { nic: "eth0".into(), cpus, ..Placement::default() });
+        let all = only(
+            "{nic: n6, cpus: \"2-5\", spread: true, queues: [0, 3], rps: off, xps: match, irqbalance: ban}",
+        );
+        assert_eq!(
+            serde_json::to_value(&all).unwrap(),
+            serde_json::json!({
+                "nic": "n6", "cpus": "2-5", "spread": true, "queues": [0, 3], "rps": "off",
+                "xps": "match", "irqbalance": "ban",
+            })
+        );
+        let location = read("\n- {nic: eth0, cpus: 1}").unwrap().remove(0).location.unwrap();
+        assert_eq!((location.line, location.column), (3, 4));
+        for (masks, same) in [("true", "match"), ("on", "match"), ("false", "off")] {
+            let of = |masks: &str| only(&format!("{{nic: a, cpus: 1, rps: {masks}}}"));
+            assert_eq!(of(masks), of(same));
+        }
+        assert_eq!(only("{nic: a, cpus: 1, queues: 3}").queues, [3].into());
+        assert_eq!(read("[]").unwrap(), []);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        for (irq, message) in [
+            (
+                "",
+                "2:5: irq: expected a list of NICs, such as [{nic: eth0, cpus: \"2\"}], found nothing",
+            ),
+            (
+                "{nic: eth0}",
+                "2:1: irq: expected a list of NICs, such as [{nic: eth0, cpus: \"2\"}], found a map of keys",
+            ),
+            (
+                "[eth0]",
+                "2:7: irq[1]: expected keys (nic, cpus, spread, queues, rps, xps, irqbalance), found \"eth0\"",
+            ),
+            ("[{cpus: 1}]", "2:8: irq[1]: no nic"),
+            ("[{nic: a, cpus: 1}, {nic: eth0}]", "2:27: irq[2]: no cpus"),
+            (
+                "[{nic: a/b, cpus: 1}]",
+                "2:13: irq[1].nic: expected the name of a network device, such as eth0, found \"a/b\"",
+            ),
+            ("[{nic: a, cpus: ''}]", "2:22: irq[1].cpus: \"\": "),
+            ("[{nic: a, cpus: 3-1}]", "2:22: irq[1].cpus: \"3-1\": "),
+            ("[{nic: a, cpus: 1, cpu: 2}]", "2:25: irq[1].cpu: unknown key; did you mean cpus? "),
+            (
+                "[{nic: a, cpus: 1, queues: []}]",
+                "2:25: irq[1].queues: expected queues' numbers, such as 1 or [0, 1], found a list",
+            ),
+            (
+                "[{nic: a, cpus: 1, queues: -1}]",
+                "2:33: irq[1].queues: expected a queue's number from 0 to 65535, found -1",
+            ),
+            (
+                "[{nic: a, cpus: 1, rps: 2}]",
+                "2:30: irq[1].rps: expected match, off or keep, found 2",
+            ),
+            (
+                "[{nic: a, cpus: 1, irqbalance: kill}]",
+                "2:37: irq[1].irqbalance: expected refuse, ignore or ban, found \"kill\"",
+            ),
+        ] {
+            let found = read(irq).expect_err(irq).to_string();
+            assert!(found.starts_with(&format!("p.yaml:{message}")), "{irq}: {found}");
+        }
+        let many = format!("[{}]", ["{nic: a, cpus: 1}"; 65].join(", "));
+        assert!(read(&many).unwrap_err().to_string().ends_with("irq: more than 64 entries"));
+    }
+}

@@ -1,0 +1,416 @@
+//! The scheduler in the kernel: load, attach, feed, watch, unload.
+//!
+//! Everything that is decided about a task is decided by the BPF program
+//! (bpf/gthctl.bpf.c); here it gets its tables and is watched.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
+use libbpf_rs::{
+    Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder,
+    libbpf_sys,
+};
+use nix::unistd::{SysconfVar, sysconf};
+
+use super::exit::Ended;
+use super::hooks::Hooks;
+use super::kernel_types::KernelTypes;
+use super::stats::Stats;
+use super::tables::{self, Limits, MaskIndex};
+use super::traffic::{self, Mark, Numbers, Traced};
+use super::verdict::{self, Verdict};
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, Result};
+use crate::kernel::libbpf_log;
+use crate::kernel::skeletons::scheduler::types::{
+    gth_knobs, gth_machine, gth_ops_flag, gth_request,
+};
+use crate::kernel::skeletons::scheduler::{GthctlSkel, GthctlSkelBuilder};
+use crate::kernel::topology::Topology;
+use crate::policy::compile::Compiled;
+
+/// What `ops.timeout_ms` is set to: a task that waits longer ends the scheduler.
+///
+/// The kernel allows no more (SCX_WATCHDOG_MAX_TIMEOUT, kernel/sched/ext).
+pub const WATCHDOG: Duration = Duration::from_secs(30);
+
+/// Another watchdog time in ms, for tests that want to see a stall soon.
+pub const WATCHDOG_VARIABLE: &str = "GTHCTL_WATCHDOG_MS";
+
+/// The scheduler's settings from the config file, in nanoseconds where times.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    pub slice_ns: u64,
+    pub slice_min_ns: u64,
+    pub builtin_idle: bool,
+    pub debug: bool,
+    /// [`kernel::hotplug_seq`] before the topology was read: a CPU that comes or goes in
+    /// between has the kernel end the scheduler, to be loaded again.
+    pub hotplug_seq: u64,
+}
+
+/// A loaded scheduler. Dropping it takes it out of the kernel.
+pub struct Scheduler<'obj> {
+    skel: GthctlSkel<'obj>,
+    ops: Option<Link>,
+    hooks: Hooks,
+    report: Link,
+    rematch: Link,
+    marks: Link,
+    changes: RingBuffer<'static>,
+    /// Those of the live policy.
+    numbers: Numbers,
+    /// How often the kernel had skipped a hook when it was last asked.
+    skipped: u64,
+    kernel: KernelTypes<'static>,
+    malformed: Vec<&'static str>,
+    nr_llcs: usize,
+    online: CpuList,
+}
+
+impl<'obj> Scheduler<'obj> {
+    /// Loads the BPF program with `policy` and puts every task of the machine
+    /// under it. `object` is only storage.
+    ///
+    /// Fails with [`ExitCode::KernelUnsupported`] when the kernel refuses the
+    /// program; the message holds what libbpf or the verifier said last.
+    pub fn load(
+        object: &'obj mut MaybeUninit<OpenObject>,
+        settings: &Settings,
+        topology: &Topology,
+        policy: &Compiled,
+    ) -> Result<Self> {
+        let kernel = KernelTypes::read()?;
+        libbpf_log::capture(settings.debug);
+        let mut open = GthctlSkelBuilder::default().open(object).map_err(refused)?;
+        let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
+        describe_machine(topology, settings, machine)?;
+        let knobs = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
+        knobs.slice_ns = settings.slice_ns;
+        knobs.slice_min_ns = settings.slice_min_ns;
+        let ops = open.struct_ops.gthctl_ops_mut();
+        ops.timeout_ms = watchdog().as_millis() as u32;
+        ops.hotplug_seq = settings.hotplug_seq;
+        let flag = gth_ops_flag::GTH_OPS_ENQ_MIGRATION_DISABLED;
+        if kernel.has_ops_flag("SCX_OPS_ENQ_MIGRATION_DISABLED", flag) {
+            ops.flags |= u64::from(flag.0);
+        }
+        let mut skel = open.load().map_err(refused)?;
+        run_program(&skel.progs.look_up_kernel)?;
+        let nr_llcs = topology.nr_llcs();
+        let numbers = Numbers::default().next(&policy.gates);
+        install(&mut skel, policy, &numbers, nr_llcs, 1)?;
+        skel.knobs().generation = 1;
+        let hooks = Hooks::attach(&mut skel.progs, policy)?;
+        let report = skel.progs.report_task.attach().map_err(refused)?;
+        let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
+        let marks = skel.progs.report_mark.attach().map_err(refused)?;
+        let mut changes = RingBufferBuilder::new();
+        changes.add(&skel.maps.changes, |_| 0).map_err(refused)?;
+        let changes = changes.build().map_err(refused)?;
+        let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
+        let mut scheduler = Self {
+            skel,
+            ops: Some(ops),
+            hooks,
+            report,
+            rematch,
+            marks,
+            changes,
+            numbers,
+            skipped: 0,
+            malformed: kernel.malformed_kfuncs(),
+            kernel,
+            nr_llcs,
+            online: topology.online.clone(),
+        };
+        scheduler.skel.request().cpus = mask_words(&scheduler.online);
+        run_program(&scheduler.skel.progs.kick_cpus)?;
+        Ok(scheduler)
+    }
+
+    /// The kfuncs whose malformed BTF the program steers clear of; usually none.
+    pub fn malformed_kfuncs(&self) -> &[&'static str] {
+        &self.malformed
+    }
+
+    /// Whether the BPF program can wake an idle CPU by itself.
+    pub fn can_kick(&self) -> bool {
+        !self.malformed.contains(&"scx_bpf_kick_cpu")
+    }
+
+    /// Makes `policy` the live one, in one step for every task, and has every
+    /// CPU act on it at once.
+    pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
+        let generation = self.generation().wrapping_add(1).max(1);
+        let numbers = self.numbers.next(&policy.gates);
+        // No gate of the live policy counts there.
+        let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
+        self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
+        install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
+        self.hooks.extend(&mut self.skel.progs, policy)?;
+        let cpus = mask_words(&self.online);
+        let request = self.skel.request();
+        (request.generation, request.cpus) = (generation, cpus);
+        run_program(&self.skel.progs.go_live)?;
+        self.hooks.reduce(policy);
+        self.numbers = numbers;
+        self.wait_for_readers()?;
+        run_program(&self.skel.progs.drain_queues)
+    }
+
+    /// What the live policy makes of every thread, or of one.
+    pub fn verdicts(&mut self, tid: Option<u32>) -> Result<Vec<Verdict>> {
+        let tables = self.generation() & 1;
+        self.report(tables, tid)
+    }
+
+    /// What `policy` would make of every thread.
+    pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
+        let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
+        let numbers = self.numbers.next(&policy.gates);
+        tables::write(policy, &numbers, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
+        self.report(tables::TRIAL, None)
+    }
+
+    fn report(&mut self, tables: u32, tid: Option<u32>) -> Result<Vec<Verdict>> {
+        let request = self.skel.request();
+        request.tables = tables;
+        request.tid = tid.unwrap_or(0);
+        verdict::read(&self.report)
+    }
+
+    /// What the live policy's gates know of every thread, or of one. Ends marks that
+    /// are over.
+    pub fn marks(&mut self, tid: Option<u32>) -> Result<Vec<Mark>> {
+        self.skel.request().tid = tid.unwrap_or(0);
+        Ok(traffic::read(&verdict::run(&self.marks)?, &self.numbers))
+    }
+
+    /// Whether any task is marked.
+    pub fn has_marked(&self) -> bool {
+        let data = self.skel.maps.bss_marked_data.as_ref().expect("the program has .bss.marked");
+        data.marked_tasks.iter().any(|&tasks| tasks != 0)
+    }
+
+    /// The functions that the live policy wants to be traced, with their numbers.
+    pub fn traced(&self) -> &BTreeMap<Traced, u32> {
+        &self.numbers.functions
+    }
+
+    /// One of its maps, for a program that shares it.
+    pub fn map(&self, name: &OsStr) -> Option<BorrowedFd<'_>> {
+        let map = self.skel.object().maps().find(|map| map.name() == name)?;
+        // SAFETY: open for as long as the skeleton lives.
+        Some(unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) })
+    }
+
+    /// A descriptor that becomes readable when tasks begin to change what rules ask about,
+    /// after [`Scheduler::has_missed_changes`] has looked at those before.
+    pub fn changes(&self) -> BorrowedFd<'_> {
+        // SAFETY: open for as long as the ring buffer lives.
+        unsafe { BorrowedFd::borrow_raw(self.changes.epoll_fd()) }
+    }
+
+    /// Whether it was readable; it no longer is.
+    pub fn take_changes(&self) -> bool {
+        self.changes.consume_raw() > 0
+    }
+
+    /// Whether the kernel has skipped a program that notices what tasks change since
+    /// the last call: it does so on a CPU where a task was preempted in that program
+    /// (`recursion_misses` in `struct bpf_prog_info`).
+    pub fn has_missed_changes(&mut self) -> Result<bool> {
+        let progs = &self.skel.progs;
+        let hooks = [
+            &progs.gth_task_rename,
+            &progs.gth_cgroup_attach,
+            &progs.gth_commit_creds,
+            &progs.gth_switch_namespaces,
+        ];
+        // Before it is looked: a change from now on is told of.
+        let data = self.skel.maps.bss_changed_data.as_mut().expect("it has .bss.changed");
+        // SAFETY: an aligned u32 that lives as long as the skeleton; the kernel writes it too.
+        unsafe { AtomicU32::from_ptr(&raw mut data.tasks_changed) }.store(0, Ordering::SeqCst);
+        let skipped = hooks.iter().map(|hook| recursion_misses(hook)).sum::<Result<u64>>()?;
+        Ok(skipped != std::mem::replace(&mut self.skipped, skipped))
+    }
+
+    /// Has every task matched again when it is next queued, wakes up, or at a tick.
+    pub fn rematch(&self) -> Result<()> {
+        verdict::run(&self.rematch).map(drop)
+    }
+
+    /// Whether the kernel's tables and CPU masks hold exactly what `policy` says.
+    pub fn holds(&mut self, policy: &Compiled) -> Result<bool> {
+        let generation = self.generation();
+        for (&index, cpus) in &policy.masks {
+            self.skel.request().mask = MaskIndex::of_generation(index, generation);
+            run_program(&self.skel.progs.get_mask)?;
+            if self.skel.request().cpus != mask_words(cpus) {
+                return Ok(false);
+            }
+        }
+        let data = self.skel.maps.bss_tables_data.as_ref().expect("the program has .bss.tables");
+        let live = &data.tables[generation as usize & 1];
+        Ok(tables::hold(policy, &self.numbers, self.nr_llcs, generation, live))
+    }
+
+    /// Changes the slices, in nanoseconds, of what is queued from now on.
+    pub fn set_slices(&mut self, slice_ns: u64, slice_min_ns: u64) {
+        let knobs = self.skel.knobs();
+        knobs.slice_ns = slice_ns;
+        knobs.slice_min_ns = slice_min_ns;
+    }
+
+    /// The number of the live policy, from 1.
+    pub fn generation(&self) -> u32 {
+        let data = self.skel.maps.data_knobs_data.as_ref();
+        data.expect("the program has .data.knobs").knobs.generation
+    }
+
+    /// Waits until every BPF program that runs now has ended (bpf/drain.h).
+    fn wait_for_readers(&self) -> Result<()> {
+        let maps = &self.skel.maps;
+        let inner = maps.grace_period_inner.as_fd().as_raw_fd();
+        let failed = |e| Error::failure(format!("waiting for an RCU grace period: {e}"));
+        let key = 0u32.to_ne_bytes();
+        maps.grace_period.update(&key, &inner.to_ne_bytes(), MapFlags::ANY).map_err(failed)
+    }
+
+    /// The counters since loading.
+    pub fn stats(&self) -> Result<Stats> {
+        let values = self
+            .skel
+            .maps
+            .stats
+            .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| Error::failure(format!("reading the counters: {e}")))?;
+        Ok(Stats::sum(&values.unwrap_or_default()))
+    }
+
+    /// A descriptor that becomes readable when the kernel ends the scheduler.
+    pub fn event(&self) -> Result<OwnedFd> {
+        let events = self.skel.maps.events.as_fd();
+        events.try_clone_to_owned().map_err(|e| Error::failure(format!("the events' map: {e}")))
+    }
+
+    /// Why the kernel ended the scheduler; `None` while it runs.
+    pub fn ended(&self) -> Option<Ended> {
+        let data = self.skel.maps.bss_exited_data.as_ref().expect("the program has .bss.exited");
+        Ended::read(&data.exited, &self.kernel, self.ops.is_none())
+    }
+
+    /// Takes the scheduler out of the kernel and waits until that is done.
+    pub fn unload(&mut self) -> Option<Ended> {
+        let before = self.ended();
+        // Closing the link returns when the kernel's default scheduler is in charge.
+        self.ops = None;
+        before.or_else(|| self.ended())
+    }
+}
+
+/// Writes `policy` where `generation` is read from.
+fn install(
+    skel: &mut GthctlSkel<'_>,
+    policy: &Compiled,
+    numbers: &Numbers,
+    nr_llcs: usize,
+    generation: u32,
+) -> Result<()> {
+    // Nobody is reading the generation before the live one, which had the same
+    // place, and nothing is queued by it: set_policy() has seen to that.
+    for (&index, cpus) in &policy.masks {
+        let request = skel.request();
+        request.mask = MaskIndex::of_generation(index, generation);
+        request.cpus = mask_words(cpus);
+        run_program(&skel.progs.set_mask)?;
+    }
+    let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
+    tables::write(policy, numbers, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
+    Ok(())
+}
+
+fn mask_words(cpus: &CpuList) -> [u64; Limits::CPUS / 64] {
+    let mut words = [0; Limits::CPUS / 64];
+    for cpu in cpus.iter() {
+        words[cpu as usize / 64] |= 1 << (cpu % 64);
+    }
+    words
+}
+
+fn describe_machine(
+    topology: &Topology,
+    settings: &Settings,
+    machine: &mut gth_machine,
+) -> Result<()> {
+    if topology.nr_cpus() > Limits::CPUS || topology.nr_llcs() > Limits::LLCS {
+        let (cpus, llcs) = (Limits::CPUS, Limits::LLCS);
+        return Err(Error::failure(format!("more than {cpus} CPUs or {llcs} last-level caches")));
+    }
+    let user_hz = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as u64;
+    machine.nr_cpus = topology.nr_cpus() as u32;
+    machine.nr_possible = topology.possible.len() as u32;
+    machine.nr_llcs = topology.nr_llcs() as u32;
+    machine.smt = topology.smt().into();
+    machine.builtin_idle = settings.builtin_idle.into();
+    machine.cpu_llc[..topology.llc.len()].copy_from_slice(&topology.llc);
+    machine.cpu_sibling[..topology.sibling.len()].copy_from_slice(&topology.sibling);
+    machine.tickless = mask_words(&topology.tickless);
+    machine.tick_ns = 1_000_000_000 / user_hz;
+    Ok(())
+}
+
+/// Runs a SEC("syscall") program, which does what `request` says; fails when it
+/// returns an error.
+fn run_program(program: &ProgramMut<'_>) -> Result<()> {
+    let name = program.name().to_string_lossy().into_owned();
+    let failed = |why: String| Error::failure(format!("BPF program {name}: {why}"));
+    let output = program.test_run(ProgramInput::default()).map_err(|e| failed(e.to_string()))?;
+    match output.return_value as i32 {
+        0 => Ok(()),
+        code => Err(failed(std::io::Error::from_raw_os_error(-code).to_string())),
+    }
+}
+
+/// How often the kernel has not run the program since it was running already.
+fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut size = size_of_val(&info) as u32;
+    let fd = program.as_fd().as_raw_fd();
+    // SAFETY: the kernel writes at most `size` bytes to `info`, integers all of them.
+    let result =
+        unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut size) };
+    match result {
+        0 => Ok(info.recursion_misses),
+        code => Err(Error::failure(format!(
+            "the state of a BPF program: {}",
+            std::io::Error::from_raw_os_error(-code)
+        ))),
+    }
+}
+
+/// The watchdog's time: [`WATCHDOG`], or less if [`WATCHDOG_VARIABLE`] says so.
+fn watchdog() -> Duration {
+    let told = std::env::var(WATCHDOG_VARIABLE).ok().and_then(|ms| ms.parse().ok());
+    told.map_or(WATCHDOG, |ms| WATCHDOG.min(Duration::from_millis(ms)))
+}
+
+impl GthctlSkel<'_> {
+    fn knobs(&mut self) -> &mut gth_knobs {
+        &mut self.maps.data_knobs_data.as_mut().expect("the program has .data.knobs").knobs
+    }
+
+    fn request(&mut self) -> &mut gth_request {
+        &mut self.maps.bss_request_data.as_mut().expect("the program has .bss.request").request
+    }
+}
+
+pub(super) fn refused(e: libbpf_rs::Error) -> Error {
+    libbpf_log::refused("scheduler", &e).help("run with --debug for the whole log")
+}

@@ -1,0 +1,170 @@
+//! What a trace shows: counts of an interval, by task, CPU and function.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::counts::{Context, Count, Key};
+use super::feed::Feed;
+use super::home::Home;
+use crate::gtp::{Direction, Function, Stage};
+
+/// One task's calls of one function on one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    pub comm: String,
+    pub tid: u32,
+    pub tgid: u32,
+    /// The same in the task's own PID namespace.
+    pub tid_inside: u32,
+    pub tgid_inside: u32,
+    pub cpu: usize,
+    pub context: Context,
+    pub function: String,
+    pub direction: Direction,
+    pub stage: Stage,
+    /// Since the trace began.
+    pub packets: u64,
+    pub bytes: u64,
+    /// In this interval.
+    pub packets_per_second: f64,
+    pub bytes_per_second: f64,
+    /// Time in the function in this interval, ns; without calls, of the whole trace.
+    pub p50_ns: Option<u64>,
+    pub p99_ns: Option<u64>,
+    /// How long ago the last one was.
+    pub last_seen_ms: u64,
+    #[serde(flatten)]
+    pub home: Home,
+}
+
+#[cfg(test)]
+impl Row {
+    /// One for tests: of `packets` that came into the data plane.
+    pub fn of_packets(comm: &str, cpu: usize, context: Context, packets: u64) -> Self {
+        Self {
+            comm: comm.into(),
+            tid: 7,
+            tgid: 5,
+            tid_inside: 7,
+            tgid_inside: 5,
+            cpu,
+            context,
+            function: "gtp_dev_xmit".into(),
+            direction: Direction::Downlink,
+            stage: Stage::Entry,
+            packets,
+            bytes: 0,
+            packets_per_second: 0.0,
+            bytes_per_second: 0.0,
+            p50_ns: None,
+            p99_ns: None,
+            last_seen_ms: 0,
+            home: Home::default(),
+        }
+    }
+}
+
+/// Makes rows of counts, each time of those since the last.
+pub struct Reporter<'a> {
+    functions: &'a [Function],
+    before: HashMap<Key, Count>,
+    /// Of each thread and the time it was started at.
+    homes: HashMap<(u32, u64), Home>,
+    home_of: fn(u32) -> Home,
+}
+
+impl<'a> Reporter<'a> {
+    /// `home_of` tells where a thread is, which is asked once for each.
+    pub fn new(functions: &'a [Function], home_of: fn(u32) -> Home) -> Self {
+        Self { functions, before: HashMap::new(), homes: HashMap::new(), home_of }
+    }
+
+    /// The rows of `counts`, which were read at `now` (CLOCK_MONOTONIC), `interval` after
+    /// those before; the busiest first.
+    pub fn rows(&mut self, counts: Vec<Count>, now: Duration, interval: Duration) -> Vec<Row> {
+        for Key { tid, started_ns, .. } in counts.iter().map(|count| count.key) {
+            self.homes.entry((tid, started_ns)).or_insert_with(|| (self.home_of)(tid));
+        }
+        let mut rows: Vec<Row> =
+            counts.iter().map(|count| self.row(count, now, interval)).collect();
+        rows.sort_by(|a, b| {
+            let place = |row: &Row| (row.tid, row.cpu, row.function.clone());
+            let busy = b.packets_per_second.total_cmp(&a.packets_per_second);
+            busy.then(b.packets.cmp(&a.packets)).then_with(|| place(a).cmp(&place(b)))
+        });
+        self.before = counts.into_iter().map(|count| (count.key, count)).collect();
+        rows
+    }
+
+    fn row(&self, count: &Count, now: Duration, interval: Duration) -> Row {
+        let Key { started_ns, tid, tgid, function, context, cpu } = count.key;
+        let function = &self.functions[function];
+        let before = self.before.get(&count.key);
+        let new = count.packets - before.map_or(0, |before| before.packets);
+        let new_bytes = count.bytes - before.map_or(0, |before| before.bytes);
+        let per_second = |n: u64| n as f64 / interval.as_secs_f64().max(1e-9);
+        let times = match before {
+            Some(before) if new > 0 => count.times.since(&before.times),
+            _ => count.times.clone(),
+        };
+        Row {
+            comm: count.comm.clone(),
+            tid,
+            tgid,
+            tid_inside: count.tid_inside,
+            tgid_inside: count.tgid_inside,
+            cpu,
+            context,
+            function: function.symbol.clone(),
+            direction: function.direction,
+            stage: function.stage,
+            packets: count.packets,
+            bytes: count.bytes,
+            packets_per_second: per_second(new),
+            bytes_per_second: per_second(new_bytes),
+            p50_ns: times.percentile(0.5),
+            p99_ns: times.percentile(0.99),
+            last_seen_ms: now.saturating_sub(count.last).as_millis() as u64,
+            home: self.homes.get(&(tid, started_ns)).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// Everything of one CPU.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CpuTotal {
+    pub cpu: usize,
+    pub packets_per_second: f64,
+    /// Of those: for no task, in softirq or idle context.
+    pub in_softirq: f64,
+    /// The NICs' interrupts that come in there, where there is softirq.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub irqs: Vec<Feed>,
+}
+
+/// The packets of each CPU, counted once each, where they enter the data plane.
+pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
+    let mut totals: Vec<CpuTotal> = Vec::new();
+    for row in rows.iter().filter(|row| row.stage == Stage::Entry) {
+        let place = totals.iter().position(|total| total.cpu == row.cpu).unwrap_or_else(|| {
+            totals.push(CpuTotal {
+                cpu: row.cpu,
+                packets_per_second: 0.0,
+                in_softirq: 0.0,
+                irqs: Vec::new(),
+            });
+            totals.len() - 1
+        });
+        totals[place].packets_per_second += row.packets_per_second;
+        if row.context != Context::Task {
+            totals[place].in_softirq += row.packets_per_second;
+        }
+    }
+    for total in totals.iter_mut().filter(|total| total.in_softirq > 0.0) {
+        total.irqs = feeds.iter().filter(|feed| feed.cpu == total.cpu).cloned().collect();
+    }
+    totals.sort_by_key(|total| total.cpu);
+    totals
+}
