@@ -14,7 +14,7 @@ use clap::{
 use crate::base::cpulist::CpuList;
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
-use crate::policy::Module;
+use crate::gtp::Module;
 
 /// Where `gthctl run` looks for its config file.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";

@@ -1,12 +1,54 @@
-//! What can be traced: data planes, as tables of their functions.
+//! GTP data planes of the kernel, as tables of their functions.
 //!
 //! Names, arguments and meanings of gtp5g are those of v0.10.2 (src/gtpu, src/pfcp),
 //! those of gtp of Linux 7.2 (drivers/net/gtp.c). Other versions may lack some, which
-//! is found out when they are attached to (attach.rs).
+//! is found out when they are attached to (trace/attach.rs).
 
+use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::policy::Module;
+/// A kernel module with a GTP data plane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Module {
+    /// free5GC's gtp5g module
+    Gtp5g,
+    /// The kernel's own gtp driver
+    Gtp,
+}
+
+impl Module {
+    pub const ALL: [Module; 2] = [Module::Gtp5g, Module::Gtp];
+
+    /// Its name in the kernel.
+    pub fn name(self) -> &'static str {
+        match self {
+            Module::Gtp5g => "gtp5g",
+            Module::Gtp => "gtp",
+        }
+    }
+
+    /// What is known of its functions.
+    pub fn functions(self) -> impl Iterator<Item = Function> {
+        let rows = match self {
+            Module::Gtp5g => GTP5G,
+            Module::Gtp => GTP,
+        };
+        rows.iter().map(|&(symbol, direction, stage, packet, does)| Function {
+            symbol: symbol.to_owned(),
+            direction,
+            stage,
+            packet,
+            does,
+        })
+    }
+
+    /// The functions by which packets enter.
+    pub fn entries(self) -> Vec<String> {
+        let entries = self.functions().filter(|function| function.stage == Stage::Entry);
+        entries.map(|function| function.symbol).collect()
+    }
+}
 
 /// Where a packet goes, seen from the mobile network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -47,14 +89,6 @@ pub struct Function {
     /// Which argument is the packet (`struct sk_buff *`), from 0.
     pub packet: Option<u8>,
     pub does: &'static str,
-}
-
-/// A data plane, or functions that were asked for one by one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// The kernel module with the functions; `None`: any or the kernel itself.
-    pub module: Option<&'static str>,
-    pub functions: Vec<Function>,
 }
 
 type Row = (&'static str, Direction, Stage, Option<u8>, &'static str);
@@ -98,48 +132,3 @@ const GTP: &[Row] = {
         ("gtp_push_header", Downlink, Header, Some(0), "puts the GTP header in front"),
     ]
 };
-
-impl Target {
-    /// The data plane of a module.
-    pub fn of_module(module: Module) -> Self {
-        let rows = match module {
-            Module::Gtp5g => GTP5G,
-            Module::Gtp => GTP,
-        };
-        let function = |&(symbol, direction, stage, packet, does): &Row| Function {
-            symbol: symbol.to_owned(),
-            direction,
-            stage,
-            packet,
-            does,
-        };
-        Self { module: Some(module.name()), functions: rows.iter().map(function).collect() }
-    }
-
-    /// The functions by which packets enter.
-    pub fn entries(&self) -> Vec<String> {
-        let entries = self.functions.iter().filter(|f| f.stage == Stage::Entry);
-        entries.map(|f| f.symbol.clone()).collect()
-    }
-
-    /// Functions of the kernel or of any module. What their arguments are is taken from
-    /// BTF, if they have it.
-    pub fn functions(symbols: &[String]) -> Self {
-        let function = |symbol: &String| Function {
-            symbol: symbol.clone(),
-            direction: Direction::Both,
-            stage: Stage::Entry,
-            packet: None,
-            does: "",
-        };
-        Self { module: None, functions: symbols.iter().map(function).collect() }
-    }
-
-    /// The functions that every packet passes once, or, with `stages`, all.
-    pub fn selected(&self, stages: bool) -> impl Iterator<Item = &Function> {
-        let counts = move |f: &&Function| {
-            stages || matches!(f.stage, Stage::Entry | Stage::Path | Stage::Transmit)
-        };
-        self.functions.iter().filter(counts)
-    }
-}

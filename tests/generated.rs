@@ -14,12 +14,11 @@ use gthctl::base::cpulist::CpuList;
 use gthctl::base::error::ExitCode;
 use gthctl::base::units::Nanoseconds;
 use gthctl::cli::{Cli, DEFAULT_CONFIG};
-use gthctl::daemon::config::{self, Config, SLICE_RANGE};
+use gthctl::daemon::config::{self, Config};
 use gthctl::kernel::topology::Topology;
 use gthctl::policy::compile::{Machine, compile};
-use gthctl::policy::forgery;
 use gthctl::policy::resolve::Root;
-use gthctl::policy::{self, Policy, Priority};
+use gthctl::policy::{self, Policy, Priority, SLICE_RANGE, forgery};
 
 fn tree(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::base::cpulist::CpuList;
+use crate::base::escape;
 use crate::gtp::Stage;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::list::{IrqLook, List, NicLook};
@@ -107,6 +108,13 @@ pub fn advise(known: &Known<'_>) -> Advice {
     Advice { facts, busy_cpus: busy, exclusive_cpus: known.exclusive.clone(), commands }
 }
 
+/// What was seen, and the commands that follow: a script, with the rest as comments.
+pub fn script(advice: &Advice) -> String {
+    let facts = advice.facts.iter().map(|fact| format!("# {}", escape::line(fact)));
+    let commands = advice.commands.iter().map(|command| escape::line(command).into_owned());
+    facts.chain(commands).collect::<Vec<_>>().join("\n")
+}
+
 /// Where tasks process a good part of the packets.
 fn busy(rows: &[Row]) -> CpuList {
     let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
@@ -172,6 +180,7 @@ fn command(nic: &str, irqs: &[&IrqLook], some: bool, places: &CpuList, list: &Li
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::escape::NASTY;
     use crate::irq::inventory::list::Lister;
     use crate::irq::place::plan::{Placement, Plan};
     use crate::irq::tree::{Machine, Tree};
@@ -295,5 +304,18 @@ mod tests {
         tree.irqbalance(42);
         let seen = advice(&tree, "eth0", &[], "2", "");
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0-1 --spread --rps --ban"]);
+    }
+
+    #[test]
+    fn no_name_moves_the_cursor() {
+        let text = script(&Advice {
+            facts: vec![format!("{NASTY}: 1 interrupts/s")],
+            busy_cpus: CpuList::default(),
+            exclusive_cpus: CpuList::default(),
+            commands: vec![format!("gthctl irq pin {NASTY} --cpus 1")],
+        });
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("a\\u{1b}[2J"), "{text}");
+        assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
     }
 }

@@ -11,10 +11,6 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::error::{Error, ExitCode, Result};
 
-/// The lock file of `gthctl run`. Only root may enter the directory: whoever can open a
-/// lock file, even only for reading, can hold the lock (flock(2)).
-pub const RUN_LOCK: &str = "/run/gthctl/lock";
-
 /// How often it is looked whether a lock is free.
 const RETRY: Duration = Duration::from_millis(20);
 
@@ -98,10 +94,6 @@ mod tests {
     /// Whoever opens the file for reading can lock it: nobody else can.
     #[test]
     fn nobody_else_comes_near_it() {
-        assert_eq!(
-            Path::new(RUN_LOCK).parent(),
-            Path::new(crate::daemon::control::SOCKET).parent()
-        );
         let dir = tempfile::tempdir().unwrap();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let path = dir.path().join("run/lock");

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error::{Error, Result};
-use super::signals;
+use super::{escape, signals};
 
 /// A queue with more than this, in bytes, takes no more texts. The last one may be long: the
 /// verifier's log of one program, with `--debug`.
@@ -46,6 +46,13 @@ pub fn out(line: impl Display) {
 /// A line on standard error.
 pub fn err(line: impl Display) {
     say(1, format!("{line}\n"));
+}
+
+/// Notes for the user, one line each, on standard error.
+pub fn notes(notes: &[String]) {
+    for note in notes {
+        err(format_args!("gthctl: note: {}", escape::line(note)));
+    }
 }
 
 /// Text on standard error, as it is.

@@ -6,6 +6,7 @@ pub mod cpulist;
 pub mod did_you_mean;
 pub mod error;
 pub mod escape;
+pub mod links;
 pub mod lock;
 pub mod log;
 pub mod output;

@@ -5,19 +5,12 @@ use std::io::{IsTerminal, stdout};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use serde_json::Value;
 use tabled::builder::Builder;
 use tabled::settings::peaker::Priority;
 use tabled::settings::{Style, Width};
 
 use super::error::{Error, Result};
 use super::escape;
-use super::units::Nanoseconds;
-use crate::daemon::reports::{
-    ChangeKind, ConditionCheck, Explanation, IrqMove, Irqs, Keys, MarkedTask, Plan, Rule, Shown,
-    Status, Traffic,
-};
-use crate::policy::{GTP_KEYS, IRQ_KEYS};
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -38,7 +31,7 @@ pub fn print<T: Serialize>(
 }
 
 /// What [`print`] prints: fit for a terminal, whatever names it holds.
-fn written<T: Serialize>(
+pub fn written<T: Serialize>(
     format: Format,
     report: &T,
     table: impl FnOnce(&T) -> String,
@@ -74,215 +67,30 @@ pub fn redrawn(screen: &str) -> String {
     format!("\x1b[H{screen}\x1b[K\n\x1b[J")
 }
 
-/// The rules of a policy.
-pub fn rules(shown: &Shown) -> String {
-    let counted = shown.rules.iter().any(|rule| rule.tasks.is_some());
-    let mut rows = vec![row(["#", "rule", "conditions", "effects", "tasks"])];
-    for (i, rule) in shown.rules.iter().enumerate() {
-        let [name, conditions, effects, tasks] = cells(rule);
-        rows.push(vec![(i + 1).to_string().into(), name, conditions, effects, tasks]);
-    }
-    if !counted {
-        rows.iter_mut().for_each(|row| row.truncate(4));
-    }
-    let mut text = match shown.rules.is_empty() {
-        true => "no rules: all tasks are scheduled fairly".into(),
-        false => table(rows),
-    };
-    if !shown.exclusive_cpus.is_empty() {
-        text += &format!("\nexclusive CPUs: {}", shown.exclusive_cpus);
-    }
-    for placement in &shown.irq {
-        text += &format!("\ninterrupts: {}", in_one_line(placement, &IRQ_KEYS));
-    }
-    text
-}
-
-/// What a policy would change.
-pub fn plan(plan: &Plan) -> String {
-    let changes = plan.changes.iter().filter(|change| change.kind != ChangeKind::Kept);
-    let mut rows = vec![row(["", "rule", "conditions", "effects", "tasks"])];
-    for change in changes {
-        let sign = match change.kind {
-            ChangeKind::Added => "+ added",
-            ChangeKind::Removed => "- removed",
-            ChangeKind::Changed => "~ changed",
-            ChangeKind::Moved | ChangeKind::Kept => "  moved",
-        };
-        let new = change.after.as_ref().or(change.before.as_ref()).map(cells);
-        let [name, conditions, effects, tasks] = new.unwrap_or_default();
-        let mut cells = vec![sign.into(), name, conditions, effects, tasks];
-        if let (Some(before), Some(_)) = (&change.before, &change.after) {
-            let before = super::output::cells(before);
-            for (cell, before) in cells[1..].iter_mut().zip(before) {
-                if *cell != before && change.kind == ChangeKind::Changed {
-                    *cell = before.then(cell);
-                }
-            }
-        } else if change.kind == ChangeKind::Removed {
-            cells[4].0 += " -> 0";
-        }
-        rows.push(cells);
-    }
-    let kept = plan.changes.iter().filter(|change| change.kind == ChangeKind::Kept).count();
-    let mut text = match rows.len() {
-        1 => "no rule changes".into(),
-        _ => table(rows),
-    };
-    text += &format!("\nunchanged rules: {kept}");
-    let (before, after) = (or_none(&plan.exclusive_cpus_before), or_none(&plan.exclusive_cpus));
-    match before == after {
-        true => text += &format!("\nexclusive CPUs: {after}"),
-        false => text += &format!("\nexclusive CPUs: {before} -> {after}"),
-    }
-    if !plan.irqs.is_empty() {
-        text += &format!("\n{}", moves(&plan.irqs));
-    }
-    text
-}
-
-/// The interrupts and masks that a policy would move.
-fn moves(moves: &[IrqMove]) -> String {
-    let mut rows = vec![row(["NIC", "what", "name", "CPUs"])];
-    for IrqMove { nic, what, name, now, wanted } in moves {
-        let cpus = format!("{} -> {}", or_none(now), or_none(wanted));
-        rows.push(vec![nic.clone(), what.clone(), name.clone().unwrap_or("-".into()), cpus]);
-    }
-    table(rows)
-}
-
-/// The state of the running gthctl.
-pub fn status(status: &Status) -> String {
-    let mut rows: Vec<Vec<String>> = Vec::new();
-    let mut add = |name: &str, value: String| rows.push(vec![name.into(), value]);
-    add("running", format!("PID {}, since {}", status.pid, status.running_since));
-    let file = status.policy_file.as_ref();
-    add("policy file", file.map_or("none".into(), |file| file.display().to_string()));
-    let in_force = format!("generation {}, since {}", status.generation, status.in_force_since);
-    add("in force", in_force);
-    add("rules", status.rules.to_string());
-    add("tasks", format!("{} of {} fall under a rule", status.tasks_matched, status.tasks));
-    if !status.exclusive_cpus.is_empty() {
-        add("exclusive CPUs", status.exclusive_cpus.clone());
-    }
-    let in_step =
-        if status.kernel_in_step { "as the policy says" } else { "NOT as the policy says" };
-    add("kernel's tables", in_step.into());
-    if let Some(kubernetes) = &status.kubernetes {
-        add("Kubernetes", kubernetes.clone());
-    }
-    if let Some(rejected) = &status.rejected {
-        add("file on disk", format!("REJECTED since {}: {}", rejected.since, rejected.why));
-    }
-    if let Some(traffic) = &status.traffic {
-        let Traffic { functions, marked, ended, refused, tasks } = traffic;
-        let by = if functions.is_empty() { "nothing yet".into() } else { functions.join(", ") };
-        add("packets seen by", by);
-        let counts = format!("{} now; {marked} marked, {ended} ended", tasks.len());
-        let refused = format!("{refused} refused by max_tasks");
-        add("tasks by traffic", format!("{counts}, {refused}"));
-    }
-    if let Some(Irqs { in_place, away, placed_again, waiting }) = &status.irqs {
-        let counts = format!("{in_place} in place, {away} away; {placed_again} placed again");
-        add("interrupts", counts);
-        for why in waiting {
-            add("waiting", why.clone());
-        }
-    }
-    for note in &status.notes {
-        add("note", note.clone());
-    }
-    let mut text = table(rows);
-    let tasks = status.traffic.iter().flat_map(|traffic| &traffic.tasks);
-    let mut rows =
-        vec![row(["task", "TID", "process", "rule", "since", "seen by", "packets", "ends in"])];
-    rows.extend(tasks.map(marked_task));
-    if rows.len() > 1 {
-        text += &format!("\n{}", table(rows));
-    }
-    text
-}
-
-fn marked_task(task: &MarkedTask) -> Vec<Cell> {
-    vec![
-        task.comm.as_str().into(),
-        task.tid.to_string().into(),
-        task.pid.to_string().into(),
-        Cell::lines(&task.rules),
-        task.since.as_str().into(),
-        task.function.as_str().into(),
-        task.packets.to_string().into(),
-        Nanoseconds(task.ends_in_ms * 1_000_000).to_string().into(),
-    ]
-}
-
-/// Why a thread falls under its rule.
-pub fn explanation(explanation: &Explanation) -> String {
-    let mut facts: Vec<Vec<String>> = Vec::new();
-    let ids = match explanation.tid == explanation.pid {
-        true => format!("process {}", explanation.pid),
-        false => format!("thread {} of process {}", explanation.tid, explanation.pid),
-    };
-    facts.push(vec!["task".into(), ids]);
-    for (name, value) in &explanation.task {
-        facts.push(vec![name.clone(), plain(name, value)]);
-    }
-    let rule = explanation.rule.as_deref().unwrap_or("none: scheduled fairly");
-    let pending = if explanation.in_force { "" } else { " (from the next time it runs)" };
-    facts.push(vec!["rule".into(), format!("{rule}{pending}")]);
-    let mut text = table(facts);
-    let mut rows = vec![row(["#", "rule", "", "because"])];
-    for (i, rule) in explanation.rules.iter().enumerate() {
-        let verdict = match (rule.matches, explanation.rule.as_ref() == Some(&rule.name)) {
-            (true, true) => "in force",
-            (true, false) => "matches, but an earlier rule does too",
-            (false, _) => "no",
-        };
-        let mut because: Vec<String> = rule.conditions.iter().flat_map(check).collect();
-        if rule.inherited {
-            because.push("yes  child of a task that matches".into());
-        }
-        let name = rule.name.as_str().into();
-        rows.push(vec![(i + 1).to_string().into(), name, verdict.into(), Cell::lines(&because)]);
-    }
-    if rows.len() > 1 {
-        text += &format!("\n{}", table(rows));
-    }
-    if !explanation.threads.is_empty() {
-        let mut rows = vec![row(["thread", "name", "rule"])];
-        for thread in &explanation.threads {
-            let rule = thread.rule.clone().unwrap_or("none".into());
-            rows.push(vec![thread.tid.to_string(), thread.comm.clone(), rule]);
-        }
-        text += &format!("\n{}", table(rows));
-    }
-    text
-}
-
-/// The lines that tell of a condition.
-fn check(condition: &ConditionCheck) -> Vec<String> {
-    let holds = if condition.holds { "yes" } else { "no " };
-    let mut lines = lines(&condition.asks);
-    let first = lines.first().map_or("", String::as_str);
-    let first = format!("{holds}  {first}");
-    lines.splice(..lines.len().min(1), [first]);
-    lines.extend(condition.why.as_ref().map(|why| format!("     {why}")));
-    lines
+/// Such as "1 rule", "2 rules".
+pub fn count(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// What a cell of a table holds, fit for a terminal: its only line feeds are those between
 /// its own lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cell(String);
+pub struct Cell(String);
 
 impl Cell {
-    fn lines(lines: &[String]) -> Self {
+    /// Several lines in one cell.
+    pub fn lines(lines: &[String]) -> Self {
         let lines: Vec<Cow<'_, str>> = lines.iter().map(|line| escape::line(line)).collect();
         Self(lines.join("\n"))
     }
 
+    /// Adds text to its last line.
+    pub fn push(&mut self, text: &str) {
+        self.0 += &escape::line(text);
+    }
+
     /// What was there before, and on the next line what comes in its place.
-    fn then(&self, after: &Self) -> Self {
+    pub fn then(&self, after: &Self) -> Self {
         Self(format!("{}\n-> {}", self.0, after.0))
     }
 }
@@ -299,58 +107,13 @@ impl From<String> for Cell {
     }
 }
 
-pub(crate) fn row<T: From<&'static str>, const N: usize>(cells: [&'static str; N]) -> Vec<T> {
+/// A row of texts, such as the head.
+pub fn row<T: From<&'static str>, const N: usize>(cells: [&'static str; N]) -> Vec<T> {
     cells.map(Into::into).into()
 }
 
-/// Name, conditions, effects, tasks.
-fn cells(rule: &Rule) -> [Cell; 4] {
-    let tasks = rule.tasks.map_or(String::new(), |tasks| tasks.to_string());
-    let of = |keys| Cell::lines(&lines(keys));
-    [rule.name.as_str().into(), of(&rule.conditions), of(&rule.effects), tasks.into()]
-}
-
-/// One key a line, as in a policy file.
-fn lines(keys: &Keys) -> Vec<String> {
-    keys.iter().map(|(key, value)| format!("{key}: {}", plain(key, value))).collect()
-}
-
-fn plain(key: &str, value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        Value::Number(ns) if ["execution_time", "hold"].contains(&key) => {
-            ns.as_u64().map_or(ns.to_string(), |ns| Nanoseconds(ns).to_string())
-        }
-        Value::Array(items) => {
-            items.iter().map(|item| plain("", item)).collect::<Vec<_>>().join(", ")
-        }
-        Value::Object(gtp) if key == "gtp" => in_one_line(gtp, &GTP_KEYS),
-        Value::Object(label) => {
-            let of = |key: &str| label.get(key).and_then(Value::as_str).unwrap_or_default();
-            format!("{}={}", of("key"), of("value"))
-        }
-        other => other.to_string(),
-    }
-}
-
-/// A map of a policy file, with its keys in this order.
-fn in_one_line(map: &Keys, order: &[&str]) -> String {
-    let keys = order.iter().filter_map(|&key| {
-        Some(match map.get(key)? {
-            value @ Value::Array(_) => format!("{key}: [{}]", plain(key, value)),
-            value => format!("{key}: {}", plain(key, value)),
-        })
-    });
-    format!("{{{}}}", keys.collect::<Vec<_>>().join(", "))
-}
-
-/// A list of CPUs.
-fn or_none(cpus: &str) -> &str {
-    if cpus.is_empty() { "none" } else { cpus }
-}
-
 /// A table no wider than the terminal.
-pub(crate) fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
+pub fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
     let mut builder = Builder::default();
     for row in rows {
         builder.push_record(row.into_iter().map(|cell| cell.into().0));
@@ -367,317 +130,4 @@ pub(crate) fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
 fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size().filter(|_| stdout().is_terminal())?;
     Some(usize::from(width.0))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-    use crate::base::escape::NASTY;
-    use crate::daemon::reports::{Change, Rejected, RuleCheck, ThreadRule};
-
-    /// The cells of a table's rows, without the lines that separate them.
-    fn rows(table: &str) -> Vec<Vec<&str>> {
-        let lines = table.lines().filter(|line| !line.starts_with('-'));
-        lines.map(|line| line.split('|').map(str::trim).collect()).collect()
-    }
-
-    fn keys(value: Value) -> Keys {
-        value.as_object().unwrap().clone()
-    }
-
-    fn rule(name: &str, cpus: &str, tasks: Option<usize>) -> Rule {
-        let conditions = keys(json!({"command_regex": format!("^{name}$")}));
-        let effects = keys(json!({"cpus": cpus, "execution_time": 1_500_000}));
-        Rule { name: name.into(), conditions, effects, tasks }
-    }
-
-    fn shown(generation: Option<u32>, rules: Vec<Rule>) -> Shown {
-        let irq = vec![keys(json!({"cpus": "2", "nic": "n6", "queues": [0, 1], "rps": "off"}))];
-        Shown { generation, rules, exclusive_cpus: "2-3".into(), irq, notes: Vec::new() }
-    }
-
-    #[test]
-    fn rules_in_their_columns() {
-        let live = rules(&shown(Some(7), vec![rule("a", "2", Some(5)), rule("b", "3", Some(0))]));
-        assert_eq!(
-            rows(&live),
-            [
-                vec!["#", "rule", "conditions", "effects", "tasks"],
-                vec!["1", "a", "command_regex: ^a$", "cpus: 2", "5"],
-                vec!["", "", "", "execution_time: 1.5ms", ""],
-                vec!["2", "b", "command_regex: ^b$", "cpus: 3", "0"],
-                vec!["", "", "", "execution_time: 1.5ms", ""],
-                vec!["exclusive CPUs: 2-3"],
-                vec!["interrupts: {nic: n6, cpus: 2, queues: [0, 1], rps: off}"],
-            ]
-        );
-        let (exclusive_cpus, irq) = (String::new(), Vec::new());
-        let none = Shown { exclusive_cpus, irq, ..shown(Some(1), Vec::new()) };
-        assert_eq!(rules(&none), "no rules: all tasks are scheduled fairly");
-    }
-
-    #[test]
-    fn traffic_as_in_a_policy_file() {
-        let conditions = keys(json!({"gtp": {
-            "module": "gtp5g", "functions": ["a", "b"], "min_pps": 10, "hold": 30_000_000_000_u64,
-            "max_tasks": 256,
-        }}));
-        let text =
-            "gtp: {module: gtp5g, functions: [a, b], min_pps: 10, hold: 30s, max_tasks: 256}";
-        assert_eq!(lines(&conditions), [text]);
-    }
-
-    #[test]
-    fn what_was_only_checked_has_no_tasks_and_no_generation() {
-        let checked = shown(None, vec![rule("a", "2", None)]);
-        let table = rules(&checked);
-        assert_eq!(rows(&table)[0], ["#", "rule", "conditions", "effects"]);
-        assert_eq!(rows(&table)[1], ["1", "a", "command_regex: ^a$", "cpus: 2"]);
-        let value = serde_json::to_value(&checked).unwrap();
-        assert_eq!((value.get("generation"), value["rules"][0].get("tasks")), (None, None));
-        let again: Shown = serde_json::from_value(value).unwrap();
-        assert_eq!(again, checked);
-    }
-
-    #[test]
-    fn a_plan_with_a_sign_for_every_kind() {
-        let change =
-            |kind, before: Option<Rule>, after: Option<Rule>| Change { kind, before, after };
-        let (one, two) = (rule("one", "1", Some(1)), rule("two", "2", Some(2)));
-        let changes = vec![
-            change(ChangeKind::Added, None, Some(rule("new", "0", Some(4)))),
-            change(ChangeKind::Changed, Some(one), Some(rule("one", "3", Some(6)))),
-            change(ChangeKind::Moved, Some(two.clone()), Some(two.clone())),
-            change(ChangeKind::Kept, Some(two.clone()), Some(two)),
-            change(ChangeKind::Removed, Some(rule("old", "3", Some(9))), None),
-        ];
-        let mut plan = Plan {
-            generation: 3,
-            changes,
-            exclusive_cpus_before: String::new(),
-            exclusive_cpus: "2-3".into(),
-            irqs: Vec::new(),
-            notes: Vec::new(),
-        };
-        let table = super::plan(&plan);
-        let rows = rows(&table);
-        assert_eq!(rows[0], ["", "rule", "conditions", "effects", "tasks"]);
-        assert_eq!(rows[1], ["+ added", "new", "command_regex: ^new$", "cpus: 0", "4"]);
-        assert_eq!(rows[3], ["~ changed", "one", "command_regex: ^one$", "cpus: 1", "1"]);
-        let arrows: Vec<&Vec<&str>> =
-            rows.iter().filter(|row| row.iter().any(|cell| cell.starts_with("->"))).collect();
-        assert_eq!(arrows.len(), 2, "{table}");
-        assert!(arrows[0][4] == "-> 6" && arrows[1][3] == "-> cpus: 3", "{table}");
-        let starts = |sign: &str| rows.iter().find(|row| row[0] == sign).unwrap();
-        assert_eq!(starts("moved")[1..], ["two", "command_regex: ^two$", "cpus: 2", "2"]);
-        assert_eq!(starts("- removed")[1..], ["old", "command_regex: ^old$", "cpus: 3", "9 -> 0"]);
-        assert!(table.ends_with("\nunchanged rules: 1\nexclusive CPUs: none -> 2-3"), "{table}");
-        plan.changes.retain(|change| change.kind == ChangeKind::Kept);
-        plan.exclusive_cpus_before = "2-3".into();
-        let nothing = "no rule changes\nunchanged rules: 1\nexclusive CPUs: 2-3";
-        assert_eq!(super::plan(&plan), nothing);
-        let moved = |what: &str, name: Option<&str>, now: &str| {
-            let (what, name) = (what.into(), name.map(Into::into));
-            IrqMove { nic: "eth0".into(), what, name, now: now.into(), wanted: "2".into() }
-        };
-        plan.irqs = vec![moved("IRQ 38", Some("rx0"), "0-3"), moved("RPS of rx-0", None, "")];
-        let table = super::plan(&plan);
-        assert_eq!(
-            super::tests::rows(&table)[3..],
-            [
-                vec!["NIC", "what", "name", "CPUs"],
-                vec!["eth0", "IRQ 38", "rx0", "0-3 -> 2"],
-                vec!["eth0", "RPS of rx-0", "-", "none -> 2"],
-            ]
-        );
-    }
-
-    #[test]
-    fn a_status_says_what_is_wrong_and_nothing_where_nothing_is() {
-        let mut status = Status {
-            pid: 42,
-            running_since: "2026-01-01T00:00:00Z".into(),
-            policy_file: Some("/etc/p.yaml".into()),
-            generation: 7,
-            in_force_since: "2026-01-02T00:00:00Z".into(),
-            rules: 3,
-            exclusive_cpus: "1".into(),
-            tasks_matched: 5,
-            tasks: 90,
-            kernel_in_step: true,
-            rejected: None,
-            kubernetes: None,
-            traffic: None,
-            irqs: None,
-            can_roll_back: false,
-            notes: Vec::new(),
-        };
-        let good = super::status(&status);
-        for row in [
-            ["running", "PID 42, since 2026-01-01T00:00:00Z"],
-            ["policy file", "/etc/p.yaml"],
-            ["in force", "generation 7, since 2026-01-02T00:00:00Z"],
-            ["rules", "3"],
-            ["tasks", "5 of 90 fall under a rule"],
-            ["exclusive CPUs", "1"],
-            ["kernel's tables", "as the policy says"],
-        ] {
-            assert!(rows(&good).contains(&row.to_vec()), "{row:?} in\n{good}");
-        }
-        assert_eq!(rows(&good).len(), 7, "{good}");
-        status.rejected = Some(Rejected { why: "p.yaml:1:1: bad".into(), since: "now".into() });
-        status.kernel_in_step = false;
-        status.kubernetes = Some("2 pods".into());
-        status.notes = vec!["a note".into()];
-        let waiting = vec!["eth9: gone".into()];
-        status.irqs = Some(Irqs { in_place: 4, away: 1, placed_again: 7, waiting });
-        status.traffic = Some(Traffic {
-            functions: vec!["gtp:gtp_rx".into()],
-            marked: 5,
-            ended: 4,
-            refused: 3,
-            tasks: vec![MarkedTask {
-                tid: 12,
-                pid: 10,
-                comm: "rx".into(),
-                rules: vec!["a".into(), "b".into()],
-                since: "then".into(),
-                function: "gtp_rx".into(),
-                packets: 7,
-                ends_in_ms: 1500,
-            }],
-        });
-        let bad = super::status(&status);
-        for row in [
-            ["kernel's tables", "NOT as the policy says"],
-            ["Kubernetes", "2 pods"],
-            ["packets seen by", "gtp:gtp_rx"],
-            ["tasks by traffic", "1 now; 5 marked, 4 ended, 3 refused by max_tasks"],
-            ["file on disk", "REJECTED since now: p.yaml:1:1: bad"],
-            ["interrupts", "4 in place, 1 away; 7 placed again"],
-            ["waiting", "eth9: gone"],
-            ["note", "a note"],
-        ] {
-            assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");
-        }
-        let marked = ["rx", "12", "10", "a", "then", "gtp_rx", "7", "1.5s"];
-        assert!(rows(&bad).contains(&marked.to_vec()), "{bad}");
-    }
-
-    /// Names are others' to choose: none reaches the terminal as it is, and none makes rows.
-    #[test]
-    fn no_name_moves_the_cursor() {
-        let asks = keys(json!({"exe": NASTY, "k8s_namespace": [NASTY]}));
-        let rule = Rule { name: NASTY.into(), conditions: asks.clone(), ..rule("a", "1", None) };
-        let condition = ConditionCheck { asks: asks.clone(), holds: true, why: Some(NASTY.into()) };
-        let check = RuleCheck {
-            name: NASTY.into(),
-            matches: true,
-            inherited: false,
-            conditions: vec![condition],
-        };
-        let explanation = Explanation {
-            tid: 12,
-            pid: 10,
-            generation: 3,
-            task: keys(json!({"comm": NASTY, "exe": NASTY, "cgroup": NASTY})),
-            rule: Some(NASTY.into()),
-            in_force: true,
-            rules: vec![check],
-            threads: vec![ThreadRule { tid: 10, comm: NASTY.into(), rule: Some(NASTY.into()) }],
-        };
-        let table = written(Format::Table, &explanation, super::explanation).unwrap();
-        // A line each for two heads, five facts, the rule's two conditions and why, a thread;
-        // and one under each head and between the facts.
-        assert_eq!(table.lines().filter(|line| !line.starts_with('-')).count(), 11, "{table}");
-        let task = MarkedTask {
-            tid: 12,
-            pid: 10,
-            comm: NASTY.into(),
-            rules: vec![NASTY.into(), NASTY.into()],
-            since: "then".into(),
-            function: "gtp_rx".into(),
-            packets: 7,
-            ends_in_ms: 1500,
-        };
-        let marked = super::table(vec![marked_task(&task)]);
-        // Its two rules, and what is under the first row of a table.
-        assert_eq!(marked.lines().count(), 3, "{marked}");
-        let moved = |nic: &str| IrqMove {
-            nic: nic.into(),
-            what: "IRQ 38".into(),
-            name: Some(nic.into()),
-            now: "0".into(),
-            wanted: "2".into(),
-        };
-        let table = |shown: &Shown| rules(shown);
-        let shown = shown(None, vec![rule]);
-        for text in [
-            marked,
-            moves(&[moved(NASTY)]),
-            written(Format::Table, &shown, table).unwrap(),
-            written(Format::Json, &explanation, super::explanation).unwrap(),
-            written(Format::Yaml, &explanation, super::explanation).unwrap(),
-            json_line(&explanation).unwrap(),
-        ] {
-            assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
-            assert!(text.contains("[2J"), "{text}");
-        }
-        for format in [Format::Json, Format::Yaml] {
-            let text = written(format, &explanation, super::explanation).unwrap();
-            assert_eq!(serde_yaml::from_str::<Explanation>(&text).unwrap(), explanation);
-        }
-    }
-
-    #[test]
-    fn an_explanation_has_each_rule_and_each_condition() {
-        let condition = |key: &str, holds| {
-            let why = (key == "gtp").then(|| "no packet has been seen".into());
-            ConditionCheck { asks: keys(json!({key: "x"})), holds, why }
-        };
-        let rule = |name: &str, matches, inherited, conditions| RuleCheck {
-            name: name.into(),
-            matches,
-            inherited,
-            conditions,
-        };
-        let mut explanation = Explanation {
-            tid: 12,
-            pid: 10,
-            generation: 3,
-            task: keys(json!({"comm": "rx"})),
-            rule: Some("second".into()),
-            in_force: true,
-            rules: vec![
-                rule("first", false, false, vec![condition("user", true), condition("gtp", false)]),
-                rule("second", true, true, vec![condition("threads", false)]),
-                rule("third", true, false, vec![condition("pid", true)]),
-            ],
-            threads: vec![ThreadRule { tid: 10, comm: "main".into(), rule: None }],
-        };
-        let table = super::explanation(&explanation);
-        let rows = rows(&table);
-        for row in [
-            vec!["task", "thread 12 of process 10"],
-            vec!["comm", "rx"],
-            vec!["rule", "second"],
-            vec!["#", "rule", "", "because"],
-            vec!["1", "first", "no", "yes  user: x"],
-            vec!["", "", "", "no   gtp: x"],
-            vec!["", "", "", "no packet has been seen"],
-            vec!["2", "second", "in force", "no   threads: x"],
-            vec!["", "", "", "yes  child of a task that matches"],
-            vec!["3", "third", "matches, but an earlier rule does too", "yes  pid: x"],
-            vec!["thread", "name", "rule"],
-            vec!["10", "main", "none"],
-        ] {
-            assert!(rows.contains(&row), "{row:?} in\n{table}");
-        }
-        explanation.in_force = false;
-        explanation.rule = None;
-        let table = super::explanation(&explanation);
-        assert!(table.contains("none: scheduled fairly (from the next time it runs)"), "{table}");
-    }
 }

@@ -1,9 +1,8 @@
-//! What a command in the foreground waits for: the signals that end it, and time.
+//! The signals that end a command in the foreground, and threads that take none.
 
 use std::io::{self, stderr, stdin, stdout};
 use std::os::fd::AsFd;
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
@@ -20,12 +19,6 @@ pub fn catch_signals() -> Result<SignalFd> {
     let failed = |e| Error::failure(format!("signals: {e}"));
     set.thread_block().map_err(failed)?;
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
-}
-
-/// A timeout for poll(2), which counts milliseconds, that does not end early.
-pub fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
-    let Some(timeout) = timeout else { return PollTimeout::NONE };
-    PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
 }
 
 /// A thread that takes no signals: they are for the one that waits for them.

@@ -1,7 +1,8 @@
-//! The clock that BPF's times are of.
+//! The clock that BPF's times are of, and how long poll(2) waits.
 
 use std::time::Duration;
 
+use nix::poll::PollTimeout;
 use nix::time::{ClockId, clock_gettime};
 
 use super::error::{Error, Result};
@@ -11,4 +12,10 @@ pub fn monotonic() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     let now = now.map_err(|e| Error::failure(format!("the clock: {e}")))?;
     Ok(Duration::from(now).as_nanos() as u64)
+}
+
+/// A timeout for poll(2), which counts milliseconds, that does not end early.
+pub fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
+    let Some(timeout) = timeout else { return PollTimeout::NONE };
+    PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
 }

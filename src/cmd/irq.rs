@@ -5,16 +5,16 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::advice::placement::{Known, advise as follow};
+use crate::advice::placement::{self, Known};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::base::output::{self, Format};
+use crate::base::log;
+use crate::base::output::{self, Format, count};
 use crate::cli::{
     AdviseArgs, DriftArgs, IrqArgs, IrqCommand, LookArgs, MaskChoice, PinArgs, RestoreArgs,
 };
 use crate::daemon::control::{Reply, Request, SOCKET, client};
-use crate::daemon::live::{count, print_notes};
-use crate::gtp::Target;
+use crate::gtp::Module;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::list::Lister;
 use crate::irq::place::plan::{Masks, OnIrqbalance, Placement, Plan, node_of};
@@ -22,10 +22,10 @@ use crate::irq::place::saved::By;
 use crate::irq::place::{drift, pin, restore};
 use crate::irq::roots::Roots;
 use crate::irq::show;
+use crate::kernel::capabilities;
 use crate::kernel::modules;
-use crate::policy::Module;
-use crate::sched::kernel_types;
 use crate::trace::attach::Settings;
+use crate::trace::functions::Target;
 use crate::trace::rows::Row;
 use crate::trace::session::{Options, Output, run as trace};
 
@@ -98,17 +98,17 @@ fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
     let plan = Plan::of(roots, &[placement])?;
     let format = args.output.format;
     if args.dry_run {
-        print_notes(&plan.notes);
+        log::notes(&plan.notes);
         return output::print(format, &plan, show::plan);
     }
     let placed = pin::apply(roots, &plan, By::Hand)?;
-    print_notes(&placed.notes);
+    log::notes(&placed.notes);
     output::print(format, &placed, show::placed)
 }
 
 fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
     let restored = restore::restore(roots, args.nic.as_deref())?;
-    print_notes(&restored.notes);
+    log::notes(&restored.notes);
     output::print(args.output.format, &restored, show::restored)?;
     match restored.failed() {
         0 => Ok(()),
@@ -121,7 +121,7 @@ fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
 
 fn look_for_drift(roots: &Roots, args: &DriftArgs) -> Result<()> {
     let drift = drift::look(roots)?;
-    print_notes(&drift.notes);
+    log::notes(&drift.notes);
     output::print(args.output.format, &drift, show::drift)?;
     match drift.away().count() {
         0 => Ok(()),
@@ -162,7 +162,7 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
         let (_, cpus) = node_of(roots, nic.numa_node)?;
         Some((nic.name.clone(), cpus))
     });
-    let advice = follow(&Known {
+    let advice = placement::advise(&Known {
         device: &device,
         list: &list,
         near: &near.collect(),
@@ -171,7 +171,7 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
         rows: &rows,
         how,
     });
-    output::print(args.output.format, &advice, show::advice)
+    output::print(args.output.format, &advice, placement::script)
 }
 
 /// Who processes the packets of the GTP module that is loaded; `None` when none is.
@@ -179,7 +179,7 @@ fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
     let loaded = |of: &Module| modules::life(Path::new(modules::MODULES), of.name()).is_some();
     let Some(traced) = Module::ALL.into_iter().find(loaded) else { return Ok(None) };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    kernel_types::check_capabilities("tracing", &status)?;
+    capabilities::check_capabilities("tracing", &status)?;
     let seen = trace(&Options {
         target: Target::of_module(traced),
         stages: false,

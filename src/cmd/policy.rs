@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::log;
 use crate::base::output::{self, Format};
 use crate::base::ownership;
 use crate::base::yaml::{MAX_BYTES, Source};
@@ -13,7 +14,8 @@ use crate::cli::{
 };
 use crate::daemon::config::Config;
 use crate::daemon::control::{Proposal, Reply, Request, SOCKET, client};
-use crate::daemon::live::{self, Surroundings, print_notes};
+use crate::daemon::live::{self, Surroundings};
+use crate::daemon::report_tables;
 use crate::daemon::reports::{Applied, Plan};
 use crate::kernel::topology::{self, Topology};
 
@@ -44,12 +46,12 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     let format = args.output.format;
     let Reply::Plan(plan) = ask(&Request::Plan(proposal.clone()))? else { return Err(puzzled()) };
     if args.dry_run {
-        print_notes(&plan.notes);
-        return output::print(format, &plan, output::plan);
+        log::notes(&plan.notes);
+        return output::print(format, &plan, report_tables::plan);
     }
     if format == Format::Table {
-        print_notes(&plan.notes);
-        output::print(format, &plan, output::plan)?;
+        log::notes(&plan.notes);
+        output::print(format, &plan, report_tables::plan)?;
     }
     if !args.yes {
         confirm(&proposal)?;
@@ -118,24 +120,24 @@ fn check(args: &FileArgs) -> Result<()> {
     if args.file != Path::new("-") {
         shown.notes.extend(ownership::note(&args.file));
     }
-    print_notes(&shown.notes);
-    output::print(args.output.format, &shown, output::rules)
+    log::notes(&shown.notes);
+    output::print(args.output.format, &shown, report_tables::rules)
 }
 
 fn show(args: &OutputArgs) -> Result<()> {
     let Reply::Show(shown) = ask(&Request::Show)? else { return Err(puzzled()) };
-    output::print(args.format, &shown, output::rules)
+    output::print(args.format, &shown, report_tables::rules)
 }
 
 fn status(args: &OutputArgs) -> Result<()> {
     let Reply::Status(status) = ask(&Request::Status)? else { return Err(puzzled()) };
-    output::print(args.format, &*status, output::status)
+    output::print(args.format, &*status, report_tables::status)
 }
 
 fn explain(args: &TaskArgs) -> Result<()> {
     let reply = ask(&Request::Explain { tid: args.pid })?;
     let Reply::Explain(explanation) = reply else { return Err(puzzled()) };
-    output::print(args.output.format, &explanation, output::explanation)
+    output::print(args.output.format, &explanation, report_tables::explanation)
 }
 
 fn ask(request: &Request) -> Result<Reply> {

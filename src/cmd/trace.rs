@@ -8,10 +8,10 @@ use std::time::Duration;
 use crate::advice::suggested_policy::{self, Around};
 use crate::base::error::{Error, Result};
 use crate::cli::{TraceArgs, TraceFormat};
-use crate::gtp::Target;
+use crate::kernel::capabilities;
 use crate::kernel::topology::{self, Topology};
-use crate::sched::kernel_types;
 use crate::trace::attach::Settings;
+use crate::trace::functions::Target;
 use crate::trace::session::{Options, Output, run as trace};
 
 /// How long `--suggest` watches.
@@ -20,7 +20,7 @@ const SUGGEST_AFTER: Duration = Duration::from_secs(10);
 /// Traces until it is told to stop, or as long as was asked for.
 pub fn run(args: &TraceArgs) -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    kernel_types::check_capabilities("tracing", &status)?;
+    capabilities::check_capabilities("tracing", &status)?;
     let target = match args.target {
         Some(module) => Target::of_module(module),
         None => Target::functions(&args.functions),

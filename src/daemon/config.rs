@@ -1,17 +1,12 @@
 //! The config file: which keys there are, and what they set.
 
-use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 use crate::base::did_you_mean;
 use crate::base::error::Result;
 use crate::base::units::Nanoseconds;
 use crate::base::yaml::{Field, Node, Source, Value, quote};
-use crate::policy::globs;
-
-/// What a slice may be, in nanoseconds: 10 us, below which switching eats the
-/// time, to 1 s, well inside the kernel's watchdog.
-pub const SLICE_RANGE: RangeInclusive<u64> = 10_000..=1_000_000_000;
+use crate::policy::{SLICE_RANGE, globs};
 
 /// What the config file says, with defaults for what it leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::live::{self, LivePolicy};
 use super::reports::{ConditionCheck, Explanation, Keys, RuleCheck, ThreadRule};
 use crate::base::error::Result;
+use crate::base::output::count;
 use crate::base::time;
 use crate::base::units::Nanoseconds;
 use crate::kernel::procfs;
@@ -23,7 +24,8 @@ pub fn explain(
 ) -> Result<Explanation> {
     let no_such = || live::no_such_thread(tid);
     let one = scheduler.verdicts(Some(tid))?.into_iter().next().ok_or_else(no_such)?;
-    let task = procfs::facts(Path::new("/proc"), tid).ok_or_else(no_such)?;
+    let facts = procfs::facts(Path::new("/proc"), tid).ok_or_else(no_such)?;
+    let task = facts.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
     let name = |rule: Option<usize>| Some(policy.rules().get(rule?)?.name.clone());
     let others = scheduler.verdicts(None)?.into_iter();
     let others = others.filter(|other| other.tgid == one.tgid && other.tid != tid);
@@ -61,12 +63,12 @@ fn why_marked(mark: Option<&Mark>, min_packets: u32, now: u64) -> String {
             "marked {} ago by {}, {} since then; ends in {} unless more come",
             age(marked.since),
             marked.function,
-            live::count(marked.packets as usize, "packet"),
+            count(marked.packets as usize, "packet"),
             Nanoseconds(marked.until.saturating_sub(now) / 1_000_000 * 1_000_000),
         ),
         None => format!(
             "{} in the second that began {} ago; {min_packets} needed",
-            live::count(mark.in_window as usize, "packet"),
+            count(mark.in_window as usize, "packet"),
             age(mark.window_began),
         ),
     }

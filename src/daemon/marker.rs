@@ -10,12 +10,11 @@ use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder};
 
 use crate::base::error::Result;
 use crate::base::{escape, log};
-use crate::gtp::Target;
+use crate::gtp::Module;
 use crate::kernel::kallsyms::{KALLSYMS, Symbols, place};
 use crate::kernel::modules::{self, Life, MODULES};
 use crate::kernel::skeletons::MARK_OBJECT;
 use crate::kernel::uevents::Uevents;
-use crate::policy::Module;
 use crate::sched::Scheduler;
 use crate::sched::traffic::Traced;
 
@@ -134,7 +133,7 @@ impl Marker {
             return Found::Loaded(life);
         }
         let built_in = self.built_in.entry(module).or_insert_with(|| {
-            let entries = Target::of_module(module).entries();
+            let entries = module.entries();
             let symbols = symbols(entries.iter().map(String::as_str));
             let found = entries.iter().filter_map(|entry| symbols.of(entry, Some(module.name())));
             found.into_iter().any(|symbol| symbol.module.is_none())

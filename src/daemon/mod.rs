@@ -8,6 +8,7 @@ pub mod live;
 pub mod marker;
 mod missed;
 mod node_pods;
+pub mod report_tables;
 pub mod reports;
 pub mod service;
 pub mod watch;

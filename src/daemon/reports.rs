@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use crate::irq::place::keep::{IrqMove, Irqs};
+use crate::policy::diff::ChangeKind;
+
 /// Keys of a policy file with their values.
 pub type Keys = Map<String, Value>;
 
@@ -40,33 +43,6 @@ pub struct Status {
     /// Whether `policy rollback` has something to return to.
     pub can_roll_back: bool,
     pub notes: Vec<String>,
-}
-
-/// Interrupts, RPS and XPS masks that the policy places (`irq`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Irqs {
-    pub in_place: usize,
-    /// Those that somebody has moved.
-    pub away: usize,
-    /// How many had been moved, or had come, and were placed again, since the policy is in
-    /// force.
-    pub placed_again: u64,
-    /// Why others are not placed yet.
-    pub waiting: Vec<String>,
-}
-
-/// An interrupt or mask that a policy would move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IrqMove {
-    pub nic: String,
-    /// Such as `IRQ 38` or `RPS of rx-0`.
-    pub what: String,
-    /// The IRQ's, as in /proc/interrupts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Its CPUs; empty for none.
-    pub now: String,
-    pub wanted: String,
 }
 
 /// Tasks that rules hold for since they process packets (`gtp`).
@@ -156,18 +132,6 @@ pub struct Change {
     pub before: Option<Rule>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<Rule>,
-}
-
-/// How a rule differs from the policy before.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ChangeKind {
-    Added,
-    Removed,
-    Changed,
-    /// The same, at another place in the order or by another name.
-    Moved,
-    Kept,
 }
 
 /// A policy that has become the live one.

@@ -15,21 +15,26 @@ use nix::sys::signalfd::SignalFd;
 use super::again::{Again, Step};
 use super::config::Config;
 use super::control::server::{Asked, Server};
-use super::control::{self, Reply, Request};
+use super::control::{self, RUN_LOCK, Reply, Request};
 use super::explain::explain;
-use super::live::{LivePolicy, Surroundings, count, print_notes};
+use super::live::{LivePolicy, Surroundings};
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
-use crate::base::lock::{Lock, RUN_LOCK};
-use crate::base::signals::{catch_signals, rounded_up, terminal_has_hung_up};
-use crate::base::{escape, log, ownership};
+use crate::base::lock::Lock;
+use crate::base::log;
+use crate::base::output::count;
+use crate::base::signals::{catch_signals, terminal_has_hung_up};
+use crate::base::time::rounded_up;
+use crate::base::{escape, ownership};
+use crate::kernel::capabilities;
+use crate::kernel::sched_ext;
 use crate::kernel::topology::{self, Topology};
 use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
-use crate::sched::{Scheduler, Settings, kernel_types};
+use crate::sched::{Scheduler, Settings};
 
 /// What `gthctl run` was asked for.
 pub struct Options {
@@ -91,8 +96,8 @@ impl Service {
         let mut watched = vec![Watched::Config];
         watch.add(&options.config)?;
         let (config, notes) = Config::load(&options.config)?;
-        print_notes(&notes);
-        print_notes(ownership::note(&options.config).as_slice());
+        log::notes(&notes);
+        log::notes(ownership::note(&options.config).as_slice());
         let file = options.policy.clone().or_else(|| config.policy.clone());
         if let Some(file) = &file {
             watch.add(file)?;
@@ -102,7 +107,7 @@ impl Service {
         let topology = Topology::read(Path::new(topology::SYSFS))?;
         let around = surroundings(&config, &topology, &pods);
         let policy = LivePolicy::read(file, &around)?;
-        print_notes(policy.file().and_then(ownership::note).as_slice());
+        log::notes(policy.file().and_then(ownership::note).as_slice());
         pods.follow(policy.asks_for_pods())?;
         let started = SystemTime::now();
         Ok(Self {
@@ -124,7 +129,7 @@ impl Service {
     /// ends it.
     pub fn run(mut self) -> Result<()> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-        kernel_types::check_capabilities("loading a scheduler", &status)?;
+        capabilities::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
         let mut server = Server::listen(Path::new(control::SOCKET))?;
         self.policy.place(self.signals.as_fd(), PLACED)?;
@@ -142,10 +147,10 @@ impl Service {
 
     /// One life of the scheduler in the kernel; returns what ended it.
     fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
-        let hotplug_seq = kernel_types::hotplug_seq(Path::new(kernel_types::SCHED_EXT));
+        let hotplug_seq = sched_ext::hotplug_seq(Path::new(sched_ext::SCHED_EXT));
         let topology = Topology::read(Path::new(topology::SYSFS))?;
         self.policy.settle(&surroundings(&self.config, &topology, &self.pods))?;
-        kernel_types::check_sched_ext(Path::new(kernel_types::SCHED_EXT))?;
+        sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))?;
         let settings = Settings {
             slice_ns: self.config.slice_ns_default,
             slice_min_ns: self.config.slice_ns_min,
@@ -274,7 +279,7 @@ impl Service {
     fn reload(&mut self, changed: &[usize], scheduler: &mut Scheduler<'_>, topology: &Topology) {
         if self.watch.problem() != self.late.as_deref() {
             self.late = self.watch.problem().map(Into::into);
-            print_notes(self.late.as_slice());
+            log::notes(self.late.as_slice());
         }
         let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
         let again = self.again.due();
@@ -305,7 +310,7 @@ impl Service {
 
     fn reload_config(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
         let (config, notes) = Config::load(&self.options.config)?;
-        print_notes(&notes);
+        log::notes(&notes);
         let path = self.options.config.display();
         for (key, differs) in [
             ("builtin_idle", config.builtin_idle != self.config.builtin_idle),

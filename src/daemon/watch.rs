@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf, absolute};
+use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::base::error::{Error, Result};
+use crate::base::links::entries;
 
 /// After a close or a rename: several in a row count as one.
 const SETTLE: Duration = Duration::from_millis(5);
@@ -27,8 +28,6 @@ const SETTLE: Duration = Duration::from_millis(5);
 const SETTLE_CREATED: Duration = Duration::from_millis(20);
 /// After a removal: many programs write a file anew by deleting it first.
 const SETTLE_REMOVED: Duration = Duration::from_millis(250);
-/// Symbolic links that a path may lead through (MAXSYMLINKS, include/linux/namei.h).
-const MAX_LINKS: usize = 40;
 
 /// How often the files are looked at where inotify cannot be had.
 const LOOK: Duration = Duration::from_secs(1);
@@ -328,45 +327,6 @@ impl Watched {
             }
         };
     }
-}
-
-/// The directory entries that the content at `path`, an absolute one, depends on.
-pub(crate) fn entries(path: &Path) -> BTreeSet<PathBuf> {
-    let mut entries = BTreeSet::new();
-    let mut rest: Vec<PathBuf> = parts(path);
-    let mut here = PathBuf::from("/");
-    let mut links = 0;
-    while let Some(part) = rest.pop() {
-        if part == Path::new("..") {
-            here.pop();
-            continue;
-        }
-        let entry = here.join(&part);
-        match fs::symlink_metadata(&entry) {
-            Ok(metadata) if metadata.is_symlink() && links < MAX_LINKS => {
-                links += 1;
-                let target = fs::read_link(&entry).unwrap_or_default();
-                if target.is_absolute() {
-                    here = PathBuf::from("/");
-                }
-                rest.extend(parts(&target));
-                entries.insert(entry);
-            }
-            Ok(_) if !rest.is_empty() => here = entry,
-            // The file itself, or the first part that is missing.
-            _ => {
-                entries.insert(entry);
-                break;
-            }
-        }
-    }
-    entries
-}
-
-/// The components of a path, last one first.
-fn parts(path: &Path) -> Vec<PathBuf> {
-    let named = |part: &Component| matches!(part, Component::Normal(_) | Component::ParentDir);
-    path.components().filter(named).map(|part| PathBuf::from(part.as_os_str())).rev().collect()
 }
 
 #[cfg(test)]

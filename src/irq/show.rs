@@ -11,9 +11,7 @@ use super::place::plan::Plan;
 use super::place::restore::{self, Restored};
 use super::place::saved::By;
 use super::place::target::{Target, shown};
-use crate::advice::placement::Advice;
 use crate::base::cpulist::CpuList;
-use crate::base::escape;
 use crate::base::output::{row, table};
 
 /// NICs and their IRQs.
@@ -178,13 +176,6 @@ pub fn drift(drift: &Drift) -> String {
     table(rows)
 }
 
-/// What was seen, and the commands that follow: a script, with the rest as comments.
-pub fn advice(advice: &Advice) -> String {
-    let facts = advice.facts.iter().map(|fact| format!("# {}", escape::line(fact)));
-    let commands = advice.commands.iter().map(|command| escape::line(command).into_owned());
-    facts.chain(commands).collect::<Vec<_>>().join("\n")
-}
-
 fn cells<const N: usize>(
     nic: &str,
     target: &Target,
@@ -206,7 +197,7 @@ fn with_devices(mut text: String, devices: &[Device]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::escape::NASTY;
+    use crate::base::escape;
     use crate::irq::inventory::list::Lister;
     use crate::irq::tree::{Machine, Tree, pin};
 
@@ -256,18 +247,9 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.nic(nasty, "pci0000:00/0000:00:03.0");
         let list_of_all = Lister::new(&tree.roots(), None).look().unwrap();
-        let advice = Advice {
-            facts: vec![format!("{NASTY}: 1 interrupts/s")],
-            busy_cpus: CpuList::default(),
-            exclusive_cpus: CpuList::default(),
-            commands: vec![format!("gthctl irq pin {NASTY} --cpus 1")],
-        };
-        let advice = super::advice(&advice);
-        assert_eq!(advice.lines().count(), 2, "{advice}");
-        for text in [list(&list_of_all), advice] {
-            assert!(text.contains("a\\u{1b}[2J"), "{text}");
-            assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
-        }
+        let text = list(&list_of_all);
+        assert!(text.contains("a\\u{1b}[2J"), "{text}");
+        assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! A task's name as BPF hands it over.
+//! Text as BPF hands it over, such as a task's name.
 
 /// The text up to the first NUL; a name need not be UTF-8.
 pub fn text(bytes: &[i8]) -> String {

@@ -2,11 +2,14 @@
 //! the BPF programs as they were compiled.
 
 pub mod btf;
+pub mod capabilities;
 pub mod comm;
 pub mod kallsyms;
 pub mod libbpf_log;
 pub mod modules;
 pub mod procfs;
+pub mod sched_ext;
 pub mod skeletons;
+pub mod sysfs;
 pub mod topology;
 pub mod uevents;

@@ -7,13 +7,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use serde_json::Value;
-
-use crate::daemon::reports::Keys;
 
 /// What policies may ask of the thread `tid`, by the names that a user knows;
 /// `None` when there is no such thread. `proc_root` is /proc but in tests.
-pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
+pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> {
     let dir = proc_root.join(tid.to_string());
     let status = fs::read_to_string(dir.join("status")).ok()?;
     let field = |name: &str| {
@@ -21,12 +18,8 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Keys> {
         line.strip_prefix(':').map(str::trim)
     };
     let leader = proc_root.join(field("Tgid")?);
-    let mut facts = Keys::new();
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            facts.insert(name.into(), Value::from(value));
-        }
-    };
+    let mut facts = Vec::new();
+    let mut add = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
     let comm =
         |dir: PathBuf| fs::read_to_string(dir.join("comm")).ok().map(|s| s.trim_end().into());
     add("comm", comm(dir.clone()));
@@ -116,7 +109,7 @@ mod tests {
     #[test]
     fn of_this_process() {
         let facts = facts(Path::new("/proc"), std::process::id()).unwrap();
-        let text = |name: &str| facts[name].as_str().unwrap().to_owned();
+        let text = |name: &str| facts.iter().find(|(known, _)| *known == name).unwrap().1.clone();
         assert_eq!(text("user"), nix::unistd::geteuid().to_string());
         assert_eq!(text("exe"), std::env::current_exe().unwrap().display().to_string());
         assert!(text("cgroup").starts_with('/'));

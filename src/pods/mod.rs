@@ -30,13 +30,12 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::signal::SigSet;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
 use self::api::Places;
 use crate::base::error::{Error, Result};
-use crate::policy::Selector;
 
 /// The uid of a static pod: that of its `metadata` is made by the API server, and the
 /// kubelet calls the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`).
@@ -50,6 +49,13 @@ const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// An API that has worked for so long is tried again soon when it fails.
 const WORKED: Duration = Duration::from_secs(10);
+
+/// A label of a pod and its value.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Selector {
+    pub key: String,
+    pub value: String,
+}
 
 /// A pod of this node, as far as policies ask for it.
 #[derive(Clone, Debug, PartialEq, Eq)]

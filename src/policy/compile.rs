@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use super::patterns::{self, Budget, Dfa, RuleSet};
+use super::patterns::{self, Budget, Dfa};
 use super::resolve::{self, Root};
-use super::{Gtp, Module, Policy, Rule, globs};
+use super::{Gtp, Policy, Rule, globs};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::gtp::Target;
+use crate::gtp::Module;
 use crate::kernel::topology::Topology;
 use crate::pods::{self, Pod};
-use crate::sched::tables::{Limits, MaskIndex};
+use crate::sched::layout::{Limits, MaskIndex, RuleSet};
 
 /// What a rule may ask of a task (enum gth_condition in bpf/intf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Gate {
     fn new(gtp: &Gtp) -> Self {
         let mut functions = gtp.functions.clone();
         if functions.is_empty() {
-            functions = Target::of_module(gtp.module).entries();
+            functions = gtp.module.entries();
             functions.sort();
         }
         Self {

@@ -1,7 +1,20 @@
 //! What changes from one policy to another.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Policy, Rule};
-use crate::daemon::reports::ChangeKind;
+
+/// How a rule differs from the policy before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ChangeKind {
+    Added,
+    Removed,
+    Changed,
+    /// The same, at another place in the order or by another name.
+    Moved,
+    Kept,
+}
 
 /// One rule's change: its index before and after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,10 +14,7 @@ use regex_automata::util::start;
 use regex_automata::{Anchored, MatchKind};
 
 use super::{MAX_RULES, regex_syntax_config};
-use crate::sched::tables::Limits;
-
-/// A set of rules, one bit each.
-pub type RuleSet = u128;
+use crate::sched::layout::{Limits, RuleSet};
 
 /// No DFA of a policy gets more states than this; a transition is stored in 16 bits.
 const MAX_STATES: usize = 16_384;

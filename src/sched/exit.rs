@@ -1,11 +1,11 @@
 //! Why the scheduler ended, as the kernel told it (struct scx_exit_info).
 
-use std::ffi::CStr;
 use std::fmt::Write;
 use std::fs;
 
 use super::kernel_types::KernelTypes;
 use crate::base::error::{Error, ExitCode};
+use crate::kernel::comm;
 use crate::kernel::skeletons::scheduler::types;
 
 /// The kernel's account of the end of a scheduler.
@@ -89,10 +89,9 @@ impl Ended {
     }
 }
 
+/// Without the newline at its end.
 fn text(chars: &[i8]) -> String {
-    let bytes: Vec<u8> = chars.iter().map(|&c| c as u8).chain([0]).collect();
-    let text = CStr::from_bytes_until_nul(&bytes).unwrap_or_default();
-    text.to_string_lossy().trim_end().to_owned()
+    comm::text(chars).trim_end().to_owned()
 }
 
 fn symbolize(kallsyms: &str, address: u64) -> String {

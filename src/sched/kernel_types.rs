@@ -1,7 +1,4 @@
-//! What the running kernel offers, and who is using it.
-
-use std::fs;
-use std::path::Path;
+//! What the kernel's BTF says of sched_ext.
 
 use libbpf_rs::ReferencesType;
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto};
@@ -9,58 +6,6 @@ use libbpf_rs::btf::{Btf, BtfType};
 
 use crate::base::error::{Error, ExitCode, Result};
 use crate::kernel::skeletons::scheduler::types::gth_ops_flag;
-
-/// Where the kernel shows sched_ext (Documentation/scheduler/sched-ext.rst).
-pub const SCHED_EXT: &str = "/sys/kernel/sched_ext";
-
-/// The capabilities that loading needs, with their bits (include/uapi/linux/capability.h).
-/// CAP_SYS_ADMIN stands in for each (`bpf_capable()`, `perfmon_capable()`).
-const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
-const CAP_SYS_ADMIN: u32 = 21;
-
-/// Fails with [`ExitCode::Permission`] and the names of the capabilities that
-/// the process lacks for `purpose`; `status` is the text of `/proc/self/status`.
-pub fn check_capabilities(purpose: &str, status: &str) -> Result<()> {
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
-    let has = |bit: u32| effective >> bit & 1 == 1;
-    let missing: Vec<&str> = NEEDED
-        .iter()
-        .filter(|(_, bit)| !has(*bit) && !has(CAP_SYS_ADMIN))
-        .map(|(name, _)| *name)
-        .collect();
-    if missing.is_empty() {
-        return Ok(());
-    }
-    let what = format!("{purpose} needs {}", missing.join(" and "));
-    Err(Error::new(ExitCode::Permission, what).help("run it as root, with sudo"))
-}
-
-/// Fails when the kernel has no sched_ext ([`ExitCode::NoSchedExt`]) or another
-/// scheduler is using it ([`ExitCode::OtherScheduler`]); `root` is
-/// [`SCHED_EXT`] but in tests.
-pub fn check_sched_ext(root: &Path) -> Result<()> {
-    let Ok(state) = fs::read_to_string(root.join("state")) else {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let what = format!("this kernel ({}) has no sched_ext", release.trim());
-        return Err(Error::new(ExitCode::NoSchedExt, what)
-            .help("it takes Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"));
-    };
-    if state.trim() == "disabled" {
-        return Ok(());
-    }
-    let name = fs::read_to_string(root.join("root/ops")).unwrap_or_default();
-    let name = if name.trim().is_empty() { "unknown" } else { name.trim() };
-    let what = format!("the sched_ext scheduler `{name}` is loaded ({})", state.trim());
-    Err(Error::new(ExitCode::OtherScheduler, what).help("stop it first"))
-}
-
-/// How often CPUs have come and gone since boot; 0, which the kernel does not compare, where
-/// that cannot be read.
-pub fn hotplug_seq(root: &Path) -> u64 {
-    let text = fs::read_to_string(root.join("hotplug_seq")).unwrap_or_default();
-    text.trim().parse().unwrap_or(0)
-}
 
 /// The kernel's types, as far as the loader must know them itself.
 pub struct KernelTypes<'btf> {
@@ -139,35 +84,5 @@ impl KernelTypes<'_> {
             proto.iter().last().is_some_and(|last| last.name.is_some_and(|name| name == "aux"))
         });
         takes_aux && self.btf.type_by_name::<Func<'_>>(&format!("{name}_impl")).is_none()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_the_missing_capabilities() {
-        let status = |caps: u64| format!("Name:\tx\nCapEff:\t{caps:016x}\n");
-        let missing = |caps| check_capabilities("loading a scheduler", &status(caps)).unwrap_err();
-        assert_eq!(missing(0).what, "loading a scheduler needs CAP_BPF and CAP_PERFMON");
-        assert_eq!(missing(1 << 39).what, "loading a scheduler needs CAP_PERFMON");
-        assert_eq!(missing(0).code, ExitCode::Permission);
-        assert!(check_capabilities("loading a scheduler", &status(1 << 39 | 1 << 38)).is_ok());
-        assert!(check_capabilities("loading a scheduler", &status(1 << 21)).is_ok());
-    }
-
-    #[test]
-    fn tells_why_sched_ext_cannot_be_had() {
-        let root = tempfile::tempdir().unwrap();
-        assert_eq!(check_sched_ext(root.path()).unwrap_err().code, ExitCode::NoSchedExt);
-        fs::write(root.path().join("state"), "disabled\n").unwrap();
-        assert!(check_sched_ext(root.path()).is_ok());
-        fs::write(root.path().join("state"), "enabled\n").unwrap();
-        fs::create_dir(root.path().join("root")).unwrap();
-        fs::write(root.path().join("root/ops"), "rustland_1.1\n").unwrap();
-        let e = check_sched_ext(root.path()).unwrap_err();
-        assert_eq!(e.code, ExitCode::OtherScheduler);
-        assert!(e.what.contains("`rustland_1.1`"), "{e}");
     }
 }

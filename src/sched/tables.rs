@@ -1,27 +1,11 @@
-//! The layout of the scheduler's tables, from bpf/intf.h, and writing a
-//! compiled policy into them.
+//! Writing a compiled policy into the scheduler's tables (`gth_tables` in bpf/intf.h).
 
+use super::layout::{Limits, RuleSet};
 use super::traffic::Numbers;
 use crate::kernel::skeletons::scheduler::types::{
-    self, gth_condition, gth_limit, gth_mask, gth_rank, gth_rule_flag,
+    self, gth_condition, gth_limit, gth_rank, gth_rule_flag,
 };
 use crate::policy::compile::{Compiled, Condition, Effect};
-use crate::policy::patterns::RuleSet;
-
-/// Sizes of the tables.
-pub struct Limits;
-
-impl Limits {
-    pub const CPUS: usize = gth_limit::GTH_MAX_CPUS.0 as usize;
-    pub const LLCS: usize = gth_limit::GTH_MAX_LLCS.0 as usize;
-    pub const RULES: usize = gth_limit::GTH_MAX_RULES.0 as usize;
-    pub const DFAS: usize = gth_limit::GTH_MAX_DFAS.0 as usize;
-    pub const STATES: usize = gth_limit::GTH_MAX_STATES.0 as usize;
-    pub const TRANS: usize = gth_limit::GTH_MAX_TRANS.0 as usize;
-    /// Of one policy, as the following.
-    pub const GATES: usize = gth_limit::GTH_MAX_GATES.0 as usize;
-    pub const FUNCTIONS: usize = gth_limit::GTH_MAX_FUNCTIONS.0 as usize / 2;
-}
 
 /// The tables that are never live, for policies that are only tried out.
 pub(super) const TRIAL: u32 = gth_limit::GTH_TABLES_TRIAL.0;
@@ -34,26 +18,6 @@ const _: () = assert!(Condition::PATTERNS == gth_condition::GTH_NR_PATTERNS.0 as
 const _: () = assert!(Condition::Pod as u32 == gth_condition::GTH_COND_POD.0);
 const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0);
 const _: () = assert!(Condition::Gtp as u32 == gth_condition::GTH_COND_GTP.0);
-
-/// Indices of the CPU masks (enum gth_mask).
-pub struct MaskIndex;
-
-impl MaskIndex {
-    pub const NORMAL: u32 = gth_mask::GTH_MASK_NORMAL.0;
-
-    pub fn llc(llc: usize) -> u32 {
-        gth_mask::GTH_MASK_LLC.0 + llc as u32
-    }
-
-    pub fn rule(rule: usize) -> u32 {
-        gth_mask::GTH_MASK_RULE.0 + rule as u32
-    }
-
-    /// The same mask in the set that `generation` uses.
-    pub fn of_generation(index: u32, generation: u32) -> u32 {
-        index + (generation & 1) * gth_mask::GTH_NR_MASKS.0
-    }
-}
 
 /// Writes `policy` over the tables of `generation`, which no CPU may be reading.
 ///

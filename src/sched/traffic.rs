@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::gtp::Module;
 use crate::kernel::comm;
 use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_mark_report};
-use crate::policy::Module;
 use crate::policy::compile::Gate;
 
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;

@@ -5,12 +5,12 @@ use std::io::Read;
 
 use libbpf_rs::{Iter, Link};
 
+use super::layout::RuleSet;
 use super::tables::rule_set;
 use crate::base::error::{Error, Result};
 use crate::kernel::comm;
 use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_verdict};
 use crate::policy::compile::Condition;
-use crate::policy::patterns::RuleSet;
 
 /// One thread, and the rules of a policy that it meets.
 #[derive(Clone, Debug, PartialEq, Eq)]

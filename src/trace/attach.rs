@@ -12,8 +12,9 @@ use libbpf_rs::{
     ProgramMut,
 };
 
+use super::functions::Target;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::gtp::{Function, Target};
+use crate::gtp::Function;
 use crate::kernel::btf::{BtfFunction, KernelBtf};
 use crate::kernel::kallsyms::{KALLSYMS, Symbol, Symbols, place};
 use crate::kernel::libbpf_log;

@@ -4,6 +4,7 @@ pub mod attach;
 pub mod counts;
 pub mod events;
 pub mod feed;
+pub mod functions;
 pub mod home;
 pub mod rows;
 mod screen;

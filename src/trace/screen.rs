@@ -248,7 +248,7 @@ fn ago(ms: u64) -> String {
 mod tests {
     use super::*;
     use crate::base::escape::NASTY;
-    use crate::gtp::Target;
+    use crate::trace::functions::Target;
     use crate::trace::home::Home;
 
     fn row(tid: u32) -> Row {

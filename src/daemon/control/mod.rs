@@ -21,6 +21,10 @@ use crate::base::error::{Error, ExitCode, Location};
 /// Where the running gthctl listens. Only root may enter the directory.
 pub const SOCKET: &str = "/run/gthctl/control.sock";
 
+/// The lock file of `gthctl run`. Only root may enter the directory: whoever can open a
+/// lock file, even only for reading, can hold the lock (flock(2)).
+pub const RUN_LOCK: &str = "/run/gthctl/lock";
+
 /// The longest request or reply, in bytes: a policy file and what JSON adds, or
 /// one line for each of many threads.
 const MAX_BYTES: u64 = 32 << 20;
@@ -132,6 +136,7 @@ mod tests {
 
     #[test]
     fn only_its_owner_may_come_near() {
+        assert_eq!(Path::new(RUN_LOCK).parent(), Path::new(SOCKET).parent());
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/control.sock");
         let server = Server::listen(&path).unwrap();

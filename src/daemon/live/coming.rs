@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use super::{LOOK_AFTER, LivePolicy, Loaded, Surroundings, load, print_notes};
+use super::{LOOK_AFTER, LivePolicy, Loaded, Surroundings, load};
 use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, Result};
 use crate::base::log;
@@ -149,7 +149,7 @@ impl LivePolicy {
             };
             all = all.and(match result {
                 Ok(notes) => {
-                    print_notes(&notes);
+                    log::notes(&notes);
                     self.finish_as_of_now(scheduler, around, coming)
                 }
                 Err(e) => {
@@ -197,7 +197,7 @@ impl LivePolicy {
         self.rejected = None;
         let Whence::Request { replacement, target, reply } = whence else { return Ok(()) };
         match replacement.commit() {
-            Ok(note) => print_notes(note.as_slice()),
+            Ok(note) => log::notes(note.as_slice()),
             Err(e) => {
                 reply.send(Reply::Failed(e.into()));
                 let again = load(old.0, Some(&target), around)?;
@@ -254,7 +254,7 @@ impl LivePolicy {
         self.out_of_step = true;
         scheduler.set_policy(&new.compiled)?;
         self.out_of_step = false;
-        print_notes(&new.notes);
+        log::notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
@@ -273,7 +273,7 @@ impl LivePolicy {
 /// Of placements that were made, or will be.
 pub(super) fn say(result: Result<Vec<String>>) {
     match result {
-        Ok(notes) => print_notes(&notes),
+        Ok(notes) => log::notes(&notes),
         Err(e) => log::err(format_args!(
             "gthctl: error: {e}; the interrupts stay where they are, and it is tried again"
         )),

@@ -15,9 +15,10 @@ use super::control::Proposal;
 use super::marker::Marker;
 use super::reports::{self, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic};
 use crate::base::error::{Error, ExitCode, Result};
-use crate::base::signals::rounded_up;
+use crate::base::log;
+use crate::base::output::count;
+use crate::base::time::{self, rounded_up};
 use crate::base::yaml::Source;
-use crate::base::{escape, log, time};
 use crate::irq::place::keep::Kept;
 use crate::irq::place::plan::{Absent, Placement};
 use crate::irq::place::worker::Worker;
@@ -82,7 +83,7 @@ impl LivePolicy {
     pub fn read(file: Option<PathBuf>, around: &Surroundings<'_>) -> Result<Self> {
         let text = file.as_deref().map(read_text).transpose()?;
         let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
-        print_notes(&now.notes);
+        log::notes(&now.notes);
         Ok(Self {
             file,
             now,
@@ -163,7 +164,7 @@ impl LivePolicy {
             return Some(wait);
         }
         let notes = shared_cpus(&self.now, self.kept().plan(), topology);
-        print_notes(&notes);
+        log::notes(&notes);
         self.shared = Some(notes);
         None
     }
@@ -232,7 +233,7 @@ impl LivePolicy {
             self.out_of_step = false;
         }
         let is_new = |note: &&String| !self.now.notes.contains(note);
-        print_notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
+        log::notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
         self.now = new;
         if differs {
             log::err(format_args!(
@@ -489,18 +490,6 @@ pub fn keys(of: &impl serde::Serialize) -> Keys {
 
 fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
-}
-
-/// Such as "1 rule", "2 rules".
-pub fn count(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// One line each, on standard error.
-pub fn print_notes(notes: &[String]) {
-    for note in notes {
-        log::err(format_args!("gthctl: note: {}", escape::line(note)));
-    }
 }
 
 /// The error of a request about a thread that is not there.

@@ -7,10 +7,10 @@ use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::nic::entries;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::irq::roots::Roots;
+use crate::kernel::sysfs::entries;
 
 /// Where an IRQ may and does go.
 #[derive(Clone, Debug, PartialEq, Eq)]

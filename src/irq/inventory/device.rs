@@ -5,9 +5,9 @@ use std::fs;
 use serde::Serialize;
 
 use super::lower::Lower;
-use super::nic::{class_dir, entries};
 use crate::base::error::{Error, Result};
 use crate::irq::roots::Roots;
+use crate::kernel::sysfs::{class_dir, entries};
 
 /// A network device, and the NICs that carry its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

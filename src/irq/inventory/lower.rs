@@ -8,8 +8,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::nic::{class_dir, entries, link_name, number};
 use crate::base::error::Result;
+use crate::kernel::sysfs::{class_dir, entries, link_name, number};
 
 /// What carries the packets of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,8 @@ use std::path::{Path, PathBuf};
 use super::device::Device;
 use super::interrupts::{Interrupt, Interrupts};
 use super::queue::Queue;
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
+use crate::kernel::sysfs::{class_dir, entries, failed, file_name, link_name, number};
 
 /// A network device and its IRQs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -178,18 +179,6 @@ pub fn is_down(sys_root: &Path, name: &str) -> bool {
     flags.is_some_and(|flags| flags & IFF_UP == 0)
 }
 
-/// Where sysfs describes the network device `name`.
-pub fn class_dir(sys_root: &Path, name: &str) -> Result<PathBuf> {
-    let all = sys_root.join("class/net");
-    let dir = all.join(name);
-    // Names of network devices have no slash (dev_valid_name()).
-    if matches!(name, "" | "." | "..") || name.contains('/') || !dir.is_dir() {
-        let what = format!("{name:?}: no such network device in {}", all.display());
-        return Err(Error::failure(what).help("`ip link` lists those of this network namespace"));
-    }
-    Ok(dir)
-}
-
 /// The device and those that it is a part of, up to the PCI function: a virtio device
 /// or a USB adapter has the IRQs of that. Only itself where none of them is on PCI.
 fn up_to_pci(device: &Path) -> Vec<PathBuf> {
@@ -206,37 +195,6 @@ fn is_pci(dir: &Path) -> bool {
 fn others(dir: &Path, nic: &str) -> Result<Vec<String>> {
     let all = entries(&dir.join("net"))?;
     Ok(all.into_iter().filter(|name| name != nic).collect())
-}
-
-/// The names in the directory `dir`; none when there is no such directory.
-pub fn entries(dir: &Path) -> Result<Vec<String>> {
-    let read = match fs::read_dir(dir) {
-        Ok(read) => read,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(failed(dir, e)),
-    };
-    let names = read.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
-    let names: std::io::Result<Vec<_>> = names.filter_map(std::io::Result::transpose).collect();
-    names.map_err(|e| failed(dir, e))
-}
-
-/// The number in the file at `path`; `None` when there is none, or a negative one,
-/// which says the same.
-pub fn number(path: &Path) -> Option<u32> {
-    fs::read_to_string(path).ok()?.trim().parse().ok()
-}
-
-/// What the link at `path` leads to, without its directory.
-pub fn link_name(path: &Path) -> Option<String> {
-    fs::read_link(path).ok().map(|target| file_name(&target))
-}
-
-fn file_name(path: &Path) -> String {
-    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-fn failed(path: &Path, e: std::io::Error) -> Error {
-    Error::failure(format!("{}: {e}", path.display()))
 }
 
 #[cfg(test)]

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::mask;
-use super::nic::{class_dir, entries};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::kernel::sysfs::{class_dir, entries};
 
 /// A mask that queues have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -28,10 +28,10 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use serde::Serialize;
 
-use super::inventory::nic::entries;
 use super::roots::Roots;
 use crate::base::error::{Error, Result};
 use crate::base::ownership;
+use crate::kernel::sysfs::entries;
 
 /// A second, which is shorter in the tests.
 const SECOND: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });

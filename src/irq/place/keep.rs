@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 use super::pin;
 use super::plan::{Absent, Change, Placement, Plan};
 use super::restore::{self, State};
@@ -10,8 +12,34 @@ use super::saved::By;
 use super::target::shown;
 use crate::base::error::{Error, Result};
 use crate::base::{escape, log};
-use crate::daemon::reports::{IrqMove, Irqs};
 use crate::irq::roots::Roots;
+
+/// Interrupts, RPS and XPS masks that the policy places (`irq`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Irqs {
+    pub in_place: usize,
+    /// Those that somebody has moved.
+    pub away: usize,
+    /// How many had been moved, or had come, and were placed again, since the policy is in
+    /// force.
+    pub placed_again: u64,
+    /// Why others are not placed yet.
+    pub waiting: Vec<String>,
+}
+
+/// An interrupt or mask that a policy would move.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IrqMove {
+    pub nic: String,
+    /// Such as `IRQ 38` or `RPS of rx-0`.
+    pub what: String,
+    /// The IRQ's, as in /proc/interrupts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Its CPUs; empty for none.
+    pub now: String,
+    pub wanted: String,
+}
 
 /// How often it is looked whether something has been moved. Of that nobody tells.
 const LOOK: Duration = Duration::from_secs(1);

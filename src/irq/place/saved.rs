@@ -19,9 +19,9 @@ use crate::base::error::{Error, ExitCode, Result};
 use crate::base::lock::{Lock, make_private_dir};
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::nic::{entries, number};
 use crate::irq::roots::Roots;
 use crate::kernel::procfs;
+use crate::kernel::sysfs::{entries, number};
 
 /// Of the file's form; another one is refused.
 const VERSION: u32 = 1;

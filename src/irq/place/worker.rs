@@ -11,8 +11,8 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use super::keep::{Keeper, Kept};
 use super::plan::{Absent, Placement};
 use crate::base::error::{Error, Result};
-use crate::base::{log, signals};
-use crate::daemon::live::print_notes;
+use crate::base::log;
+use crate::base::signals;
 use crate::irq::roots::Roots;
 
 /// How long the end waits at most. Everything that is done then has a shorter deadline of
@@ -163,7 +163,7 @@ impl Desk {
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        print_notes(&self.keeper.end());
+        log::notes(&self.keeper.end());
     }
 
     fn carry_out(&mut self, (ticket, order): (Ticket, Order)) {

@@ -6,9 +6,10 @@ use super::gthulhu::Format;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
 use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
-use crate::daemon::config::SLICE_RANGE;
+use crate::gtp::Module;
+use crate::pods::Selector;
 use crate::policy::{
-    Conditions, Effects, Gtp, Module, Priority, Rule, Selector, globs, regex_syntax_config,
+    Conditions, Effects, Gtp, Priority, Rule, SLICE_RANGE, globs, regex_syntax_config,
 };
 
 /// All keys of a rule: its name, conditions, `include_children`, effects, `exclusive`.

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use gthctl::daemon::config::{Config, SLICE_RANGE};
 use gthctl::base::cpulist::CpuList;
 use gthctl::base::error::{Error, ExitCode, Location};
+use gthctl::daemon::config::Config;
+use gthctl::kernel::topology::Topology;
 use gthctl::pods::Pod;
-use gthctl::policy::compile::{compile, Compiled, Condition, Machine};
+use gthctl::policy::compile::{Compiled, Condition, Machine, compile};
 use gthctl::policy::patterns::Dfa;
 use gthctl::policy::resolve::Root;
-use gthctl::policy::{MAX_RULES, Policy, Rule};
-use gthctl::sched::tables::{Limits, MaskIndex};
-use gthctl::kernel::topology::Topology;
+use gthctl::policy::{MAX_RULES, Policy, Rule, SLICE_RANGE};
+use gthctl::sched::layout::{Limits, MaskIndex};
 
 const FILE: &str = "etc/file.yaml";
 
@@ -41,7 +41,8 @@ pub fn policy(text: &str) {
     let pods = pods();
     // A tree in which nothing exists.
     let root = Root(Path::new("/nonexistent"));
-    let machine = Machine { topology: &topology, root, pods: &pods, kubelets: &[], slice_ns: 2_000_000 };
+    let machine =
+        Machine { topology: &topology, root, pods: &pods, kubelets: &[], slice_ns: 2_000_000 };
     match compile(&policy, &machine) {
         Err(error) => lines.check_error(&error),
         Ok((compiled, notes)) => {

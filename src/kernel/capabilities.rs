@@ -1,0 +1,42 @@
+//! Whether the process may load BPF programs (capabilities(7)).
+
+use crate::base::error::{Error, ExitCode, Result};
+
+/// The capabilities that loading needs, with their bits (include/uapi/linux/capability.h).
+/// CAP_SYS_ADMIN stands in for each (`bpf_capable()`, `perfmon_capable()`).
+const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
+const CAP_SYS_ADMIN: u32 = 21;
+
+/// Fails with [`ExitCode::Permission`] and the names of the capabilities that
+/// the process lacks for `purpose`; `status` is the text of `/proc/self/status`.
+pub fn check_capabilities(purpose: &str, status: &str) -> Result<()> {
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let missing: Vec<&str> = NEEDED
+        .iter()
+        .filter(|(_, bit)| !has(*bit) && !has(CAP_SYS_ADMIN))
+        .map(|(name, _)| *name)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let what = format!("{purpose} needs {}", missing.join(" and "));
+    Err(Error::new(ExitCode::Permission, what).help("run it as root, with sudo"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_missing_capabilities() {
+        let status = |caps: u64| format!("Name:\tx\nCapEff:\t{caps:016x}\n");
+        let missing = |caps| check_capabilities("loading a scheduler", &status(caps)).unwrap_err();
+        assert_eq!(missing(0).what, "loading a scheduler needs CAP_BPF and CAP_PERFMON");
+        assert_eq!(missing(1 << 39).what, "loading a scheduler needs CAP_PERFMON");
+        assert_eq!(missing(0).code, ExitCode::Permission);
+        assert!(check_capabilities("loading a scheduler", &status(1 << 39 | 1 << 38)).is_ok());
+        assert!(check_capabilities("loading a scheduler", &status(1 << 21)).is_ok());
+    }
+}

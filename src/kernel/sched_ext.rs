@@ -1,0 +1,54 @@
+//! Whether the kernel has sched_ext, and who is using it.
+
+use std::fs;
+use std::path::Path;
+
+use crate::base::error::{Error, ExitCode, Result};
+
+/// Where the kernel shows sched_ext (Documentation/scheduler/sched-ext.rst).
+pub const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+
+/// Fails when the kernel has no sched_ext ([`ExitCode::NoSchedExt`]) or another
+/// scheduler is using it ([`ExitCode::OtherScheduler`]); `root` is
+/// [`SCHED_EXT`] but in tests.
+pub fn check_sched_ext(root: &Path) -> Result<()> {
+    let Ok(state) = fs::read_to_string(root.join("state")) else {
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let what = format!("this kernel ({}) has no sched_ext", release.trim());
+        return Err(Error::new(ExitCode::NoSchedExt, what)
+            .help("it takes Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"));
+    };
+    if state.trim() == "disabled" {
+        return Ok(());
+    }
+    let name = fs::read_to_string(root.join("root/ops")).unwrap_or_default();
+    let name = if name.trim().is_empty() { "unknown" } else { name.trim() };
+    let what = format!("the sched_ext scheduler `{name}` is loaded ({})", state.trim());
+    Err(Error::new(ExitCode::OtherScheduler, what).help("stop it first"))
+}
+
+/// How often CPUs have come and gone since boot; 0, which the kernel does not compare, where
+/// that cannot be read.
+pub fn hotplug_seq(root: &Path) -> u64 {
+    let text = fs::read_to_string(root.join("hotplug_seq")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tells_why_sched_ext_cannot_be_had() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(check_sched_ext(root.path()).unwrap_err().code, ExitCode::NoSchedExt);
+        fs::write(root.path().join("state"), "disabled\n").unwrap();
+        assert!(check_sched_ext(root.path()).is_ok());
+        fs::write(root.path().join("state"), "enabled\n").unwrap();
+        fs::create_dir(root.path().join("root")).unwrap();
+        fs::write(root.path().join("root/ops"), "rustland_1.1\n").unwrap();
+        let e = check_sched_ext(root.path()).unwrap_err();
+        assert_eq!(e.code, ExitCode::OtherScheduler);
+        assert!(e.what.contains("`rustland_1.1`"), "{e}");
+    }
+}

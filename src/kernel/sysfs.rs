@@ -1,0 +1,52 @@
+//! What sysfs shows (sysfs(5)), and how its files and directories are read.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::base::error::{Error, Result};
+
+/// Where sysfs describes the network device `name`.
+pub fn class_dir(sys_root: &Path, name: &str) -> Result<PathBuf> {
+    let all = sys_root.join("class/net");
+    let dir = all.join(name);
+    // Names of network devices have no slash (dev_valid_name()).
+    if matches!(name, "" | "." | "..") || name.contains('/') || !dir.is_dir() {
+        let what = format!("{name:?}: no such network device in {}", all.display());
+        return Err(Error::failure(what).help("`ip link` lists those of this network namespace"));
+    }
+    Ok(dir)
+}
+
+/// The names in the directory `dir`; none when there is no such directory.
+pub fn entries(dir: &Path) -> Result<Vec<String>> {
+    let read = match fs::read_dir(dir) {
+        Ok(read) => read,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(failed(dir, e)),
+    };
+    let names = read.map(|entry| entry.map(|entry| entry.file_name().into_string().ok()));
+    let names: std::io::Result<Vec<_>> = names.filter_map(std::io::Result::transpose).collect();
+    names.map_err(|e| failed(dir, e))
+}
+
+/// The number in the file at `path`; `None` when there is none, or a negative one,
+/// which says the same.
+pub fn number(path: &Path) -> Option<u32> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// What the link at `path` leads to, without its directory.
+pub fn link_name(path: &Path) -> Option<String> {
+    fs::read_link(path).ok().map(|target| file_name(&target))
+}
+
+/// The last part of a path.
+pub fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}
+
+/// The error of a file that cannot be read.
+pub fn failed(path: &Path, e: std::io::Error) -> Error {
+    Error::failure(format!("{}: {e}", path.display()))
+}

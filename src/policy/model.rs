@@ -1,0 +1,188 @@
+//! A policy as its file says it: rules, their conditions and effects, placements.
+//!
+//! How the scheduler carries them out is decided elsewhere.
+
+use std::ops::RangeInclusive;
+use std::path::Path;
+
+use regex_automata::util::syntax;
+use serde::Serialize;
+
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Location, Result};
+use crate::gtp::Module;
+use crate::irq::place::plan::Placement;
+use crate::pods::Selector;
+
+/// The most rules one policy may have.
+pub const MAX_RULES: usize = 128;
+
+/// What a slice may be, in nanoseconds: 10 us, below which switching eats the
+/// time, to 1 s, well inside the kernel's watchdog.
+pub const SLICE_RANGE: RangeInclusive<u64> = 10_000..=1_000_000_000;
+
+/// An ordered list of rules, at most [`MAX_RULES`]; a task gets the first that it matches.
+/// And what the policy wants of interrupts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Policy {
+    pub rules: Vec<Rule>,
+    /// Where NICs' interrupts go.
+    pub irq: Vec<Placement>,
+}
+
+/// A task that meets all of the conditions gets the effects.
+///
+/// A parsed rule has at least one condition and one effect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// As given, or `rule N` with N counting from 1; unique within the policy.
+    pub name: String,
+    pub conditions: Conditions,
+    pub effects: Effects,
+    /// Where in the file the rule begins.
+    pub location: Location,
+}
+
+/// What a task must be; `None`, empty and `false` set no condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Conditions {
+    /// Searched (not anchored) in the thread's comm and in its process leader's
+    /// comm. Valid under [`regex_syntax_config`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub command_regex: Option<String>,
+    /// Searched in the thread's own comm only. Valid under [`regex_syntax_config`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<String>,
+    /// The thread id, or the process id for every thread of it; 1 to 4194304.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pid: Option<u32>,
+    /// The executable's path, a glob.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exe: Option<String>,
+    /// The name or number of the effective user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// The path of the task's cgroup or of one above it, a glob that begins with `/`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cgroup: Option<String>,
+    /// A systemd unit that the task is in, directly or below it, a glob.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub systemd_unit: Option<String>,
+    /// The id of a container, or how it begins: 8 to 64 lower-case hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub container: Option<String>,
+    /// The network namespace: a name under /run/netns, a path, or an inode number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    /// Labels that the task's Kubernetes pod has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub selectors: Vec<Selector>,
+    /// Kubernetes namespaces, in one of which the task's pod is.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub k8s_namespace: Vec<String>,
+    /// It processes packets of a GTP data plane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gtp: Option<Gtp>,
+    /// The children of a task that meets the conditions meet them too, and theirs.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub include_children: bool,
+}
+
+/// Seen to handle so many packets within a second, the task matches for some time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Gtp {
+    pub module: Module,
+    /// The functions whose calls count as packets; empty: those that each packet enters by.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub functions: Vec<String>,
+    /// Packets within a second, 1 to 1,000,000.
+    pub min_pps: u32,
+    /// How long the task matches after the last packet, in nanoseconds.
+    #[serde(rename = "hold")]
+    pub hold_ns: u64,
+    /// How many tasks match at a time, 1 to 4096; others have to wait.
+    pub max_tasks: u32,
+    /// Also the tasks that these wake up in handing packets on, so often a second.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub woken: bool,
+}
+
+/// What a task gets; what is not set is as for every other task.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Effects {
+    /// `None` leaves the task in fair sharing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
+    /// The slice in nanoseconds, 10,000 to 1,000,000,000.
+    #[serde(rename = "execution_time", skip_serializing_if = "Option::is_none")]
+    pub execution_time_ns: Option<u64>,
+    /// The share in fair sharing, 1 to 10,000, where a task without has 100 (as
+    /// cgroup v2's cpu.weight).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Where the task runs by preference, or only there when `exclusive`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<CpuList>,
+    /// The CPUs are kept free of other tasks; set only where `cpus` is.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+}
+
+impl Conditions {
+    /// True when the rule is about Kubernetes pods.
+    pub fn of_pods(&self) -> bool {
+        !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
+    }
+}
+
+/// How strong a task is: 0 to [`Priority::MAX`], lower is stronger.
+///
+/// 0 to 9 preempt what is strictly weaker; 10 to 20 only get a better deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Priority(u8);
+
+impl Priority {
+    /// What `priority: true` means.
+    pub const STRONGEST: Priority = Priority(0);
+    /// The weakest level.
+    pub const MAX: u8 = 20;
+    /// The weakest level that preempts.
+    pub const MAX_PREEMPTING: u8 = 9;
+
+    /// The priority at `level`, or `None` when that is above [`Priority::MAX`].
+    pub fn new(level: u64) -> Option<Self> {
+        u8::try_from(level).ok().filter(|&level| level <= Self::MAX).map(Self)
+    }
+
+    /// The level: 0 to [`Priority::MAX`], lower is stronger.
+    pub fn level(self) -> u8 {
+        self.0
+    }
+
+    /// True when a waking task of this priority preempts strictly weaker ones.
+    pub fn preempts(self) -> bool {
+        self.0 <= Self::MAX_PREEMPTING
+    }
+}
+
+impl Policy {
+    /// Reads a policy file. The second value holds notes for the user, one line each.
+    ///
+    /// Every error is of [`ExitCode::Usage`](crate::base::error::ExitCode::Usage) and says where.
+    pub fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
+        super::parse::load(path)
+    }
+
+    /// As [`Policy::load`] on `text`; `path` is only for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
+        super::parse::parse(text, path)
+    }
+}
+
+/// How patterns are read: over bytes, as neither a comm nor a path need be UTF-8.
+///
+/// Whatever compiles a rule's pattern must use it too, or patterns that were
+/// accepted here would fail there.
+pub fn regex_syntax_config() -> syntax::Config {
+    syntax::Config::new().unicode(false).utf8(false)
+}
