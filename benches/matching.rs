@@ -6,10 +6,10 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use gthctl::base::root::Root;
 use gthctl::kernel::topology::Topology;
 use gthctl::policy::Policy;
 use gthctl::policy::compile::{Compiled, Condition, Machine, compile};
-use gthctl::policy::resolve::Root;
 
 const RULES: [usize; 4] = [1, 8, 32, 128];
 const TASKS: usize = 1_000;
@@ -31,7 +31,7 @@ fn compiled(text: &str) -> Compiled {
         tickless: Default::default(),
     };
     // A tree in which nothing exists.
-    let root = Root(Path::new("/nonexistent"));
+    let root = &Root::at("/nonexistent");
     let machine =
         Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
     compile(&policy, &machine).expect("it fits").0

@@ -12,12 +12,12 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use gthctl::base::cpulist::CpuList;
 use gthctl::base::error::ExitCode;
+use gthctl::base::root::Root;
 use gthctl::base::units::Nanoseconds;
 use gthctl::cli::{Cli, DEFAULT_CONFIG};
 use gthctl::daemon::config::{self, Config};
 use gthctl::kernel::topology::Topology;
 use gthctl::policy::compile::{Machine, compile};
-use gthctl::policy::resolve::Root;
 use gthctl::policy::{self, Policy, Priority, SLICE_RANGE, forgery};
 
 fn tree(path: &str) -> PathBuf {
@@ -138,7 +138,7 @@ fn examples_load_without_notes() {
         sibling: (0..4).collect(),
         tickless: CpuList::default(),
     };
-    let root = Root(Path::new("/"));
+    let root = &Root::default();
     let machine =
         Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
     let mut kinds = [0, 0];

@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn advice(tree: &Tree, nic: &str, rows: &[Row], exclusive: &str, near: &str) -> Advice {
-        let roots = tree.roots();
+        let host = tree.host();
         let list = |text: &str| match text {
             "" => CpuList::default(),
             text => text.parse().unwrap(),
@@ -200,10 +200,10 @@ mod tests {
             cpus => BTreeMap::from([(nic.to_owned(), list(cpus))]),
         };
         advise(&Known {
-            device: &Device::with_nics(&roots, nic).unwrap(),
-            list: &Lister::new(&roots, Some(nic)).look().unwrap(),
+            device: &Device::with_nics(&host, nic).unwrap(),
+            list: &Lister::new(&host, Some(nic)).look().unwrap(),
             near: &near,
-            online: &roots.topology().unwrap().online,
+            online: &host.topology().unwrap().online,
             exclusive: &list(exclusive),
             rows,
             how: vec!["how".into()],
@@ -261,7 +261,7 @@ mod tests {
         let irqs = [37, 40, 41].into();
         let (nic, cpus) = ("eth0".into(), "0".parse().unwrap());
         let placement = Placement { nic, cpus, irqs, ..Placement::default() };
-        assert_eq!(Plan::of(&tree.roots(), &[placement]).unwrap().changes.len(), 3);
+        assert_eq!(Plan::of(&tree.host(), &[placement]).unwrap().changes.len(), 3);
         for irq in [37, 40, 41] {
             tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0\n");
         }

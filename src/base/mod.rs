@@ -11,6 +11,7 @@ pub mod lock;
 pub mod log;
 pub mod output;
 pub mod ownership;
+pub mod root;
 pub mod signals;
 pub mod time;
 pub mod units;

@@ -15,12 +15,12 @@ use crate::cli::{
 };
 use crate::daemon::control::{Reply, Request, SOCKET, client};
 use crate::gtp::Module;
+use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::list::Lister;
 use crate::irq::place::plan::{Masks, OnIrqbalance, Placement, Plan, node_of};
 use crate::irq::place::saved::By;
 use crate::irq::place::{drift, pin, restore};
-use crate::irq::roots::Roots;
 use crate::irq::show;
 use crate::kernel::capabilities;
 use crate::kernel::modules;
@@ -31,19 +31,19 @@ use crate::trace::session::{Options, Output, run as trace};
 
 /// Runs one of the subcommands.
 pub fn run(args: &IrqArgs) -> Result<()> {
-    let roots = Roots::of_this_machine();
+    let host = Host::this();
     match &args.command {
-        None => list(&roots, None, &args.look),
-        Some(IrqCommand::List(args)) => list(&roots, args.nic.as_deref(), &args.look),
-        Some(IrqCommand::Pin(args)) => place(&roots, args),
-        Some(IrqCommand::Restore(args)) => put_back(&roots, args),
-        Some(IrqCommand::Drift(args)) => look_for_drift(&roots, args),
-        Some(IrqCommand::Advise(args)) => advise(&roots, args),
+        None => list(&host, None, &args.look),
+        Some(IrqCommand::List(args)) => list(&host, args.nic.as_deref(), &args.look),
+        Some(IrqCommand::Pin(args)) => place(&host, args),
+        Some(IrqCommand::Restore(args)) => put_back(&host, args),
+        Some(IrqCommand::Drift(args)) => look_for_drift(&host, args),
+        Some(IrqCommand::Advise(args)) => advise(&host, args),
     }
 }
 
-fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
-    let mut lister = Lister::new(roots, nic);
+fn list(host: &Host, nic: Option<&str>, args: &LookArgs) -> Result<()> {
+    let mut lister = Lister::new(host, nic);
     let format = args.output.format;
     let list = lister.look()?;
     if !args.watch {
@@ -70,7 +70,7 @@ fn list(roots: &Roots, nic: Option<&str>, args: &LookArgs) -> Result<()> {
     }
 }
 
-fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
+fn place(host: &Host, args: &PinArgs) -> Result<()> {
     let cpus: CpuList = args
         .cpus
         .parse()
@@ -95,19 +95,19 @@ fn place(roots: &Roots, args: &PinArgs) -> Result<()> {
         },
         location: None,
     };
-    let plan = Plan::of(roots, &[placement])?;
+    let plan = Plan::of(host, &[placement])?;
     let format = args.output.format;
     if args.dry_run {
         log::notes(&plan.notes);
         return output::print(format, &plan, show::plan);
     }
-    let placed = pin::apply(roots, &plan, By::Hand)?;
+    let placed = pin::apply(host, &plan, By::Hand)?;
     log::notes(&placed.notes);
     output::print(format, &placed, show::placed)
 }
 
-fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
-    let restored = restore::restore(roots, args.nic.as_deref())?;
+fn put_back(host: &Host, args: &RestoreArgs) -> Result<()> {
+    let restored = restore::restore(host, args.nic.as_deref())?;
     log::notes(&restored.notes);
     output::print(args.output.format, &restored, show::restored)?;
     match restored.failed() {
@@ -119,8 +119,8 @@ fn put_back(roots: &Roots, args: &RestoreArgs) -> Result<()> {
     }
 }
 
-fn look_for_drift(roots: &Roots, args: &DriftArgs) -> Result<()> {
-    let drift = drift::look(roots)?;
+fn look_for_drift(host: &Host, args: &DriftArgs) -> Result<()> {
+    let drift = drift::look(host)?;
     log::notes(&drift.notes);
     output::print(args.output.format, &drift, show::drift)?;
     match drift.away().count() {
@@ -133,9 +133,9 @@ fn look_for_drift(roots: &Roots, args: &DriftArgs) -> Result<()> {
     }
 }
 
-fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
-    let device = Device::with_nics(roots, &args.nic)?;
-    let topology = roots.topology()?;
+fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
+    let device = Device::with_nics(host, &args.nic)?;
+    let topology = host.topology()?;
     let time = Duration::from_nanos(args.duration);
     let mut how = Vec::new();
     let exclusive = match client::ask(Path::new(SOCKET), &Request::Show) {
@@ -147,7 +147,7 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
             CpuList::default()
         }
     };
-    let mut lister = Lister::new(roots, Some(&args.nic));
+    let mut lister = Lister::new(host, Some(&args.nic));
     lister.look()?;
     let begin = Instant::now();
     let (rows, traced) = match trace_gtp(time) {
@@ -159,7 +159,7 @@ fn advise(roots: &Roots, args: &AdviseArgs) -> Result<()> {
     std::thread::sleep(time.saturating_sub(begin.elapsed()));
     let list = lister.look()?;
     let near = list.nics.iter().filter_map(|nic| {
-        let (_, cpus) = node_of(roots, nic.numa_node)?;
+        let (_, cpus) = node_of(host, nic.numa_node)?;
         Some((nic.name.clone(), cpus))
     });
     let advice = placement::advise(&Known {

@@ -212,8 +212,8 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.on_top("n6", &["eth0"]);
         tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
-        let roots = tree.roots();
-        let mut lister = Lister::new(&roots, None);
+        let host = tree.host();
+        let mut lister = Lister::new(&host, None);
         let text = list(&lister.look().unwrap());
         let first = [
             "eth0",
@@ -246,7 +246,7 @@ mod tests {
         let nasty = "a\u{1b}[2J\u{9b}2J\u{202e}b";
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.nic(nasty, "pci0000:00/0000:00:03.0");
-        let list_of_all = Lister::new(&tree.roots(), None).look().unwrap();
+        let list_of_all = Lister::new(&tree.host(), None).look().unwrap();
         let text = list(&list_of_all);
         assert!(text.contains("a\\u{1b}[2J"), "{text}");
         assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
@@ -263,11 +263,11 @@ mod tests {
             }
         }
         tree.link("sys/class/net/veth1/master", "sys/class/net/br0");
-        let text = list(&Lister::new(&tree.roots(), None).look().unwrap());
+        let text = list(&Lister::new(&tree.host(), None).look().unwrap());
         let below = "\nbr0 is a virtual device on eth0\nveth1 is a virtual device on eth0\n\
                      to other network namespaces: cali2, veth1\nirqbalance does not run";
         assert!(text.ends_with(below), "{text}");
-        let text = list(&Lister::new(&tree.roots(), Some("veth1")).look().unwrap());
+        let text = list(&Lister::new(&tree.host(), Some("veth1")).look().unwrap());
         let below = "\nveth1 is a virtual device on eth0\nto other network namespaces: veth1\n\
                      irqbalance does not run";
         assert!(text.ends_with(below), "{text}");
@@ -276,14 +276,14 @@ mod tests {
     #[test]
     fn placed_moved_and_restored() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
-        assert_eq!(drift(&crate::irq::place::drift::look(&roots).unwrap()), "nothing is placed");
+        let host = tree.host();
+        assert_eq!(drift(&crate::irq::place::drift::look(&host).unwrap()), "nothing is placed");
         pin(&tree, "eth0", "2");
         tree.write("proc/irq/38/smp_affinity_list", "1\n");
-        let text = drift(&crate::irq::place::drift::look(&roots).unwrap());
+        let text = drift(&crate::irq::place::drift::look(&host).unwrap());
         let wanted = ["eth0", "IRQ 38", "virtio0-input.0", "2", "pin", "1", "0", "MOVED"];
         assert_eq!(cells_of(&text, "IRQ 38"), wanted);
-        let done = crate::irq::place::restore::restore(&roots, None).unwrap();
+        let done = crate::irq::place::restore::restore(&host, None).unwrap();
         let text = restored(&done);
         let wanted = ["2", "1", "0-3", "restored; had been moved by others"];
         assert_eq!(cells_of(&text, "IRQ 38")[3..], wanted);

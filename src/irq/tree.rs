@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
-use super::roots::{Hurry, Roots};
+use super::host::{Host, Hurry};
+use crate::base::root::Root;
 
 /// A machine with four CPUs and one NIC.
 pub struct Machine {
@@ -74,13 +75,9 @@ impl Tree {
         self.path("proc")
     }
 
-    pub fn roots(&self) -> Roots {
-        Roots {
-            proc: self.proc(),
-            sys: self.sys(),
-            state: self.path("run/gthctl/irq"),
-            etc: self.path("etc"),
-            run: self.path("run"),
+    pub fn host(&self) -> Host {
+        Host {
+            root: Root::at(self.0.path()),
             kind_of: |name| (name == "ipvl0").then(|| "ipvlan".into()),
             hurry: Hurry::default(),
         }
@@ -198,8 +195,8 @@ pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
         irqbalance: super::place::plan::OnIrqbalance::Ignore,
         ..Default::default()
     };
-    let plan = super::place::plan::Plan::of(&tree.roots(), &[placement]).unwrap();
-    super::place::pin::apply(&tree.roots(), &plan, super::place::saved::By::Hand).unwrap();
+    let plan = super::place::plan::Plan::of(&tree.host(), &[placement]).unwrap();
+    super::place::pin::apply(&tree.host(), &plan, super::place::saved::By::Hand).unwrap();
 }
 
 /// irqbalance's end of its socket, in this process.

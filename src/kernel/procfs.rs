@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use serde::{Deserialize, Serialize};
 
 /// What policies may ask of the thread `tid`, by the names that a user knows;
 /// `None` when there is no such thread. `proc_root` is /proc but in tests.
@@ -49,20 +50,30 @@ pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
     Some(owner.metadata().ok()?.ino() != INITIAL)
 }
 
-/// When the process or thread `pid` was started, in clock ticks since boot
-/// (proc_pid_stat(5), field 22); `None` when there is none. With it, no later one is
-/// mistaken for it.
-///
-/// # Errors
-///
-/// Whether there is one cannot be told: for want of descriptors or memory, say.
-pub fn start_ticks(proc_root: &Path, pid: u32) -> io::Result<Option<u64>> {
-    let path = proc_root.join(format!("{pid}/stat"));
-    Ok(if_there(fs::read_to_string(path))?.and_then(|stat| {
-        // The comm, in parentheses, may hold blanks and parentheses itself.
-        let after_comm = &stat[stat.rfind(')')? + 1..];
-        after_comm.split_ascii_whitespace().nth(19)?.parse().ok()
-    }))
+/// A process or thread that no later one can be mistaken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Process {
+    pub pid: u32,
+    /// Start time in clock ticks since boot (proc_pid_stat(5), field 22).
+    pub start_ticks: u64,
+}
+
+impl Process {
+    /// The process or thread `pid`; `None` when there is none.
+    ///
+    /// # Errors
+    ///
+    /// Whether there is one cannot be told: for want of descriptors or memory, say.
+    pub fn find(proc_root: &Path, pid: u32) -> io::Result<Option<Self>> {
+        let path = proc_root.join(format!("{pid}/stat"));
+        Ok(if_there(fs::read_to_string(path))?.and_then(|stat| {
+            // The comm, in parentheses, may hold blanks and parentheses itself.
+            let after_comm = &stat[stat.rfind(')')? + 1..];
+            let start_ticks = after_comm.split_ascii_whitespace().nth(19)?.parse().ok()?;
+            Some(Self { pid, start_ticks })
+        }))
+    }
 }
 
 /// `None` for a file that is not there or not for us, and an error where that cannot be told.

@@ -1,7 +1,6 @@
 //! Where the Kubernetes API is, and a client for it.
 
 use std::error::Error as StdError;
-use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +21,7 @@ use tower::{BoxError, ServiceBuilder};
 use super::PodSettings;
 use super::dns::Resolver;
 use crate::base::error::{Error, Result};
+use crate::base::root::Root;
 
 /// What a pod finds of its service account
 /// (plugin/pkg/admission/serviceaccount: `DefaultAPITokenMountPath`).
@@ -49,31 +49,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A watch can be silent for minutes; so a server that is gone is noticed.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Where the surroundings are looked up: the process's own, but in tests.
-pub(super) struct Places {
-    /// An environment variable's value.
-    pub env: fn(&str) -> Option<OsString>,
-    /// What `/` stands for in the paths of this module.
-    pub root: PathBuf,
-}
-
-impl Default for Places {
-    fn default() -> Self {
-        Self { env: |name| std::env::var_os(name), root: PathBuf::from("/") }
-    }
-}
-
-impl Places {
-    pub fn path(&self, absolute: &str) -> PathBuf {
-        self.root.join(absolute.trim_start_matches('/'))
-    }
-
-    /// A variable that is set to something.
-    fn var(&self, name: &str) -> Option<OsString> {
-        (self.env)(name).filter(|value| !value.is_empty())
-    }
-}
-
 /// A way to the API server that need not work.
 pub(super) struct Api {
     pub client: kube::Client,
@@ -83,13 +58,13 @@ pub(super) struct Api {
 }
 
 /// The node's name. Fails when there is no host name.
-pub(super) fn node(settings: &PodSettings, places: &Places) -> Result<String> {
+pub(super) fn node(settings: &PodSettings, root: &Root) -> Result<String> {
     let given = settings.node.clone();
-    if let Some(name) = given.or_else(|| places.var("NODE_NAME")?.into_string().ok()) {
+    if let Some(name) = given.or_else(|| root.var("NODE_NAME")?.into_string().ok()) {
         return Ok(name);
     }
     // As the kubelet makes it (pkg/util/node/node.go: GetHostname).
-    let path = places.path("/proc/sys/kernel/hostname");
+    let path = root.path("/proc/sys/kernel/hostname");
     let text = fs::read_to_string(&path)
         .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
     Ok(text.trim().to_lowercase())
@@ -99,8 +74,8 @@ pub(super) fn node(settings: &PodSettings, places: &Places) -> Result<String> {
 ///
 /// Must be called within a tokio runtime. May run the credential plugin
 /// that the kubeconfig names, and waits for it.
-pub(super) fn connect(settings: &PodSettings, places: &Places) -> Result<Api> {
-    let (kubeconfig, source) = kubeconfig(settings, places)?;
+pub(super) fn connect(settings: &PodSettings, root: &Root) -> Result<Api> {
+    let (kubeconfig, source) = kubeconfig(settings, root)?;
     let failed = |e: &dyn StdError| {
         Error::failure(format!("{source}: {}", chain(e))).help("check that kubeconfig")
     };
@@ -110,24 +85,24 @@ pub(super) fn connect(settings: &PodSettings, places: &Places) -> Result<Api> {
     }
     let config = kube::Config::try_from(kubeconfig).map_err(|e| failed(&e))?;
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
-    let client = client(config, places).map_err(|e| failed(&e))?;
+    let client = client(config, root).map_err(|e| failed(&e))?;
     Ok(Api { client, server, source })
 }
 
 /// The kubeconfig to use, and what it came from.
-fn kubeconfig(settings: &PodSettings, places: &Places) -> Result<(Kubeconfig, String)> {
+fn kubeconfig(settings: &PodSettings, root: &Root) -> Result<(Kubeconfig, String)> {
     if let Some(path) = &settings.kubeconfig {
         return read(std::slice::from_ref(path));
     }
-    if let Some(list) = places.var("KUBECONFIG") {
+    if let Some(list) = root.var("KUBECONFIG") {
         let paths = std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty());
         return read(&paths.collect::<Vec<_>>());
     }
-    if let Some(kubeconfig) = service_account(places) {
+    if let Some(kubeconfig) = service_account(root) {
         return Ok((kubeconfig, "the service account".to_owned()));
     }
-    let home = places.var("HOME").map(|home| Path::new(&home).join(".kube/config"));
-    let nodes = NODE_KUBECONFIGS.iter().map(|path| places.path(path));
+    let home = root.var("HOME").map(|home| Path::new(&home).join(".kube/config"));
+    let nodes = NODE_KUBECONFIGS.iter().map(|path| root.path(path));
     match home.into_iter().chain(nodes).find(|path| path.exists()) {
         Some(path) => read(&[path]),
         None => Err(Error::failure("no Kubernetes API: no kubeconfig and no service account")
@@ -156,11 +131,11 @@ fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
 /// The service account as a kubeconfig, when this runs in a pod that has one.
 ///
 /// Source: Kubernetes documentation, "Accessing the Kubernetes API from a Pod".
-fn service_account(places: &Places) -> Option<Kubeconfig> {
+fn service_account(root: &Root) -> Option<Kubeconfig> {
     const NAME: &str = "service-account";
-    let host = places.var("KUBERNETES_SERVICE_HOST")?.into_string().ok()?;
-    let port = places.var("KUBERNETES_SERVICE_PORT")?.into_string().ok()?;
-    let file = |name| places.path(&format!("{SERVICE_ACCOUNT}/{name}"));
+    let host = root.var("KUBERNETES_SERVICE_HOST")?.into_string().ok()?;
+    let port = root.var("KUBERNETES_SERVICE_PORT")?.into_string().ok()?;
+    let file = |name| root.path(&format!("{SERVICE_ACCOUNT}/{name}"));
     let token = file("token");
     if !token.exists() {
         return None;
@@ -197,12 +172,12 @@ fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
 }
 
 /// `kube`'s own client but for host names, which are resolved by [`Resolver`].
-fn client(mut config: kube::Config, places: &Places) -> kube::Result<kube::Client> {
+fn client(mut config: kube::Config, root: &Root) -> kube::Result<kube::Client> {
     if config.cluster_url.scheme_str() == Some("http") {
         // Else the machine's certificates are asked for, of which a small one has none.
         config.root_cert.get_or_insert_default();
     }
-    let mut http = HttpConnector::new_with_resolver(Resolver::new(places));
+    let mut http = HttpConnector::new_with_resolver(Resolver::new(root));
     http.enforce_http(false);
     http.set_keepalive(Some(KEEPALIVE));
     let https = config.rustls_https_connector_with_connector(http)?;
@@ -279,10 +254,12 @@ fn chain(e: &dyn StdError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
+
     use super::*;
 
-    fn places(root: &tempfile::TempDir, env: fn(&str) -> Option<OsString>) -> Places {
-        Places { env, root: root.path().to_owned() }
+    fn tree(root: &tempfile::TempDir, env: fn(&str) -> Option<OsString>) -> Root {
+        Root::at(root.path()).with_env(env)
     }
 
     fn put(root: &tempfile::TempDir, path: &str, server: &str) {
@@ -291,8 +268,8 @@ mod tests {
         fs::write(path, super::super::test_api::kubeconfig(server)).unwrap();
     }
 
-    fn server(settings: &PodSettings, places: &Places) -> Option<String> {
-        let (kubeconfig, _) = kubeconfig(settings, places).ok()?;
+    fn server(settings: &PodSettings, root: &Root) -> Option<String> {
+        let (kubeconfig, _) = kubeconfig(settings, root).ok()?;
         kube::Config::try_from(kubeconfig).ok().map(|config| config.cluster_url.to_string())
     }
 
@@ -320,7 +297,7 @@ mod tests {
         };
         let given = PodSettings { kubeconfig: Some(root.path().join("given")), node: None };
         let none = PodSettings::default();
-        let found = |settings, env| server(settings, &places(&root, env)).unwrap();
+        let found = |settings, env| server(settings, &tree(&root, env)).unwrap();
         assert_eq!(found(&given, in_pod), "http://given/");
         assert_eq!(found(&none, in_pod), "https://[fd00::1]:443/");
         assert_eq!(found(&none, |_| None), "http://node/");
@@ -340,7 +317,7 @@ mod tests {
         assert_eq!(server, "http://given/");
         assert_eq!(source.matches(':').count(), 1, "{source}");
         let missing = |name: &str| (name == "KUBECONFIG").then(|| "/missing:/too".into());
-        let e = kubeconfig(&PodSettings::default(), &places(&root, missing)).unwrap_err();
+        let e = kubeconfig(&PodSettings::default(), &tree(&root, missing)).unwrap_err();
         assert_eq!(
             e.to_string(),
             "kubeconfig /missing: No such file or directory (os error 2); \
@@ -352,14 +329,14 @@ mod tests {
     fn the_node_is_given_or_the_host() {
         let root = tempfile::tempdir().unwrap();
         let none = PodSettings::default();
-        assert!(node(&none, &places(&root, |_| None)).is_err());
+        assert!(node(&none, &tree(&root, |_| None)).is_err());
         fs::create_dir_all(root.path().join("proc/sys/kernel")).unwrap();
         fs::write(root.path().join("proc/sys/kernel/hostname"), "Node-A\n").unwrap();
-        assert_eq!(node(&none, &places(&root, |_| None)).unwrap(), "node-a");
+        assert_eq!(node(&none, &tree(&root, |_| None)).unwrap(), "node-a");
         let env = |name: &str| (name == "NODE_NAME").then(|| "node-b".into());
-        assert_eq!(node(&none, &places(&root, env)).unwrap(), "node-b");
+        assert_eq!(node(&none, &tree(&root, env)).unwrap(), "node-b");
         let given = PodSettings { node: Some("node-c".to_owned()), ..none };
-        assert_eq!(node(&given, &places(&root, env)).unwrap(), "node-c");
+        assert_eq!(node(&given, &tree(&root, env)).unwrap(), "node-c");
     }
 
     #[test]
@@ -370,7 +347,7 @@ mod tests {
         let text = text.replace("cluster: {", "cluster: {proxy-url: 'http://proxy:3128', ");
         fs::write(&path, text).unwrap();
         let settings = PodSettings { kubeconfig: Some(path), node: None };
-        let e = connect(&settings, &places(&root, |_| None)).err().unwrap();
+        let e = connect(&settings, &tree(&root, |_| None)).err().unwrap();
         assert!(e.to_string().contains("behind a proxy"), "{e}");
     }
 }

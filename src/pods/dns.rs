@@ -13,7 +13,7 @@ use hickory_resolver::system_conf::parse_resolv_conf;
 use hyper_util::client::legacy::connect::dns::Name;
 use tower::{BoxError, Service};
 
-use super::api::Places;
+use crate::base::root::Root;
 
 /// Resolves as the usual `hosts: files dns` of nsswitch.conf(5) does: by `/etc/hosts`,
 /// else by the name servers of `/etc/resolv.conf`.
@@ -25,8 +25,8 @@ pub(super) struct Resolver {
 
 impl Resolver {
     /// Reads both files, now and not again.
-    pub fn new(places: &Places) -> Self {
-        let read = |path| fs::read_to_string(places.path(path)).unwrap_or_default();
+    pub fn new(root: &Root) -> Self {
+        let read = |path| fs::read_to_string(root.path(path)).unwrap_or_default();
         // Without name servers there are no options either, and DNS is asked in vain.
         let (config, mut options) = parse_resolv_conf(read("/etc/resolv.conf"))
             .unwrap_or_else(|_| (ResolverConfig::new(), ResolverOpts::default()));

@@ -34,8 +34,8 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime;
 use tokio::sync::oneshot;
 
-use self::api::Places;
 use crate::base::error::{Error, Result};
+use crate::base::root::Root;
 
 /// The uid of a static pod: that of its `metadata` is made by the API server, and the
 /// kubelet calls the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`).
@@ -126,10 +126,10 @@ impl PodWatch {
     /// Fails only when the process can have no more descriptors or threads; whatever
     /// is wrong with the API is a [`PodState::problem`].
     pub fn start(settings: PodSettings) -> Result<Self> {
-        Self::start_in(settings, Places::default())
+        Self::start_in(settings, Root::default())
     }
 
-    fn start_in(settings: PodSettings, places: Places) -> Result<Self> {
+    fn start_in(settings: PodSettings, root: Root) -> Result<Self> {
         let failed = |e: std::io::Error| Error::failure(format!("watching pods: {e}"));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|e| failed(e.into()))?;
@@ -142,7 +142,7 @@ impl PodWatch {
             // Signals are for the other threads, and writing to a connection that was
             // closed is an error to report here, not the end of the process (SIGPIPE).
             let _ = SigSet::all().thread_block();
-            let follow = pin!(follow(&settings, &places, &told));
+            let follow = pin!(follow(&settings, &root, &told));
             runtime.block_on(select(stopped, follow));
         };
         thread::Builder::new().name("gthctl-pods".to_owned()).spawn(run).map_err(failed)?;
@@ -211,11 +211,11 @@ impl Shared {
 
 /// Lists and watches for ever, each time as if it were the first: credentials that
 /// were replaced and a kubeconfig that appears are seen that way.
-async fn follow(settings: &PodSettings, places: &Places, shared: &Shared) {
+async fn follow(settings: &PodSettings, root: &Root, shared: &Shared) {
     let mut backoff = DefaultBackoff::default();
     loop {
         let mut listed = None;
-        if let Err(e) = list_and_watch(settings, places, shared, &mut listed).await {
+        if let Err(e) = list_and_watch(settings, root, shared, &mut listed).await {
             shared.update(|known| known.problem = Some(one_line(&e.to_string())));
         }
         if listed.is_some_and(|at: Instant| at.elapsed() >= WORKED) {
@@ -231,12 +231,12 @@ async fn follow(settings: &PodSettings, places: &Places, shared: &Shared) {
 /// happens after a pause; there is nothing to do but list again.
 async fn list_and_watch(
     settings: &PodSettings,
-    places: &Places,
+    root: &Root,
     shared: &Shared,
     listed: &mut Option<Instant>,
 ) -> Result<()> {
-    let node = api::node(settings, places)?;
-    let api = api::connect(settings, places)?;
+    let node = api::node(settings, root)?;
+    let api = api::connect(settings, root)?;
     let config = watcher::Config::default().fields(&format!("spec.nodeName={node}"));
     let mut events = pin!(watcher(kube::Api::<ApiPod>::all(api.client.clone()), config));
     let mut listing = BTreeMap::new();

@@ -1,6 +1,5 @@
 //! [`PodWatch`] against a server that speaks the API over HTTP.
 
-use std::ffi::OsString;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -48,9 +47,8 @@ impl Node {
             kubeconfig: kubeconfig.map(|name| self.root.path().join(name)),
             node: Some("node-a".to_owned()),
         };
-        let env = |_: &str| None::<OsString>;
-        let places = Places { env, root: self.root.path().to_owned() };
-        self.watch = Some(PodWatch::start_in(settings, places).unwrap());
+        let root = Root::at(self.root.path());
+        self.watch = Some(PodWatch::start_in(settings, root).unwrap());
     }
 
     /// Waits until the state is as wanted.

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::patterns::{self, Budget, Dfa};
-use super::resolve::{self, Root};
+use super::resolve;
 use super::{Gtp, Policy, Rule, globs};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::root::Root;
 use crate::gtp::Module;
+use crate::kernel::procfs::Process;
 use crate::kernel::topology::Topology;
 use crate::pods::{self, Pod};
 use crate::sched::layout::{Limits, MaskIndex, RuleSet};
@@ -69,7 +71,7 @@ impl Condition {
 /// What one rule asks by number and what it does, in the scheduler's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Effect {
-    /// The process or thread meant by `pid`, if it exists.
+    /// The process or thread meant by `pid`, if there is one.
     pub by_pid: Option<Process>,
     /// The user meant by `user`, if there is one.
     pub uid: Option<u32>,
@@ -87,14 +89,6 @@ pub struct Effect {
     pub has_cpus: bool,
     /// The pool of its exclusive CPUs.
     pub pool: Option<u16>,
-}
-
-/// A process or thread that no later one can be mistaken for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    pub pid: u32,
-    /// Start time in clock ticks since boot (proc_pid_stat(5), field 22); `None`: no such process.
-    pub start_ticks: Option<u64>,
 }
 
 /// What marks tasks by their traffic.
@@ -164,7 +158,7 @@ pub struct Compiled {
 #[derive(Clone, Copy, Debug)]
 pub struct Machine<'a> {
     pub topology: &'a Topology,
-    pub root: Root<'a>,
+    pub root: &'a Root,
     /// This node's pods.
     pub pods: &'a [Pod],
     /// Where kubelets keep their kubepods cgroup besides the root: globs.
@@ -245,16 +239,17 @@ fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Result
         notes
             .push(format!("{}: {}: no {what}; the rule matches nothing", rule.location, rule.name));
     };
-    let process = |pid| root.start_ticks(pid).map(|start_ticks| Process { pid, start_ticks });
-    let by_pid = conditions.pid.map(process).transpose()?;
-    if let Some(Process { pid, start_ticks: None }) = by_pid {
+    let process = |pid| resolve::process(root, pid);
+    let by_pid = conditions.pid.map(process).transpose()?.flatten();
+    if let (Some(pid), None) = (conditions.pid, by_pid) {
         missing(format!("process {pid}"));
     }
-    let uid = conditions.user.as_deref().map(|user| root.uid(user)).transpose()?.flatten();
+    let uid =
+        conditions.user.as_deref().map(|user| resolve::uid(root, user)).transpose()?.flatten();
     if let (Some(user), None) = (&conditions.user, uid) {
         missing(format!("user {user} in {}", resolve::PASSWD));
     }
-    let netns = conditions.netns.as_deref().and_then(|netns| root.netns(netns));
+    let netns = conditions.netns.as_deref().and_then(|netns| resolve::netns(root, netns));
     if let (Some(netns), None) = (&conditions.netns, netns) {
         missing(format!("network namespace {} yet", resolve::netns_path(netns)));
     }
@@ -357,7 +352,7 @@ impl super::Conditions {
 type Translate = fn(&str) -> std::result::Result<String, String>;
 
 /// The files that names in the policy are looked up in.
-fn refers_to(policy: &Policy, root: Root<'_>) -> Vec<PathBuf> {
+fn refers_to(policy: &Policy, root: &Root) -> Vec<PathBuf> {
     let number = |text: &str| text.parse::<u32>().is_ok();
     let mut files: Vec<PathBuf> = Vec::new();
     for conditions in policy.rules.iter().map(|rule| &rule.conditions) {
@@ -498,7 +493,7 @@ mod tests {
 
     fn try_compile(yaml: &str, topology: &Topology) -> Result<(Compiled, Vec<String>)> {
         let (policy, _) = Policy::parse(yaml, Path::new("p.yaml"))?;
-        let root = Root(Path::new("/"));
+        let root = &Root::default();
         compile(&policy, &Machine { topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 })
     }
 
@@ -661,8 +656,8 @@ mod tests {
             "strategies: [{{pid: {me}, priority: true}}, {{name: n, pid: 4194304, priority: true}}]"
         );
         let (c, notes) = try_compile(&yaml, &machine(2, 1)).unwrap();
-        assert!(c.rules[0].by_pid.unwrap().start_ticks.is_some_and(|ticks| ticks > 0));
-        assert_eq!(c.rules[1].by_pid, Some(Process { pid: 4_194_304, start_ticks: None }));
+        assert!(c.rules[0].by_pid.unwrap().start_ticks > 0);
+        assert_eq!(c.rules[1].by_pid, None);
         assert_eq!(notes.len(), 1);
     }
 }

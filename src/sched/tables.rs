@@ -124,7 +124,7 @@ fn rule(effect: &Effect) -> types::gth_rule {
         slice_ns: effect.slice_ns.unwrap_or(0),
         credit_ns: effect.credit_ns,
         // No task started at the end of time: a pid that is not there matches nothing.
-        start_ticks: effect.by_pid.and_then(|process| process.start_ticks).unwrap_or(u64::MAX),
+        start_ticks: effect.by_pid.map_or(u64::MAX, |process| process.start_ticks),
         pid: effect.by_pid.map_or(0, |process| process.pid),
         // Nobody's id (include/linux/uidgid.h), and no namespace's number.
         uid: effect.uid.unwrap_or(u32::MAX),

@@ -17,17 +17,19 @@ use super::reports::{self, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traf
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::count;
+use crate::base::root::Root;
 use crate::base::time::{self, rounded_up};
 use crate::base::yaml::Source;
+use crate::irq::host::Host;
+use crate::irq::place;
+use crate::irq::place::collide;
 use crate::irq::place::keep::Kept;
 use crate::irq::place::plan::{Absent, Placement};
 use crate::irq::place::worker::Worker;
-use crate::irq::place::{self, collide};
-use crate::irq::roots::Roots;
 use crate::kernel::topology::Topology;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
-use crate::policy::resolve::{Root, netns_path};
+use crate::policy::resolve;
 use crate::policy::{Policy, Rule, diff, forgery};
 use crate::sched::Scheduler;
 use crate::sched::traffic::Mark;
@@ -124,7 +126,7 @@ impl LivePolicy {
     ///
     /// Fails when the process can have no more threads or descriptors.
     pub fn place(&mut self, until: BorrowedFd<'_>, patience: Duration) -> Result<()> {
-        let irqs = self.irqs.insert(Worker::start(Roots::of_this_machine())?);
+        let irqs = self.irqs.insert(Worker::start(Host::this())?);
         irqs.keep(&self.now.policy.irq);
         let mut fds = [irqs.as_fd(), until].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = poll(&mut fds, rounded_up(Some(patience)));
@@ -181,13 +183,13 @@ impl LivePolicy {
     /// The network namespaces that are not there: whether one is now, and whether
     /// the file is that one will be mounted over, of which nobody tells.
     pub fn missing_netns(&self) -> (bool, bool) {
-        let root = Root(Path::new("/"));
+        let root = Root::default();
         let rules = self.now.policy.rules.iter().zip(&self.now.compiled.rules);
         let missing = rules.filter(|(_, effect)| effect.netns.is_none());
         let mut found = (false, false);
         for netns in missing.filter_map(|(rule, _)| rule.conditions.netns.as_deref()) {
-            found.0 |= root.netns(netns).is_some();
-            found.1 |= root.path(&netns_path(netns)).exists();
+            found.0 |= resolve::netns(&root, netns).is_some();
+            found.1 |= root.path(&resolve::netns_path(netns)).exists();
         }
         found
     }
@@ -266,14 +268,14 @@ impl LivePolicy {
             after: change.after.map(|i| report_rule(&new.policy.rules[i], Some(new_counts[i]))),
         };
         let changes = diff::changes(&self.now.policy, &new.policy);
-        let irqs = place::plan::Plan::of(&Roots::of_this_machine(), &new.policy.irq)?;
+        let irqs = place::plan::Plan::of(&Host::this(), &new.policy.irq)?;
         let shared = shared_cpus(&new, &irqs, around.topology);
         Ok(Plan {
             generation: scheduler.generation(),
             changes: changes.into_iter().map(change).collect(),
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
-            irqs: Kept::preview(&Roots::of_this_machine(), &irqs),
+            irqs: Kept::preview(&Host::this(), &irqs),
             notes: new.notes.into_iter().chain(shared).collect(),
         })
     }
@@ -339,7 +341,7 @@ impl LivePolicy {
                 .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
             kubernetes,
             traffic: self.traffic(scheduler, marker)?,
-            irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.roots())),
+            irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.host())),
             can_roll_back: self.previous.is_some(),
             notes: self.notes().chain(marker.notes()).cloned().chain(self.waits()).collect(),
         })
@@ -417,8 +419,8 @@ impl Loaded {
 /// Reads and compiles a policy without a scheduler.
 pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
     let mut loaded = load(text, Some(path), around)?;
-    let roots = Roots::of_this_machine();
-    let (plan, waiting) = place::plan::Plan::with(&roots, &loaded.policy.irq, Absent::Await)?;
+    let host = Host::this();
+    let (plan, waiting) = place::plan::Plan::with(&host, &loaded.policy.irq, Absent::Await)?;
     let shared = shared_cpus(&loaded, &plan, around.topology);
     loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
     Ok(loaded.shown(None, None))
@@ -426,8 +428,8 @@ pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Sho
 
 /// Notes on exclusive CPUs that interrupts come in on; none where /proc or /sys cannot be read.
 fn shared_cpus(loaded: &Loaded, irqs: &place::plan::Plan, topology: &Topology) -> Vec<String> {
-    let (roots, reserved) = (Roots::of_this_machine(), &loaded.compiled.reserved);
-    collide::notes(&roots, reserved, &topology.online, irqs).unwrap_or_default()
+    let (host, reserved) = (Host::this(), &loaded.compiled.reserved);
+    collide::notes(&host, reserved, &topology.online, irqs).unwrap_or_default()
 }
 
 /// What a service without a policy file runs.
@@ -442,7 +444,7 @@ fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<
     let (policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
     let machine = Machine {
         topology: around.topology,
-        root: Root(Path::new("/")),
+        root: &Root::default(),
         pods: around.pods.unwrap_or_default(),
         kubelets: around.kubelets,
         slice_ns: around.slice_ns,

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
-use crate::irq::roots::Roots;
+use crate::irq::host::Host;
 use crate::kernel::sysfs::entries;
 
 /// Where an IRQ may and does go.
@@ -41,7 +41,7 @@ impl Affinity {
 /// it, and those of controllers that have no choice.
 #[derive(Debug)]
 pub struct Fixed<'a> {
-    roots: &'a Roots,
+    host: &'a Host,
     /// Whether the files' modes tell: of an IRQ that users cannot move it is read-only
     /// on newer kernels (kernel/irq/proc.c, `register_irq_proc()`), 7.2 among them.
     by_mode: bool,
@@ -49,10 +49,10 @@ pub struct Fixed<'a> {
 
 impl<'a> Fixed<'a> {
     /// Finds out how this kernel tells.
-    pub fn new(roots: &'a Roots) -> Self {
-        let fixed = Self { roots, by_mode: false };
+    pub fn new(host: &'a Host) -> Self {
+        let fixed = Self { host, by_mode: false };
         // Such as IRQ 0, the timer of x86.
-        let irqs = entries(&roots.proc.join("irq")).unwrap_or_default();
+        let irqs = entries(&host.proc().join("irq")).unwrap_or_default();
         let irqs = irqs.iter().filter_map(|name| name.parse().ok());
         let by_mode = irqs.into_iter().any(|irq| fixed.read_only(irq) == Some(true));
         Self { by_mode, ..fixed }
@@ -65,7 +65,7 @@ impl<'a> Fixed<'a> {
             return read_only;
         }
         // With CONFIG_GENERIC_IRQ_DEBUGFS (kernel/irq/debugfs.c).
-        let debug = self.roots.sys.join(format!("kernel/debug/irq/irqs/{irq}"));
+        let debug = self.host.sys().join(format!("kernel/debug/irq/irqs/{irq}"));
         if let Ok(text) = fs::read_to_string(debug) {
             return Some(text.contains("IRQD_AFFINITY_MANAGED"));
         }
@@ -73,7 +73,7 @@ impl<'a> Fixed<'a> {
     }
 
     fn read_only(&self, irq: u32) -> Option<bool> {
-        let path = self.roots.proc.join(format!("irq/{irq}/smp_affinity_list"));
+        let path = self.host.proc().join(format!("irq/{irq}/smp_affinity_list"));
         Some(fs::metadata(path).ok()?.permissions().mode() & 0o222 == 0)
     }
 }
@@ -125,13 +125,13 @@ mod tests {
         }
         tree.write("proc/irq/default_smp_affinity", "f\n");
         tree.write("sys/kernel/debug/irq/irqs/39", "affinity: 0-3\n IRQD_AFFINITY_MANAGED\n");
-        let roots = tree.roots();
-        assert_eq!([38, 39, 40].map(|irq| Fixed::new(&roots).is(irq)), [None, Some(true), None]);
+        let host = tree.host();
+        assert_eq!([38, 39, 40].map(|irq| Fixed::new(&host).is(irq)), [None, Some(true), None]);
         let timer = tree.path("proc/irq/0/smp_affinity_list");
         fs::set_permissions(timer, fs::Permissions::from_mode(0o444)).unwrap();
         // Debugfs names one reason, the mode stands for all.
         tree.write("sys/kernel/debug/irq/irqs/0", "affinity: 0-3\n IRQD_NO_BALANCING\n");
-        let fixed = [0, 38, 39].map(|irq| Fixed::new(&roots).is(irq));
+        let fixed = [0, 38, 39].map(|irq| Fixed::new(&host).is(irq));
         assert_eq!(fixed, [Some(true), Some(false), Some(true)]);
     }
 

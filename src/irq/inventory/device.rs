@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::lower::Lower;
 use crate::base::error::{Error, Result};
-use crate::irq::roots::Roots;
+use crate::irq::host::Host;
 use crate::kernel::sysfs::{class_dir, entries};
 
 /// A network device, and the NICs that carry its packets.
@@ -27,19 +27,19 @@ impl Device {
     /// Looks at the device `name` of this network namespace.
     ///
     /// Fails when there is none.
-    pub fn read(roots: &Roots, name: &str) -> Result<Self> {
-        let Lower { nics, elsewhere } = Lower::read(&roots.sys, name)?;
-        let uevent = fs::read_to_string(class_dir(&roots.sys, name)?.join("uevent"));
+    pub fn read(host: &Host, name: &str) -> Result<Self> {
+        let Lower { nics, elsewhere } = Lower::read(&host.sys(), name)?;
+        let uevent = fs::read_to_string(class_dir(&host.sys(), name)?.join("uevent"));
         let uevent = uevent.unwrap_or_default();
         let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
         let is_virtual = nics != [name];
-        let kind = kind.map(Into::into).or_else(|| (roots.kind_of)(name)).filter(|_| is_virtual);
+        let kind = kind.map(Into::into).or_else(|| (host.kind_of)(name)).filter(|_| is_virtual);
         Ok(Self { name: name.into(), kind, nics, elsewhere })
     }
 
     /// As [`Device::read`]; also fails when no NIC is under the device.
-    pub fn with_nics(roots: &Roots, name: &str) -> Result<Self> {
-        let device = Self::read(roots, name)?;
+    pub fn with_nics(host: &Host, name: &str) -> Result<Self> {
+        let device = Self::read(host, name)?;
         if !device.nics.is_empty() {
             return Ok(device);
         }
@@ -55,11 +55,11 @@ impl Device {
     }
 
     /// All devices that have NICs or lead elsewhere, the virtual ones among them.
-    pub fn all(roots: &Roots) -> Result<Vec<Self>> {
-        let mut names = entries(&roots.sys.join("class/net"))?;
+    pub fn all(host: &Host) -> Result<Vec<Self>> {
+        let mut names = entries(&host.sys().join("class/net"))?;
         names.sort();
         // One may have gone since, and bonding_masters is none.
-        let devices = names.iter().filter_map(|name| Self::read(roots, name).ok());
+        let devices = names.iter().filter_map(|name| Self::read(host, name).ok());
         let leads = |device: &Self| !device.nics.is_empty() || !device.elsewhere.is_empty();
         Ok(devices.filter(leads).collect())
     }
@@ -91,16 +91,16 @@ mod tests {
         tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\nINTERFACE=n6\nIFINDEX=9\n");
         tree.on_top("ipvl0", &["enp7s0"]);
         tree.on_top("br0", &[]);
-        let device = Device::with_nics(&tree.roots(), "n6").unwrap();
+        let device = Device::with_nics(&tree.host(), "n6").unwrap();
         assert!(device.is_virtual());
         assert_eq!(device.on(), "n6 is a macvlan on enp7s0");
-        let nic = Device::with_nics(&tree.roots(), "enp7s0").unwrap();
+        let nic = Device::with_nics(&tree.host(), "enp7s0").unwrap();
         assert!(!nic.is_virtual() && nic.nics == ["enp7s0"]);
-        let what = Device::with_nics(&tree.roots(), "br0").unwrap_err().what;
+        let what = Device::with_nics(&tree.host(), "br0").unwrap_err().what;
         assert!(what.starts_with("br0: no physical NIC is under it"), "{what}");
-        let ipvlan = Device::with_nics(&tree.roots(), "ipvl0").unwrap();
+        let ipvlan = Device::with_nics(&tree.host(), "ipvl0").unwrap();
         assert_eq!(ipvlan.on(), "ipvl0 is an ipvlan on enp7s0");
-        let all: Vec<_> = Device::all(&tree.roots()).unwrap();
+        let all: Vec<_> = Device::all(&tree.host()).unwrap();
         assert_eq!(
             all.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(),
             ["enp7s0", "ipvl0", "n6"]
@@ -114,9 +114,9 @@ mod tests {
         for (file, text) in [("ifindex", "7"), ("iflink", "2"), ("type", "1")] {
             tree.write(&format!("sys/class/net/veth7/{file}"), text);
         }
-        let e = Device::with_nics(&tree.roots(), "veth7").unwrap_err();
+        let e = Device::with_nics(&tree.host(), "veth7").unwrap_err();
         assert!(e.what.ends_with("; veth7 leads to another one"), "{e}");
-        let all = Device::all(&tree.roots()).unwrap();
+        let all = Device::all(&tree.host()).unwrap();
         assert_eq!(
             (all.len(), &all[0].nics, &all[0].elsewhere[..]),
             (1, &vec![], &["veth7".into()][..])
@@ -126,7 +126,7 @@ mod tests {
         tree.nic("enp7s0", "pci0000:00/0000:07:00.0");
         tree.on_top("br0", &["veth7", "enp7s0"]);
         tree.link("sys/class/net/veth7/master", "sys/class/net/br0");
-        let device = Device::with_nics(&tree.roots(), "veth7").unwrap();
+        let device = Device::with_nics(&tree.host(), "veth7").unwrap();
         assert_eq!(
             (&device.nics[..], &device.elsewhere[..]),
             (&["enp7s0".into()][..], &["veth7".into()][..])

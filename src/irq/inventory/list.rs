@@ -12,8 +12,8 @@ use super::queue::Queue;
 use super::steering::Steering;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
+use crate::irq::host::Host;
 use crate::irq::irqbalance::Irqbalance;
-use crate::irq::roots::Roots;
 
 /// A look at NICs and their IRQs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -61,7 +61,7 @@ pub struct IrqLook {
 
 /// Looks again and again, for rates.
 pub struct Lister<'a> {
-    roots: &'a Roots,
+    host: &'a Host,
     /// A device that was asked for.
     device: Option<&'a str>,
     before: Option<(Interrupts, Instant)>,
@@ -69,48 +69,48 @@ pub struct Lister<'a> {
 
 impl<'a> Lister<'a> {
     /// Of the NICs under `device`, or of all.
-    pub fn new(roots: &'a Roots, device: Option<&'a str>) -> Self {
-        Self { roots, device, before: None }
+    pub fn new(host: &'a Host, device: Option<&'a str>) -> Self {
+        Self { host, device, before: None }
     }
 
     /// What there is now.
     ///
     /// Fails when there is no such device, or no NIC is under it.
     pub fn look(&mut self) -> Result<List> {
-        let now = Interrupts::read(&self.roots.proc)?;
+        let now = Interrupts::read(&self.host.proc())?;
         let at = Instant::now();
         let since = self.before.as_ref().map(|(before, then)| {
             (now.since(before), at.duration_since(*then).as_secs_f64().max(1e-9))
         });
         let devices = match self.device {
-            Some(name) => vec![Device::with_nics(self.roots, name)?],
-            None => Device::all(self.roots)?,
+            Some(name) => vec![Device::with_nics(self.host, name)?],
+            None => Device::all(self.host)?,
         };
-        let fixed = Fixed::new(self.roots);
+        let fixed = Fixed::new(self.host);
         let mut nics = Vec::new();
-        for nic in all_of(&self.roots.sys, &now, &devices)? {
+        for nic in all_of(&self.host.sys(), &now, &devices)? {
             let mut irqs = Vec::new();
             for irq in &nic.irqs {
-                irqs.push(look(self.roots, &nic, irq, &fixed, (&now, since.as_ref()))?);
+                irqs.push(look(self.host, &nic, irq, &fixed, (&now, since.as_ref()))?);
             }
             let Nic { name, driver, pci, numa_node, .. } = nic;
             nics.push(NicLook { name, driver, pci, numa_node, irqs });
         }
         let on_top = devices.into_iter().filter(Device::is_virtual).collect();
-        let irqbalance = Irqbalance::running(self.roots)?;
+        let irqbalance = Irqbalance::running(self.host)?;
         self.before = Some((now, at));
         Ok(List { nics, on_top, irqbalance })
     }
 }
 
 fn look(
-    roots: &Roots,
+    host: &Host,
     nic: &Nic,
     irq: &NicIrq,
     fixed: &Fixed<'_>,
     (now, since): (&Interrupts, Option<&(Interrupts, f64)>),
 ) -> Result<IrqLook> {
-    let affinity = Affinity::read(&roots.proc, irq.irq)?;
+    let affinity = Affinity::read(&host.proc(), irq.irq)?;
     let counted = now.get(irq.irq);
     let recent = since.and_then(|(since, seconds)| Some((since, since.get(irq.irq)?, seconds)));
     let busiest = match &recent {
@@ -118,7 +118,7 @@ fn look(
         None => counted.and_then(|counted| now.per_cpu(counted).max_by_key(most)),
     };
     let mask = |steering: Steering, has: fn(&Queue) -> bool| match irq.queue.filter(has) {
-        Some(queue) => steering.read(&roots.sys, &nic.name, queue.number),
+        Some(queue) => steering.read(&host.sys(), &nic.name, queue.number),
         None => Ok(None),
     };
     Ok(IrqLook {
@@ -149,11 +149,11 @@ mod tests {
     #[test]
     fn totals_then_rates() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
+        let host = tree.host();
         tree.on_top("n6", &["eth0"]);
         tree.on_top("lo", &[]);
         tree.write("sys/class/net/eth0/queues/rx-1/rps_cpus", "c\n");
-        let mut lister = Lister::new(&roots, None);
+        let mut lister = Lister::new(&host, None);
         let list = lister.look().unwrap();
         assert_eq!((list.nics.len(), list.on_top[0].name.as_str()), (1, "n6"));
         let irq = &list.nics[0].irqs[3];
@@ -179,10 +179,10 @@ mod tests {
         let tree = Tree::machine(&Machine::TWO_NODES);
         tree.on_top("br0", &["enp5s0"]);
         tree.on_top("lo", &[]);
-        let roots = tree.roots();
-        let list = Lister::new(&roots, Some("br0")).look().unwrap();
+        let host = tree.host();
+        let list = Lister::new(&host, Some("br0")).look().unwrap();
         assert_eq!((list.nics[0].name.as_str(), list.nics[0].numa_node), ("enp5s0", Some(1)));
-        assert!(Lister::new(&roots, Some("lo")).look().is_err());
+        assert!(Lister::new(&host, Some("lo")).look().is_err());
         let value = serde_json::to_value(&list).unwrap();
         assert_eq!(value["nics"][0]["irqs"][1]["queue"], "rxtx1");
         assert_eq!(value["nics"][0]["irqs"][1]["smp_affinity"], "0-3");

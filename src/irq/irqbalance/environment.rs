@@ -11,7 +11,7 @@ use std::path::PathBuf;
 
 use super::banned_by;
 use crate::base::error::{Error, Location, Result};
-use crate::irq::roots::Roots;
+use crate::irq::host::Host;
 
 /// The variable with irqbalance's arguments.
 const ARGUMENTS: &str = "IRQBALANCE_ARGS";
@@ -35,9 +35,9 @@ impl Environment {
     /// none.
     ///
     /// Fails when it cannot be read, or gthctl's lines are not as gthctl wrote them.
-    pub fn read(roots: &Roots) -> Result<Option<Self>> {
+    pub fn read(host: &Host) -> Result<Option<Self>> {
         let files = ["default/irqbalance", "sysconfig/irqbalance"];
-        let mut files = files.into_iter().map(|file| roots.etc.join(file));
+        let mut files = files.into_iter().map(|file| host.etc().join(file));
         let Some(path) = files.find(|file| file.is_file()) else { return Ok(None) };
         let text =
             fs::read(&path).map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
@@ -143,7 +143,7 @@ mod tests {
     fn read(text: &str) -> Result<Environment> {
         let tree = Tree::new();
         tree.write("etc/default/irqbalance", text);
-        Environment::read(&tree.roots()).map(Option::unwrap)
+        Environment::read(&tree.host()).map(Option::unwrap)
     }
 
     fn set(irqs: &[u32]) -> BTreeSet<u32> {

@@ -28,7 +28,7 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use serde::Serialize;
 
-use super::roots::Roots;
+use super::host::Host;
 use crate::base::error::{Error, Result};
 use crate::base::ownership;
 use crate::kernel::sysfs::entries;
@@ -111,34 +111,34 @@ struct Setup {
 impl Irqbalance {
     /// Those of this machine: one, if any, unless the administrator has odd plans. One that
     /// is busy is not waited for. It takes at most a second, however many there are.
-    pub fn running(roots: &Roots) -> Result<Vec<Self>> {
-        Self::all(roots, BRIEF)
+    pub fn running(host: &Host) -> Result<Vec<Self>> {
+        Self::all(host, BRIEF)
     }
 
     /// As [`Irqbalance::running`]; those that are busy are waited for, up to 15 s in all.
-    pub fn awaited(roots: &Roots) -> Result<Vec<Self>> {
-        Self::all(roots, patience(INTERVAL))
+    pub fn awaited(host: &Host) -> Result<Vec<Self>> {
+        Self::all(host, patience(INTERVAL))
     }
 
-    fn all(roots: &Roots, patience: Duration) -> Result<Vec<Self>> {
-        let mut pids: Vec<u32> = entries(&roots.proc)?
+    fn all(host: &Host, patience: Duration) -> Result<Vec<Self>> {
+        let mut pids: Vec<u32> = entries(&host.proc())?
             .iter()
             .filter_map(|name| name.parse().ok())
-            .filter(|&pid| is_irqbalance(roots, pid))
+            .filter(|&pid| is_irqbalance(host, pid))
             .collect();
         pids.sort_unstable();
         let deadline = Deadline::after(patience);
-        Ok(pids.into_iter().map(|pid| Self::of(roots, pid, deadline)).collect())
+        Ok(pids.into_iter().map(|pid| Self::of(host, pid, deadline)).collect())
     }
 
     /// The one with that id, if it still is one; waited for as [`Irqbalance::awaited`].
-    pub fn with_pid(roots: &Roots, pid: u32) -> Option<Self> {
-        let patience = if roots.hurry.is_on() { BRIEF } else { patience(INTERVAL) };
-        is_irqbalance(roots, pid).then(|| Self::of(roots, pid, Deadline::after(patience)))
+    pub fn with_pid(host: &Host, pid: u32) -> Option<Self> {
+        let patience = if host.hurry.is_on() { BRIEF } else { patience(INTERVAL) };
+        is_irqbalance(host, pid).then(|| Self::of(host, pid, Deadline::after(patience)))
     }
 
-    fn of(roots: &Roots, pid: u32, deadline: Deadline) -> Self {
-        let (no_socket, why) = match setup(roots, pid, deadline) {
+    fn of(host: &Host, pid: u32, deadline: Deadline) -> Self {
+        let (no_socket, why) = match setup(host, pid, deadline) {
             Ok(Setup { interval, banned }) => {
                 let patience = patience(interval);
                 return Self { pid, banned, silent: None, no_socket: false, told: false, patience };
@@ -146,7 +146,7 @@ impl Irqbalance {
             Err(Unasked::NoSocket(why)) => (true, why),
             Err(Unasked::NoAnswer(why)) => (false, why),
         };
-        let line = fs::read(roots.proc.join(format!("{pid}/cmdline"))).unwrap_or_default();
+        let line = fs::read(host.proc().join(format!("{pid}/cmdline"))).unwrap_or_default();
         let banned = banned_by(String::from_utf8_lossy(&line).split('\0'));
         Self { pid, banned, silent: Some(why), no_socket, told: false, patience: BRIEF }
     }
@@ -165,13 +165,13 @@ impl Irqbalance {
     ///
     /// Fails when it did not answer before, does not now or does not take them over, or
     /// they are more than it [reads](Irqbalance::reads). `told` says whether they were sent.
-    pub fn ban(&mut self, roots: &Roots, irqs: &BTreeSet<u32>) -> Result<()> {
-        self.tell(roots, irqs).map_err(|why| {
+    pub fn ban(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> Result<()> {
+        self.tell(host, irqs).map_err(|why| {
             Error::failure(format!("irqbalance (PID {}) cannot be told: {why}", self.pid))
         })
     }
 
-    fn tell(&mut self, roots: &Roots, irqs: &BTreeSet<u32>) -> std::result::Result<(), String> {
+    fn tell(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> std::result::Result<(), String> {
         if let Some(why) = &self.silent {
             return Err(why.clone());
         }
@@ -182,12 +182,12 @@ impl Irqbalance {
         // If there is no answer now, the next one is not worth such a wait.
         self.patience = BRIEF;
         let deadline = Deadline::after(patience);
-        let mut stream = connect_to(roots, self.pid, deadline).map_err(Unasked::why)?;
+        let mut stream = connect_to(host, self.pid, deadline).map_err(Unasked::why)?;
         send(&stream, &request(irqs), deadline)?;
         self.told = true;
         answer(&mut stream, deadline)?;
         // It may have begun to look at all IRQs anew.
-        let setup = setup(roots, self.pid, Deadline::after(patience)).map_err(Unasked::why)?;
+        let setup = setup(host, self.pid, Deadline::after(patience)).map_err(Unasked::why)?;
         (self.banned, self.patience) = (setup.banned, patience);
         match self.banned == *irqs {
             true => Ok(()),
@@ -211,8 +211,8 @@ impl Unasked {
 
 /// True for a process of that name which root has started from a file of that name, and
 /// which nobody else can have written: any user can give a process of his a name.
-fn is_irqbalance(roots: &Roots, pid: u32) -> bool {
-    let dir = roots.proc.join(pid.to_string());
+fn is_irqbalance(host: &Host, pid: u32) -> bool {
+    let dir = host.proc().join(pid.to_string());
     let comm = fs::read_to_string(dir.join("comm"));
     let status = fs::read_to_string(dir.join("status"));
     comm.is_ok_and(|comm| comm.trim_end() == NAME)
@@ -263,8 +263,8 @@ fn request(irqs: &BTreeSet<u32>) -> String {
 }
 
 /// Asks the irqbalance with that id for its settings.
-fn setup(roots: &Roots, pid: u32, deadline: Deadline) -> std::result::Result<Setup, Unasked> {
-    let mut stream = connect_to(roots, pid, deadline)?;
+fn setup(host: &Host, pid: u32, deadline: Deadline) -> std::result::Result<Setup, Unasked> {
+    let mut stream = connect_to(host, pid, deadline)?;
     let answer = send(&stream, "setup", deadline).and_then(|()| answer(&mut stream, deadline));
     answer.and_then(|answer| Setup::parse(&answer)).map_err(Unasked::NoAnswer)
 }
@@ -310,12 +310,12 @@ fn failed(what: &dyn Display, e: io::Error, deadline: Deadline) -> String {
 /// Its socket is a file or, where it could not make that (from version 1.5 on) or never
 /// does (before), has an abstract name (unix(7)): one of zeros, or the file's.
 fn connect_to(
-    roots: &Roots,
+    host: &Host,
     pid: u32,
     deadline: Deadline,
 ) -> std::result::Result<UnixStream, Unasked> {
     let name = format!("irqbalance{pid}.sock");
-    let path = roots.run.join("irqbalance").join(&name);
+    let path = host.run().join("irqbalance").join(&name);
     let addresses = [
         UnixAddr::new(&path),
         UnixAddr::new_abstract(&[0; 107]),
@@ -325,7 +325,7 @@ fn connect_to(
     for address in addresses {
         let why = match address.and_then(|address| connected(&address, deadline)) {
             Ok((stream, peer)) if peer == pid => {
-                return match is_taken(roots, &name, deadline) {
+                return match is_taken(host, &name, deadline) {
                     true => Ok(stream),
                     false => {
                         // No request is not taken for none.
@@ -350,7 +350,7 @@ fn connect_to(
 /// Waits until it has taken the connections to its socket. Before that, it is asked nothing:
 /// it would answer when nobody waits any more, and that ends it (SIGPIPE, unless it was
 /// started by systemd).
-fn is_taken(roots: &Roots, name: &str, deadline: Deadline) -> bool {
+fn is_taken(host: &Host, name: &str, deadline: Deadline) -> bool {
     // Until then they have the socket's name, zeros being shown as @, and the state
     // SS_CONNECTING (unix_seq_show(), net/unix/af_unix.c).
     let waits = |line: &str| {
@@ -361,11 +361,11 @@ fn is_taken(roots: &Roots, name: &str, deadline: Deadline) -> bool {
     };
     let begin = Instant::now();
     loop {
-        let table = fs::read(roots.proc.join("net/unix")).unwrap_or_default();
+        let table = fs::read(host.proc().join("net/unix")).unwrap_or_default();
         if !String::from_utf8_lossy(&table).lines().any(waits) {
             return true;
         }
-        let hurried = roots.hurry.is_on() && begin.elapsed() >= BRIEF;
+        let hurried = host.hurry.is_on() && begin.elapsed() >= BRIEF;
         if hurried || deadline.left().is_err() {
             return false;
         }
@@ -443,15 +443,15 @@ mod tests {
     fn it_is_asked_and_told() {
         let tree = Tree::new();
         let daemon = Daemon::new(&tree, &[0; 5]);
-        let roots = tree.roots();
-        let mut running = Irqbalance::awaited(&roots).unwrap();
+        let host = tree.host();
+        let mut running = Irqbalance::awaited(&host).unwrap();
         let one = &mut running[0];
         let found = (one.pid, &one.banned, &one.silent, one.told);
         assert_eq!(found, (std::process::id(), &set(&[7]), &None, false));
         assert!(one.spares(&set(&[7])) && !one.spares(&set(&[7, 38])));
-        one.ban(&roots, &set(&[7, 38, 0])).unwrap();
+        one.ban(&host, &set(&[7, 38, 0])).unwrap();
         assert_eq!((&one.banned, one.told), (&set(&[0, 7, 38]), true));
-        one.ban(&roots, &set(&[])).unwrap();
+        one.ban(&host, &set(&[])).unwrap();
         assert_eq!(running.len(), 1);
         let asked = daemon.asked();
         assert_eq!(asked[1], "settings ban irqs 0 7 38\0");
@@ -461,13 +461,13 @@ mod tests {
     #[test]
     fn one_that_is_busy_is_waited_for_if_much_depends_on_it() {
         let tree = Tree::new();
-        let roots = tree.roots();
+        let host = tree.host();
         // The first request waits there until it is heard.
         let daemon = Daemon::new(&tree, &[600, 0]);
-        let one = Irqbalance::running(&roots).unwrap().remove(0);
+        let one = Irqbalance::running(&host).unwrap().remove(0);
         assert!(one.silent.unwrap().ends_with("its socket: no answer in 0.1 s"));
         assert!(!one.no_socket);
-        assert_eq!(Irqbalance::awaited(&roots).unwrap()[0].silent, None);
+        assert_eq!(Irqbalance::awaited(&host).unwrap()[0].silent, None);
         daemon.asked();
     }
 
@@ -486,7 +486,7 @@ mod tests {
             let tree = Tree::new();
             tree.write("proc/net/unix", &format!("{head}{table}"));
             let daemon = Daemon::new(&tree, &[0]);
-            let one = Irqbalance::awaited(&tree.roots()).unwrap().remove(0);
+            let one = Irqbalance::awaited(&tree.host()).unwrap().remove(0);
             assert_eq!(one.silent.is_some(), asked == "none");
             assert!(!one.no_socket);
             assert_eq!(daemon.asked(), [asked]);
@@ -497,14 +497,14 @@ mod tests {
     fn a_list_that_it_would_cut_is_not_sent() {
         let tree = Tree::new();
         let daemon = Daemon::new(&tree, &[0]);
-        let mut one = Irqbalance::awaited(&tree.roots()).unwrap().remove(0);
+        let mut one = Irqbalance::awaited(&tree.host()).unwrap().remove(0);
         // 18 bytes, 120 times 4 and the last one's end, which is a zero.
         let most: BTreeSet<u32> = (100..220).collect();
         assert_eq!(request(&most).len(), 498);
         assert!(Irqbalance::reads(&most));
         let more = &most | &set(&[7]);
         assert_eq!(request(&more).len(), 500);
-        let e = one.ban(&tree.roots(), &more).unwrap_err();
+        let e = one.ban(&tree.host(), &more).unwrap_err();
         assert!(e.what.ends_with("cannot be told: 121 IRQs are more than it reads"), "{e}");
         assert!(!one.told);
         assert_eq!(daemon.asked(), ["setup"]);
@@ -518,7 +518,7 @@ mod tests {
             let address = SocketAddr::from_abstract_name(name).unwrap();
             let listener = UnixListener::bind_addr(&address).unwrap();
             let daemon = Daemon::at(&tree, listener, vec![9], &[0]);
-            let running = Irqbalance::awaited(&tree.roots()).unwrap();
+            let running = Irqbalance::awaited(&tree.host()).unwrap();
             assert_eq!((&running[0].banned, &running[0].silent), (&set(&[9]), &None));
             daemon.asked();
         }
@@ -529,18 +529,18 @@ mod tests {
         let tree = Tree::new();
         tree.irqbalance(42);
         tree.write("proc/42/cmdline", "irqbalance\0--banirq=9\0");
-        let mut running = Irqbalance::running(&tree.roots()).unwrap();
+        let mut running = Irqbalance::running(&tree.host()).unwrap();
         assert_eq!((running[0].pid, &running[0].banned), (42, &set(&[9])));
         assert!(running[0].silent.as_ref().unwrap().contains("irqbalance42.sock: No such file"));
         assert!(running[0].no_socket);
-        assert!(running[0].ban(&tree.roots(), &set(&[])).is_err());
-        assert!(Irqbalance::with_pid(&tree.roots(), 43).is_none());
+        assert!(running[0].ban(&tree.host(), &set(&[])).is_err());
+        assert!(Irqbalance::with_pid(&tree.host(), 43).is_none());
     }
 
     #[test]
     fn only_roots_program_is_believed() {
         let tree = Tree::new();
-        let is_one = || Irqbalance::with_pid(&tree.roots(), 42).is_some();
+        let is_one = || Irqbalance::with_pid(&tree.host(), 42).is_some();
         let program = tree.path("usr/sbin/irqbalance");
         tree.irqbalance(42);
         assert!(is_one());
@@ -598,7 +598,7 @@ mod tests {
         fs::create_dir_all(tree.path("run/irqbalance")).unwrap();
         let path = tree.path("run/irqbalance/irqbalance42.sock");
         let _listener = UnixListener::bind(path).unwrap();
-        let running = Irqbalance::running(&tree.roots()).unwrap();
+        let running = Irqbalance::running(&tree.host()).unwrap();
         let why = running[0].silent.as_ref().unwrap();
         assert!(why.ends_with(&format!("is the socket of PID {}", std::process::id())), "{why}");
         assert!(running[0].no_socket);

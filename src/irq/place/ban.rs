@@ -11,9 +11,9 @@ use super::plan::{OnIrqbalance, Plan};
 use super::saved::{Bans, By, Saved};
 use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, Result};
+use crate::irq::host::Host;
 use crate::irq::irqbalance::Irqbalance;
 use crate::irq::irqbalance::environment::Environment;
-use crate::irq::roots::Roots;
 
 /// What irqbalance is to be told.
 #[derive(Default)]
@@ -29,7 +29,7 @@ impl Ban {
     /// Whether irqbalance is in the way, and what to tell it; that is noted in `new`, which
     /// has what is placed with `plan`. Waits for an irqbalance that is busy.
     pub fn of(
-        roots: &Roots,
+        host: &Host,
         plan: &Plan,
         by: By,
         new: &mut Saved,
@@ -39,8 +39,8 @@ impl Ban {
         let irqs = plan.irqs();
         let running = match irqs.iter().all(|&irq| plan.on_irqbalance(irq) == OnIrqbalance::Ignore)
         {
-            true => Irqbalance::running(roots)?,
-            false => Irqbalance::awaited(roots)?,
+            true => Irqbalance::running(host)?,
+            false => Irqbalance::awaited(host)?,
         };
         let pids: Vec<String> = running.iter().map(|daemon| daemon.pid.to_string()).collect();
         for daemon in running {
@@ -88,7 +88,7 @@ impl Ban {
                 );
                 return Err(Error::failure(what).help("stop the others"));
             }
-            ban.add(roots, daemon, &banned, new, notes)?;
+            ban.add(host, daemon, &banned, new, notes)?;
         }
         Ok(ban)
     }
@@ -96,7 +96,7 @@ impl Ban {
     /// Has `daemon` leave alone `added` too.
     fn add(
         &mut self,
-        roots: &Roots,
+        host: &Host,
         daemon: Irqbalance,
         added: &BTreeSet<u32>,
         new: &mut Saved,
@@ -107,7 +107,7 @@ impl Ban {
             // Another process was told nothing.
             new.bans = Bans { pid: None, irqs: BTreeSet::new() };
         }
-        let file = Environment::read(roots)?;
+        let file = Environment::read(host)?;
         // What else it has may be of an earlier boot.
         let ours = file.as_ref().map(|file| &file.ours & &needed);
         let mut in_file = ours.unwrap_or_default();
@@ -157,25 +157,25 @@ impl Ban {
     }
 
     /// Tells it.
-    pub fn make(&mut self, roots: &Roots) -> Result<()> {
+    pub fn make(&mut self, host: &Host) -> Result<()> {
         if let Some((path, _, text)) = &self.file {
             Replacement::prepare(path, text)?.commit()?;
         }
         match &mut self.daemon {
-            Some(daemon) => daemon.ban(roots, &self.irqs),
+            Some(daemon) => daemon.ban(host, &self.irqs),
             None => Ok(()),
         }
     }
 
     /// Takes back what [`Ban::make`] has told it, which may have failed.
-    pub fn undo(&mut self, roots: &Roots) -> Result<()> {
+    pub fn undo(&mut self, host: &Host) -> Result<()> {
         if let Some((path, before, text)) = &self.file {
             if fs::read_to_string(path).is_ok_and(|now| now == *text) {
                 Replacement::prepare(path, before)?.commit()?;
             }
         }
         match &mut self.daemon {
-            Some(daemon) if daemon.told => daemon.ban(roots, &self.before),
+            Some(daemon) if daemon.told => daemon.ban(host, &self.before),
             _ => Ok(()),
         }
     }
@@ -184,15 +184,15 @@ impl Ban {
 /// Takes back the bans of IRQs of which nothing is in `saved` any more. What was taken back
 /// is no longer in there either; returns why the others were not. Waits for an irqbalance
 /// that is busy.
-pub fn free(roots: &Roots, saved: &mut Saved, notes: &mut Vec<String>) -> Vec<Error> {
+pub fn free(host: &Host, saved: &mut Saved, notes: &mut Vec<String>) -> Vec<Error> {
     let needed = saved.irqs();
-    let in_file = free_in_file(roots, &needed, notes);
-    let told = free_told(roots, &mut saved.bans, &needed);
+    let in_file = free_in_file(host, &needed, notes);
+    let told = free_told(host, &mut saved.bans, &needed);
     in_file.err().into_iter().chain(told.err()).collect()
 }
 
-fn free_in_file(roots: &Roots, needed: &BTreeSet<u32>, notes: &mut Vec<String>) -> Result<()> {
-    let Some(file) = Environment::read(roots)? else { return Ok(()) };
+fn free_in_file(host: &Host, needed: &BTreeSet<u32>, notes: &mut Vec<String>) -> Result<()> {
+    let Some(file) = Environment::read(host)? else { return Ok(()) };
     let freed = &file.ours - needed;
     if freed.is_empty() {
         return Ok(());
@@ -208,13 +208,13 @@ fn free_in_file(roots: &Roots, needed: &BTreeSet<u32>, notes: &mut Vec<String>) 
     Ok(())
 }
 
-fn free_told(roots: &Roots, bans: &mut Bans, needed: &BTreeSet<u32>) -> Result<()> {
+fn free_told(host: &Host, bans: &mut Bans, needed: &BTreeSet<u32>) -> Result<()> {
     let freed = &bans.irqs - needed;
     if freed.is_empty() {
         return Ok(());
     }
     // If it has ended, nothing is left of them.
-    if let Some(mut daemon) = bans.pid.and_then(|pid| Irqbalance::with_pid(roots, pid)) {
+    if let Some(mut daemon) = bans.pid.and_then(|pid| Irqbalance::with_pid(host, pid)) {
         let left = &daemon.banned - &freed;
         // Somebody else may have told it.
         if daemon.silent.is_some() || left != daemon.banned {
@@ -222,7 +222,7 @@ fn free_told(roots: &Roots, bans: &mut Bans, needed: &BTreeSet<u32>) -> Result<(
                 let what = format!("{}; it may still leave {} alone", e.what, list(&freed));
                 Error::failure(what).help("`gthctl irq restore` tells it again")
             };
-            daemon.ban(roots, &left).map_err(failed)?;
+            daemon.ban(host, &left).map_err(failed)?;
         }
     }
     bans.irqs = &bans.irqs & needed;
@@ -252,7 +252,7 @@ mod tests {
         let (cpus, irqs) = ("2".parse().unwrap(), irqs.iter().copied().collect());
         let placement =
             Placement { nic: "eth0".into(), cpus, irqs, irqbalance, ..Placement::default() };
-        apply(&tree.roots(), &Plan::of(&tree.roots(), &[placement]).unwrap(), By::Hand)
+        apply(&tree.host(), &Plan::of(&tree.host(), &[placement]).unwrap(), By::Hand)
     }
 
     fn ban(tree: &Tree, irqs: &[u32]) -> Result<Placed> {
@@ -260,7 +260,7 @@ mod tests {
     }
 
     fn told(tree: &Tree) -> Option<Vec<u32>> {
-        let saved = Saved::load(&tree.roots()).unwrap()?;
+        let saved = Saved::load(&tree.host()).unwrap()?;
         Some(saved.bans.irqs.into_iter().collect())
     }
 
@@ -292,13 +292,13 @@ mod tests {
     #[test]
     fn irqbalance_is_in_the_way() {
         let tree = without_socket("");
-        let roots = tree.roots();
+        let host = tree.host();
         fs::remove_file(tree.path(FILE)).unwrap();
         let e = place(&tree, &[], OnIrqbalance::Refuse).unwrap_err();
         assert!(e.what.starts_with("irqbalance runs (PID 42) and would move IRQ 37, 38"), "{e}");
         let e = ban(&tree, &[]).unwrap_err();
         assert!(e.what.contains("its environment file is not in /etc; nothing changed"), "{e}");
-        assert_eq!((affinity(&tree, 37), Saved::load(&roots).unwrap()), ("0-3".into(), None));
+        assert_eq!((affinity(&tree, 37), Saved::load(&host).unwrap()), ("0-3".into(), None));
         let placed = place(&tree, &[], OnIrqbalance::Ignore).unwrap();
         assert!(placed.notes[0].contains("at any time"), "{placed:?}");
         tree.write(FILE, "#IRQBALANCE_ARGS=\n");
@@ -309,7 +309,7 @@ mod tests {
         let bans: String = (37..=41).map(|irq| format!("--banirq={irq}\0")).collect();
         tree.write("proc/42/cmdline", &format!("irqbalance\0{bans}"));
         place(&tree, &[], OnIrqbalance::Refuse).unwrap();
-        let done = restore(&roots, None).unwrap();
+        let done = restore(&host, None).unwrap();
         assert_eq!((file(&tree).as_str(), done.failed()), ("#IRQBALANCE_ARGS=\n", 0));
         assert!(done.notes[0].contains("bans IRQ 37, 38, 39, 40, 41 no longer"), "{done:?}");
     }
@@ -322,7 +322,7 @@ mod tests {
         ban(&tree, &[38]).unwrap();
         ban(&tree, &[39]).unwrap();
         assert_eq!((told(&tree), file(&tree)), (Some(vec![38, 39]), String::new()));
-        assert_eq!(restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         let settings = daemon.asked().into_iter().filter(|request| request != "setup");
         let lists = ["7 38", "7 38 39", "7"];
         assert!(settings.eq(lists.map(|list| format!("settings ban irqs {list}\0"))));
@@ -360,7 +360,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let daemon = Daemon::new(&tree, &[0; 3]);
         ban(&tree, &[38]).unwrap();
-        let done = restore(&tree.roots(), None).unwrap();
+        let done = restore(&tree.host(), None).unwrap();
         assert_eq!((done.failed(), affinity(&tree, 38)), (1, "0-3".into()));
         assert!(done.notes[0].contains("it may still leave IRQ 38 alone; "), "{done:?}");
         assert_eq!(told(&tree), Some(vec![38]));
@@ -368,7 +368,7 @@ mod tests {
         assert_eq!(asked.len(), 3);
         // It ends, and with it what it was told.
         fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
-        assert_eq!((restore(&tree.roots(), None).unwrap().failed(), told(&tree)), (0, None));
+        assert_eq!((restore(&tree.host(), None).unwrap().failed(), told(&tree)), (0, None));
     }
 
     #[test]
@@ -379,9 +379,9 @@ mod tests {
         let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
         tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
         place(&tree, &[38], OnIrqbalance::Refuse).unwrap();
-        let saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        let saved = Saved::load(&tree.host()).unwrap().unwrap();
         assert_eq!((saved.entries.len(), told(&tree)), (1, Some(vec![38, 40])));
-        assert_eq!(restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(daemon.asked()[5], "settings ban irqs 7\0");
     }
 
@@ -418,7 +418,7 @@ mod tests {
         ban(&tree, &[40]).unwrap();
         assert_eq!(file(&tree), format!("A=1\n{}", lines(&[40])));
         boot(3);
-        assert_eq!(restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(file(&tree), "A=1\n");
     }
 
@@ -429,9 +429,9 @@ mod tests {
         ban(&tree, &[38]).unwrap();
         assert_eq!(file(&tree), text);
         ban(&tree, &[38, 39]).unwrap();
-        let ours = Environment::read(&tree.roots()).unwrap().unwrap().ours;
+        let ours = Environment::read(&tree.host()).unwrap().unwrap().ours;
         assert_eq!(ours, [39].into());
-        restore(&tree.roots(), None).unwrap();
+        restore(&tree.host(), None).unwrap();
         assert_eq!(file(&tree), text);
     }
 
@@ -448,7 +448,7 @@ mod tests {
         ban(&tree, &[38]).unwrap();
         let changed = lines(&[38]).replace("--banirq", "-t 5 --banirq");
         tree.write(FILE, &changed);
-        let done = restore(&tree.roots(), None).unwrap();
+        let done = restore(&tree.host(), None).unwrap();
         assert_eq!((done.failed(), affinity(&tree, 38)), (1, "0-3".into()));
         assert!(done.notes[0].ends_with("remove these two by hand"), "{done:?}");
         assert_eq!(file(&tree), changed);
@@ -465,12 +465,12 @@ mod tests {
             irqbalance: OnIrqbalance::Ban,
             ..Placement::default()
         };
-        let plan = Plan::of(&tree.roots(), &[placement]).unwrap();
+        let plan = Plan::of(&tree.host(), &[placement]).unwrap();
         let file_39 = tree.path("proc/irq/39/smp_affinity_list");
         fs::remove_file(&file_39).unwrap();
         // A file that nobody may write, and which reads as a list of CPUs.
         std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", file_39).unwrap();
-        apply(&tree.roots(), &plan, By::Hand).unwrap_err();
+        apply(&tree.host(), &plan, By::Hand).unwrap_err();
         assert_eq!((file(&tree).as_str(), told(&tree)), (text, None));
     }
 }

@@ -6,18 +6,18 @@
 use super::plan::Plan;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
+use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::inventory::nic::all_of;
-use crate::irq::roots::Roots;
 
 /// A note for each NIC with interrupts that come in on `exclusive` CPUs, or will once `plan`
 /// is made. `online` are the machine's CPUs.
 ///
 /// Fails when /proc or /sys cannot be read.
 pub fn notes(
-    roots: &Roots,
+    host: &Host,
     exclusive: &CpuList,
     online: &CpuList,
     plan: &Plan,
@@ -26,8 +26,8 @@ pub fn notes(
     if exclusive.is_empty() {
         return Ok(notes);
     }
-    let interrupts = Interrupts::read(&roots.proc)?;
-    for nic in all_of(&roots.sys, &interrupts, &Device::all(roots)?)? {
+    let interrupts = Interrupts::read(&host.proc())?;
+    for nic in all_of(&host.sys(), &interrupts, &Device::all(host)?)? {
         let name = nic.name;
         let mut shared = Vec::new();
         let mut cpus: Vec<u32> = Vec::new();
@@ -35,7 +35,7 @@ pub fn notes(
             let planned = plan.changes.iter().find(|change| change.target.irq() == Some(irq.irq));
             let goes_to = match planned {
                 Some(change) => change.wanted.clone(),
-                None => match Affinity::read(&roots.proc, irq.irq)? {
+                None => match Affinity::read(&host.proc(), irq.irq)? {
                     Some(affinity) => affinity.effective.unwrap_or(affinity.allowed),
                     None => continue,
                 },
@@ -78,8 +78,8 @@ mod tests {
         tree.write("proc/irq/41/effective_affinity_list", "3\n");
         let notes = |exclusive: &str, placements: &[Placement]| {
             let exclusive = exclusive.parse().unwrap_or_default();
-            let plan = Plan::of(&tree.roots(), placements).unwrap();
-            notes(&tree.roots(), &exclusive, &"0-3".parse().unwrap(), &plan).unwrap()
+            let plan = Plan::of(&tree.host(), placements).unwrap();
+            notes(&tree.host(), &exclusive, &"0-3".parse().unwrap(), &plan).unwrap()
         };
         assert_eq!(notes("", &[]), [""; 0]);
         assert_eq!(notes("2", &[]), [""; 0]);

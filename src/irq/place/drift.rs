@@ -6,9 +6,9 @@ use super::saved::{By, Saved};
 use super::target::Target;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
+use crate::irq::host::Host;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::irqbalance::Irqbalance;
-use crate::irq::roots::Roots;
 
 /// Everything that was placed, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -62,21 +62,21 @@ impl Drift {
 /// Looks at all that has been placed and not restored.
 ///
 /// Fails when what is saved cannot be read, which takes root.
-pub fn look(roots: &Roots) -> Result<Drift> {
-    let Some(saved) = Saved::load(roots)? else { return Ok(Drift::default()) };
-    let interrupts = Interrupts::read(&roots.proc)?;
+pub fn look(host: &Host) -> Result<Drift> {
+    let Some(saved) = Saved::load(host)? else { return Ok(Drift::default()) };
+    let interrupts = Interrupts::read(&host.proc())?;
     let mut drift = Drift::default();
     for entry in &saved.entries {
-        let found = entry.read(roots)?;
+        let found = entry.read(host)?;
         let state = match &found {
             None => State::Gone,
-            Some(_) if !entry.is_same(roots, &interrupts) => State::Replaced,
+            Some(_) if !entry.is_same(host, &interrupts) => State::Replaced,
             Some(found) if found.allowed == *entry.wanted() => State::InPlace,
             Some(found) if entry.before.as_ref() == Some(&found.allowed) => State::Unfinished,
             Some(_) => State::Moved,
         };
         drift.placed.push(Look {
-            nic: entry.called(roots),
+            nic: entry.called(host),
             name: entry.name.clone(),
             target: entry.target.clone(),
             by: entry.by(),
@@ -90,7 +90,7 @@ pub fn look(roots: &Roots) -> Result<Drift> {
         drift.notes.push("the last change has not ended: it runs still, or was killed".into());
     }
     let irqs = saved.irqs();
-    for daemon in Irqbalance::running(roots)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
+    for daemon in Irqbalance::running(host)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
         let pid = daemon.pid;
         drift.notes.push(match daemon.busy() {
             None => {
@@ -113,16 +113,16 @@ mod tests {
     #[test]
     fn each_kind() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
-        assert_eq!(look(&roots).unwrap(), Drift::default());
+        let host = tree.host();
+        assert_eq!(look(&host).unwrap(), Drift::default());
         pin(&tree, "eth0", "2");
-        assert_eq!(look(&roots).unwrap().away().count(), 0);
+        assert_eq!(look(&host).unwrap().away().count(), 0);
         tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
         std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
         let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
         tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
         tree.irqbalance(42);
-        let drift = look(&roots).unwrap();
+        let drift = look(&host).unwrap();
         let away: Vec<_> =
             drift.away().map(|look| (look.target.irq().unwrap(), look.state)).collect();
         assert_eq!(away, [(38, State::Moved), (39, State::Gone), (40, State::Replaced)]);
@@ -134,13 +134,13 @@ mod tests {
     fn a_change_that_was_killed() {
         let tree = Tree::machine(&Machine::VIRTIO);
         pin(&tree, "eth0", "2");
-        let _lock = lock(&tree.roots()).unwrap();
-        let mut saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        let _lock = lock(&tree.host()).unwrap();
+        let mut saved = Saved::load(&tree.host()).unwrap().unwrap();
         let last = saved.entries.last_mut().unwrap();
         last.before = Some("0-3".parse().unwrap());
-        saved.store(&tree.roots()).unwrap();
+        saved.store(&tree.host()).unwrap();
         tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
-        let drift = look(&tree.roots()).unwrap();
+        let drift = look(&tree.host()).unwrap();
         let away: Vec<_> = drift.away().map(|look| look.state).collect();
         assert_eq!((away, drift.notes.len()), (vec![State::Unfinished], 1));
     }

@@ -12,7 +12,7 @@ use super::saved::By;
 use super::target::shown;
 use crate::base::error::{Error, Result};
 use crate::base::{escape, log};
-use crate::irq::roots::Roots;
+use crate::irq::host::Host;
 
 /// Interrupts, RPS and XPS masks that the policy places (`irq`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ const NAMED: usize = 4;
 /// What keeps a policy's placements.
 #[derive(Debug)]
 pub struct Keeper {
-    roots: Roots,
+    host: Host,
     kept: Kept,
     look_at: Instant,
     plan_at: Instant,
@@ -79,8 +79,8 @@ pub struct Kept {
 
 impl Kept {
     /// What [`Keeper::set`] would change for placements with this plan.
-    pub fn preview(roots: &Roots, plan: &Plan) -> Vec<IrqMove> {
-        let released = restore::released(roots, plan).unwrap_or_default();
+    pub fn preview(host: &Host, plan: &Plan) -> Vec<IrqMove> {
+        let released = restore::released(host, plan).unwrap_or_default();
         let changes = plan.changes.iter().chain(&released);
         changes.filter(|change| change.now != change.wanted).map(report).collect()
     }
@@ -91,11 +91,11 @@ impl Kept {
     }
 
     /// How it stands; `None` when there is nothing to keep.
-    pub fn report(&self, roots: &Roots) -> Option<Irqs> {
+    pub fn report(&self, host: &Host) -> Option<Irqs> {
         if self.placements.is_empty() {
             return None;
         }
-        let in_place = self.plan.changes.iter().filter(|change| is_in_place(roots, change)).count();
+        let in_place = self.plan.changes.iter().filter(|change| is_in_place(host, change)).count();
         Some(Irqs {
             in_place,
             away: self.plan.changes.len() - in_place,
@@ -107,10 +107,10 @@ impl Kept {
 
 impl Keeper {
     /// One that places nothing.
-    pub fn new(roots: Roots) -> Self {
+    pub fn new(host: Host) -> Self {
         let now = Instant::now();
         Self {
-            roots,
+            host,
             kept: Kept::default(),
             look_at: now,
             plan_at: now,
@@ -125,10 +125,10 @@ impl Keeper {
     ///
     /// Fails as [`Plan::of`] and [`pin::apply`] do; then all is as before.
     pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
-        let (plan, waiting) = Plan::with(&self.roots, placements, absent)?;
+        let (plan, waiting) = Plan::with(&self.host, placements, absent)?;
         let mut notes = waiting.clone();
         if !plan.changes.is_empty() {
-            notes.extend(pin::apply(&self.roots, &plan, By::Policy)?.notes);
+            notes.extend(pin::apply(&self.host, &plan, By::Policy)?.notes);
         }
         let moved = self.kept.moved;
         self.kept = Kept { placements: placements.to_vec(), plan, waiting, moved };
@@ -192,7 +192,7 @@ impl Keeper {
 
     /// Returns what was placed again.
     fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
-        let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.roots, change));
+        let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.host, change));
         if !moved && now < self.plan_at {
             return Ok(None);
         }
@@ -203,13 +203,13 @@ impl Keeper {
             return Ok(None);
         }
         self.plan_at = now + PLAN;
-        let (mut plan, waiting) = Plan::with(&self.roots, &self.kept.placements, Absent::Await)?;
+        let (mut plan, waiting) = Plan::with(&self.host, &self.kept.placements, Absent::Await)?;
         let whole = plan.clone();
         plan.changes.retain(|change| change.now != change.wanted);
         let done = if plan.changes.is_empty() {
             None
         } else {
-            pin::apply(&self.roots, &plan, By::Policy)?;
+            pin::apply(&self.host, &plan, By::Policy)?;
             self.kept.moved += plan.changes.len() as u64;
             self.back_off(now);
             Some(self.placed_again(&plan))
@@ -249,7 +249,7 @@ impl Keeper {
 
     fn release_others(&mut self) -> Vec<String> {
         const AGAIN: &str = "`gthctl irq restore` tries again";
-        let released = match restore::release(&self.roots, &self.kept.plan) {
+        let released = match restore::release(&self.host, &self.kept.plan) {
             Ok(released) => released,
             Err(e) => return vec![format!("not put back: {}; {AGAIN}", e.what)],
         };
@@ -272,8 +272,8 @@ fn stays(e: &Error) -> String {
     format!("{e}; the interrupts stay where they are")
 }
 
-fn is_in_place(roots: &Roots, change: &Change) -> bool {
-    let now = change.target.read(roots, &change.nic);
+fn is_in_place(host: &Host, change: &Change) -> bool {
+    let now = change.target.read(host, &change.nic);
     now.is_ok_and(|now| now.is_some_and(|now| now.allowed == change.wanted))
 }
 
@@ -316,13 +316,13 @@ mod tests {
     #[test]
     fn set_changed_and_taken_back() {
         let tree = machine();
-        let mut keeper = Keeper::new(tree.roots());
-        assert!(keeper.look().is_none() && keeper.kept().report(&tree.roots()).is_none());
+        let mut keeper = Keeper::new(tree.host());
+        assert!(keeper.look().is_none() && keeper.kept().report(&tree.host()).is_none());
         assert_eq!(keeper.set(&[], Absent::Refuse).unwrap(), [""; 0]);
         assert!(!tree.path("run/gthctl").exists());
 
         let preview = |placements: &[Placement]| {
-            Kept::preview(&tree.roots(), &Plan::of(&tree.roots(), placements).unwrap())
+            Kept::preview(&tree.host(), &Plan::of(&tree.host(), placements).unwrap())
         };
         let moves = preview(&[on("eth0", "2")]);
         assert_eq!((moves.len(), moves[1].what.as_str()), (5, "IRQ 38"));
@@ -330,7 +330,7 @@ mod tests {
         assert_eq!(affinity(&tree, 38), "0-3");
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         assert_eq!(affinities(&tree), ["2"; 5]);
-        let report = keeper.kept().report(&tree.roots()).unwrap();
+        let report = keeper.kept().report(&tree.host()).unwrap();
         assert_eq!((report.in_place, report.away, report.placed_again), (5, 0, 0));
 
         // Of one queue alone now.
@@ -342,20 +342,20 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "3", "3"]);
         assert_eq!(keeper.end(), [""; 0]);
         assert_eq!(affinities(&tree), ["0-3"; 5]);
-        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
     }
 
     #[test]
     fn what_was_placed_by_hand_comes_back() {
         let tree = machine();
-        let roots = tree.roots();
+        let host = tree.host();
         pin(&tree, "eth0", "1");
-        let mut keeper = Keeper::new(tree.roots());
+        let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         assert_eq!(affinities(&tree), ["2"; 5]);
         // By hand it cannot be moved meanwhile, nor put back.
-        let plan = Plan::of(&roots, &[on("eth0", "3")]).unwrap();
-        let e = pin::apply(&roots, &plan, By::Hand).unwrap_err();
+        let plan = Plan::of(&host, &[on("eth0", "3")]).unwrap();
+        let e = pin::apply(&host, &plan, By::Hand).unwrap_err();
         let pid = std::process::id();
         let why = format!("eth0: the policy of the running gthctl (PID {pid}) places IRQ 37; ");
         assert!(e.what.starts_with(&why), "{e}");
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(affinities(&tree), ["1"; 5]);
 
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
-        let done = restore(&roots, None).unwrap();
+        let done = restore(&host, None).unwrap();
         assert!(done.restored.iter().all(|back| back.state == State::KeptByPolicy), "{done:?}");
         assert_eq!((affinities(&tree), done.notes.len()), (vec!["2".to_owned(); 5], 1));
         keeper.end();
@@ -373,31 +373,31 @@ mod tests {
     #[test]
     fn after_a_crash_anybody_may() {
         let tree = machine();
-        let mut keeper = Keeper::new(tree.roots());
+        let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
-        assert_eq!(restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(affinities(&tree), ["0-3"; 5]);
 
-        let mut keeper = Keeper::new(tree.roots());
+        let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         pin(&tree, "eth0", "1");
         assert_eq!(affinities(&tree), ["1"; 5]);
-        restore(&tree.roots(), None).unwrap();
+        restore(&tree.host(), None).unwrap();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
 
         // The next one takes it back if its policy does not want it.
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
-        Keeper::new(tree.roots()).set(&[], Absent::Await).unwrap();
+        Keeper::new(tree.host()).set(&[], Absent::Await).unwrap();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
     }
 
     #[test]
     fn all_or_nothing() {
         let tree = machine();
-        let mut keeper = Keeper::new(tree.roots());
+        let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
-        let saved = Saved::load(&tree.roots()).unwrap();
+        let saved = Saved::load(&tree.host()).unwrap();
         let mut second = on("eth9", "1");
         second.location =
             Some(crate::base::error::Location { file: "p.yaml".into(), line: 5, column: 3 });
@@ -406,7 +406,7 @@ mod tests {
         assert!(e.starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{e}");
         assert!(keeper.set(&[on("eth0", "9")], Absent::Await).is_err());
         assert_eq!(
-            (affinities(&tree), Saved::load(&tree.roots()).unwrap()),
+            (affinities(&tree), Saved::load(&tree.host()).unwrap()),
             (vec!["2".to_owned(); 5], saved)
         );
 
@@ -414,20 +414,20 @@ mod tests {
         assert!(notes[0].starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{notes:?}");
         assert!(notes[0].ends_with("; its interrupts are placed once that has changed"));
         assert_eq!(affinities(&tree), ["3"; 5]);
-        assert_eq!(keeper.kept().report(&tree.roots()).unwrap().waiting, notes);
+        assert_eq!(keeper.kept().report(&tree.host()).unwrap().waiting, notes);
     }
 
     #[test]
     fn what_is_moved_is_placed_again_more_and_more_seldom() {
         let tree = machine();
-        let mut keeper = Keeper::new(tree.roots());
+        let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         let mut now = Instant::now() + LOOK;
         assert_eq!(keeper.look_now(now).unwrap(), None);
         let mut pauses = Vec::new();
         for _ in 0..8 {
             tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
-            assert_eq!(keeper.kept().report(&tree.roots()).unwrap().away, 1);
+            assert_eq!(keeper.kept().report(&tree.host()).unwrap().away, 1);
             let mut pause = 0;
             while keeper.look_now(now).unwrap().is_none() {
                 now += LOOK;
@@ -437,7 +437,7 @@ mod tests {
             pauses.push(pause);
         }
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60]);
-        assert_eq!(keeper.kept().report(&tree.roots()).unwrap().placed_again, 8);
+        assert_eq!(keeper.kept().report(&tree.host()).unwrap().placed_again, 8);
         // Having been left alone, it is quick again.
         now += 3 * LONGEST;
         tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
@@ -451,15 +451,15 @@ mod tests {
     #[test]
     fn a_nic_that_goes_and_comes() {
         let tree = machine();
-        let mut keeper = Keeper::new(tree.roots());
+        let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         let dir = tree.path("proc/irq");
         fs::rename(&dir, tree.path("proc/was")).unwrap();
         let now = Instant::now() + LOOK;
         assert_eq!(keeper.look_now(now).unwrap(), None);
-        let waiting = keeper.kept().report(&tree.roots()).unwrap().waiting;
+        let waiting = keeper.kept().report(&tree.host()).unwrap().waiting;
         assert!(waiting[0].starts_with("eth0: none of its IRQs is in use; "), "{waiting:?}");
-        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
         fs::rename(tree.path("proc/was"), &dir).unwrap();
         for irq in 37..=41 {
             tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "1\n");

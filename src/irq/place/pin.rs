@@ -4,13 +4,14 @@ use serde::Serialize;
 
 use super::ban::Ban;
 use super::plan::{Change, Plan};
-use super::saved::{By, Entry, Runner, Saved, Source, ifindex, lock};
+use super::saved::{By, Entry, Saved, Source, ifindex, lock};
 use super::target::{Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::roots::Roots;
+use crate::kernel::procfs::Process;
 
 /// What the kernel made of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -65,38 +66,38 @@ impl State {
 /// Fails when irqbalance is in the way, a running policy has placed one of them and it is
 /// not that which does it now, or the kernel takes one of the changes not at all or
 /// otherwise; what this call had changed until then is put back.
-pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
-    let _lock = lock(roots)?;
-    let interrupts = Interrupts::read(&roots.proc)?;
-    let old = Saved::load_or_new(roots)?;
+pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
+    let _lock = lock(host)?;
+    let interrupts = Interrupts::read(&host.proc())?;
+    let old = Saved::load_or_new(host)?;
     if by == By::Hand {
-        check_policy(roots, &old, plan)?;
+        check_policy(host, &old, plan)?;
     }
     let mut befores = Vec::new();
     for change in &plan.changes {
         let Change { nic, target, source, .. } = change;
-        let now = target.irq().and_then(|irq| Source::of(roots, &interrupts, irq));
+        let now = target.irq().and_then(|irq| Source::of(host, &interrupts, irq));
         let before = match source.is_none() || now == *source {
-            true => target.read(roots, nic)?,
+            true => target.read(host, nic)?,
             false => None,
         };
         let gone = || Error::failure(format!("{nic}: {target} has gone; nothing changed"));
         befores.push(before.ok_or_else(gone)?.allowed);
     }
-    let mut new = with_changes(roots, &old, &interrupts, plan, &befores, by);
+    let mut new = with_changes(host, &old, &interrupts, plan, &befores, by);
     if by == By::Policy {
-        new.runner = Runner::of(roots, std::process::id());
+        new.runner = Process::find(&host.proc(), std::process::id()).ok().flatten();
     }
     let mut notes = plan.notes.clone();
-    let mut ban = Ban::of(roots, plan, by, &mut new, &mut notes)?;
-    new.store(roots)?;
-    match make(roots, plan, &befores, &mut ban, new) {
+    let mut ban = Ban::of(host, plan, by, &mut new, &mut notes)?;
+    new.store(host)?;
+    match make(host, plan, &befores, &mut ban, new) {
         Ok(changes) => Ok(Placed { devices: plan.devices.clone(), changes, notes }),
         Err(e) => {
-            let mut failed = put_back(roots, plan, &befores);
-            failed.extend(ban.undo(roots).err());
+            let mut failed = put_back(host, plan, &befores);
+            failed.extend(ban.undo(host).err());
             if failed.is_empty() {
-                failed.extend(old.store(roots).err());
+                failed.extend(old.store(host).err());
             }
             let what = match failed.first() {
                 None => format!("{}; all is as before", e.what),
@@ -109,46 +110,46 @@ pub fn apply(roots: &Roots, plan: &Plan, by: By) -> Result<Placed> {
 
 /// Makes the changes, looks what the kernel made of them, and saves that they are made.
 fn make(
-    roots: &Roots,
+    host: &Host,
     plan: &Plan,
     befores: &[CpuList],
     ban: &mut Ban,
     mut new: Saved,
 ) -> Result<Vec<Done>> {
-    ban.make(roots)?;
+    ban.make(host)?;
     for Change { nic, target, wanted, .. } in &plan.changes {
-        target.write(roots, nic, wanted)?;
-        check(roots, nic, target, wanted)?;
+        target.write(host, nic, wanted)?;
+        check(host, nic, target, wanted)?;
     }
     let mut changes = Vec::new();
     for (change, before) in plan.changes.iter().zip(befores) {
         let Change { nic, name, target, wanted, .. } = change.clone();
-        let effective = check(roots, &nic, &target, &wanted)?;
+        let effective = check(host, &nic, &target, &wanted)?;
         let state = State::of(&wanted, effective.as_ref());
         let before = before.clone();
         changes.push(Done { nic, name, target, before, now: wanted, effective, state });
     }
     new.entries.iter_mut().for_each(|entry| entry.before = None);
-    new.store(roots)?;
+    new.store(host)?;
     Ok(changes)
 }
 
 /// Puts back what a plan has changed; returns what could not be.
-fn put_back(roots: &Roots, plan: &Plan, befores: &[CpuList]) -> Vec<Error> {
+fn put_back(host: &Host, plan: &Plan, befores: &[CpuList]) -> Vec<Error> {
     let back = |(Change { nic, target, .. }, before): (&Change, &CpuList)| match check(
-        roots, nic, target, before,
+        host, nic, target, before,
     ) {
         Ok(_) => Ok(()),
         Err(_) => target
-            .write(roots, nic, before)
-            .and_then(|()| check(roots, nic, target, before).map(drop)),
+            .write(host, nic, before)
+            .and_then(|()| check(host, nic, target, before).map(drop)),
     };
     plan.changes.iter().zip(befores).rev().filter_map(|one| back(one).err()).collect()
 }
 
 /// Fails when something is on other CPUs than these; else, the effective ones.
-fn check(roots: &Roots, nic: &str, target: &Target, cpus: &CpuList) -> Result<Option<CpuList>> {
-    match target.read(roots, nic)? {
+fn check(host: &Host, nic: &str, target: &Target, cpus: &CpuList) -> Result<Option<CpuList>> {
+    match target.read(host, nic)? {
         Some(now) if now.allowed == *cpus => Ok(now.effective),
         now => {
             let now = now.map_or("nothing".into(), |now| shown(&now.allowed));
@@ -160,8 +161,8 @@ fn check(roots: &Roots, nic: &str, target: &Target, cpus: &CpuList) -> Result<Op
 }
 
 /// Fails when a policy that is in force has placed something of `plan`.
-fn check_policy(roots: &Roots, saved: &Saved, plan: &Plan) -> Result<()> {
-    let Some(pid) = saved.runs(roots) else { return Ok(()) };
+fn check_policy(host: &Host, saved: &Saved, plan: &Plan) -> Result<()> {
+    let Some(pid) = saved.runs(host) else { return Ok(()) };
     let placed =
         |change: &&Change| saved.entry(&change.nic, &change.target)?.by_policy.as_ref().map(drop);
     match plan.changes.iter().find(|change| placed(change).is_some()) {
@@ -177,7 +178,7 @@ fn check_policy(roots: &Roots, saved: &Saved, plan: &Plan) -> Result<()> {
 
 /// What is saved while these changes are made.
 fn with_changes(
-    roots: &Roots,
+    host: &Host,
     old: &Saved,
     interrupts: &Interrupts,
     plan: &Plan,
@@ -186,19 +187,19 @@ fn with_changes(
 ) -> Saved {
     let mut new = old.clone();
     // Of an IRQ whose number has gone to another device there is nothing to put back.
-    new.entries.retain(|entry| entry.is_same(roots, interrupts));
+    new.entries.retain(|entry| entry.is_same(host, interrupts));
     for entry in &mut new.entries {
-        entry.nic = entry.called(roots);
+        entry.nic = entry.called(host);
     }
     for (change, before) in plan.changes.iter().zip(befores) {
         let Change { nic, name, target, wanted, .. } = change.clone();
-        let ifindex = ifindex(roots, &nic);
+        let ifindex = ifindex(host, &nic);
         // Nor of the masks of another NIC that had this name.
         new.entries.retain(|entry| {
             target.irq().is_some() || !entry.is_of(&nic, &target) || entry.ifindex == ifindex
         });
         if new.entry(&nic, &target).is_none() {
-            let source = target.irq().and_then(|irq| Source::of(roots, interrupts, irq));
+            let source = target.irq().and_then(|irq| Source::of(host, interrupts, irq));
             new.entries.push(Entry {
                 nic: nic.clone(),
                 ifindex,
@@ -234,7 +235,7 @@ mod tests {
     fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
         let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
         let placement = Placement { nic, cpus, rps, ..Placement::default() };
-        Plan::of(&tree.roots(), &[placement]).unwrap()
+        Plan::of(&tree.host(), &[placement]).unwrap()
     }
 
     #[test]
@@ -243,12 +244,12 @@ mod tests {
         tree.write("proc/irq/38/effective_affinity_list", "2\n");
         tree.write("proc/irq/39/effective_affinity_list", "\n");
         let plan = plan(&tree, "2", Masks::Match);
-        let placed = apply(&tree.roots(), &plan, By::Hand).unwrap();
+        let placed = apply(&tree.host(), &plan, By::Hand).unwrap();
         let states: Vec<State> = placed.changes.iter().map(|done| done.state).collect();
         assert_eq!(states[..3], [State::AfterNext, State::InPlace, State::WhenStarted]);
         assert_eq!(states[5], State::InPlace);
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "2"));
-        let saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        let saved = Saved::load(&tree.host()).unwrap().unwrap();
         assert!(!saved.unfinished());
         assert_eq!(saved.entries.len(), 7);
         assert_eq!(saved.entries[0].original.to_string(), "0-3");
@@ -259,9 +260,9 @@ mod tests {
     fn what_was_there_first_is_kept() {
         let tree = Tree::machine(&Machine::VIRTIO);
         for cpus in ["2", "3"] {
-            apply(&tree.roots(), &plan(&tree, cpus, Masks::Keep), By::Hand).unwrap();
+            apply(&tree.host(), &plan(&tree, cpus, Masks::Keep), By::Hand).unwrap();
         }
-        let saved = Saved::load(&tree.roots()).unwrap().unwrap();
+        let saved = Saved::load(&tree.host()).unwrap().unwrap();
         let entry = &saved.entries[0];
         assert_eq!(
             (entry.original.to_string(), entry.wanted().to_string()),
@@ -273,8 +274,8 @@ mod tests {
     fn one_that_fails_takes_the_others_back() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let first = plan(&tree, "1", Masks::Keep);
-        apply(&tree.roots(), &first, By::Hand).unwrap();
-        let saved = Saved::load(&tree.roots()).unwrap();
+        apply(&tree.host(), &first, By::Hand).unwrap();
+        let saved = Saved::load(&tree.host()).unwrap();
         let mut second = plan(&tree, "2", Masks::Keep);
         // A sysctl that nobody may write, and which reads as a mask.
         let file = tree.path("sys/class/net/eth0/queues/rx-9/rps_cpus");
@@ -283,10 +284,10 @@ mod tests {
         let mut last = second.changes[4].clone();
         (last.target, last.source) = (Target::Mask { mask: Steering::Rps, queue: 9 }, None);
         second.changes.push(last);
-        let e = apply(&tree.roots(), &second, By::Hand).unwrap_err();
+        let e = apply(&tree.host(), &second, By::Hand).unwrap_err();
         assert!(e.what.ends_with("no right to write; all is as before"), "{e}");
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "1"));
-        assert_eq!(Saved::load(&tree.roots()).unwrap(), saved);
+        assert_eq!(Saved::load(&tree.host()).unwrap(), saved);
     }
 
     #[test]
@@ -295,7 +296,7 @@ mod tests {
         let plan = plan(&tree, "1", Masks::Keep);
         let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
         tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
-        let e = apply(&tree.roots(), &plan, By::Hand).unwrap_err();
+        let e = apply(&tree.host(), &plan, By::Hand).unwrap_err();
         assert_eq!(e.what, "eth0: IRQ 40 has gone; nothing changed");
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
     }

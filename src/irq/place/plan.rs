@@ -10,12 +10,12 @@ use super::saved::Source;
 use super::target::{Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Location, Result};
+use crate::irq::host::Host;
 use crate::irq::inventory::affinity::{Affinity, Fixed};
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::inventory::nic::{Nic, NicIrq, is_down};
 use crate::irq::inventory::steering::Steering;
-use crate::irq::roots::Roots;
 use crate::kernel::topology::Topology;
 
 /// Where a NIC's interrupts are wanted. Serialized, it is an entry of a policy's `irq`.
@@ -113,13 +113,13 @@ impl Plan {
     /// Fails, naming what is wrong, when a CPU is not one that is online, a device has no
     /// NIC under it, an IRQ or queue is not the NIC's or cannot be moved, or two
     /// placements want the same thing elsewhere.
-    pub fn of(roots: &Roots, placements: &[Placement]) -> Result<Self> {
-        Ok(Self::with(roots, placements, Absent::Refuse)?.0)
+    pub fn of(host: &Host, placements: &[Placement]) -> Result<Self> {
+        Ok(Self::with(host, placements, Absent::Refuse)?.0)
     }
 
     /// As [`Plan::of`]; the second value says why some placements have to wait, if they may.
     pub fn with(
-        roots: &Roots,
+        host: &Host,
         placements: &[Placement],
         absent: Absent,
     ) -> Result<(Self, Vec<String>)> {
@@ -127,9 +127,9 @@ impl Plan {
         if placements.is_empty() {
             return Ok((plan, waiting));
         }
-        let topology = roots.topology()?;
-        let interrupts = Interrupts::read(&roots.proc)?;
-        let machine = Machine { roots, interrupts: &interrupts, fixed: Fixed::new(roots) };
+        let topology = host.topology()?;
+        let interrupts = Interrupts::read(&host.proc())?;
+        let machine = Machine { host, interrupts: &interrupts, fixed: Fixed::new(host) };
         for placement in placements {
             let at = |e: Error| Error { at: placement.location.clone().or(e.at), ..e };
             let found = match machine.find(placement) {
@@ -162,7 +162,7 @@ impl Plan {
     }
 
     fn add(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
-        let Machine { roots, interrupts, fixed } = machine;
+        let Machine { host, interrupts, fixed } = machine;
         check_selection(placement, nics)?;
         // How many queues each CPU has got.
         let mut uses = BTreeMap::new();
@@ -171,7 +171,7 @@ impl Plan {
             let mut chosen = Vec::new();
             for irq in nic.irqs.iter().filter(|irq| placement.means(irq)) {
                 let target = Target::Irq { irq: irq.irq };
-                let Some(now) = target.read(roots, &nic.name)? else {
+                let Some(now) = target.read(host, &nic.name)? else {
                     // One without a handler may have no directory in /proc/irq.
                     if placement.irqs.contains(&irq.irq) {
                         let what = format!("{}: IRQ {} is not in use", nic.name, irq.irq);
@@ -191,7 +191,7 @@ impl Plan {
             }
             any |= !chosen.is_empty();
             let irqs = chosen.iter().map(|(irq, _)| *irq);
-            let node = node_of(roots, nic.numa_node);
+            let node = node_of(host, nic.numa_node);
             if let Some((node, near)) = &node {
                 self.note_distance(&nic.name, &placement.cpus, *node, near);
             }
@@ -202,7 +202,7 @@ impl Plan {
                     nic: nic.name.clone(),
                     name: irq.name.clone(),
                     target: Target::Irq { irq: irq.irq },
-                    source: Source::of(roots, interrupts, irq.irq),
+                    source: Source::of(host, interrupts, irq.irq),
                     now: now.clone(),
                     wanted: share.of(irq),
                 })?;
@@ -212,16 +212,16 @@ impl Plan {
                 [(placement.rps, Steering::Rps), (placement.xps, Steering::Xps)]
             {
                 if masks != Masks::Keep {
-                    self.add_masks(roots, placement, nic, (masks, steering), &chosen, &share)?;
+                    self.add_masks(host, placement, nic, (masks, steering), &chosen, &share)?;
                 }
             }
         }
-        if any { Ok(()) } else { Err(not_in_use(roots, placement, nics)) }
+        if any { Ok(()) } else { Err(not_in_use(host, placement, nics)) }
     }
 
     fn add_masks(
         &mut self,
-        roots: &Roots,
+        host: &Host,
         placement: &Placement,
         nic: &Nic,
         (masks, steering): (Masks, Steering),
@@ -240,13 +240,13 @@ impl Plan {
             })
         };
         let mut any = false;
-        for queue in steering.queues(&roots.sys, &nic.name)? {
+        for queue in steering.queues(&host.sys(), &nic.name)? {
             let irq = of_queue(queue);
             if !placement.is_whole() && irq.is_none() && !placement.queues.contains(&queue) {
                 continue;
             }
             let target = Target::Mask { mask: steering, queue };
-            let Some(now) = target.read(roots, &nic.name)? else { continue };
+            let Some(now) = target.read(host, &nic.name)? else { continue };
             any = true;
             let wanted = match (masks, irq) {
                 (Masks::Off | Masks::Keep, _) => CpuList::default(),
@@ -308,7 +308,7 @@ impl Placement {
 
 /// What is read once for all placements.
 struct Machine<'a> {
-    roots: &'a Roots,
+    host: &'a Host,
     interrupts: &'a Interrupts,
     fixed: Fixed<'a>,
 }
@@ -319,21 +319,21 @@ impl Machine<'_> {
     /// Fails when there is no such device, no NIC is under it, or none of them has an IRQ in
     /// use, as while they are down: what may pass by itself.
     fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
-        let Self { roots, interrupts, .. } = self;
-        let device = Device::with_nics(roots, &placement.nic)?;
-        let read = |name: &String| Nic::read(&roots.sys, interrupts, name);
+        let Self { host, interrupts, .. } = self;
+        let device = Device::with_nics(host, &placement.nic)?;
+        let read = |name: &String| Nic::read(&host.sys(), interrupts, name);
         let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
         let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
         for irq in numbers {
-            if Affinity::read(&roots.proc, irq)?.is_some() {
+            if Affinity::read(&host.proc(), irq)?.is_some() {
                 return Ok((device, nics));
             }
         }
-        Err(not_in_use(roots, placement, &nics))
+        Err(not_in_use(host, placement, &nics))
     }
 }
 
-fn not_in_use(roots: &Roots, placement: &Placement, nics: &[Nic]) -> Error {
+fn not_in_use(host: &Host, placement: &Placement, nics: &[Nic]) -> Error {
     if let Some(nic) = nics.iter().find(|nic| !nic.irqs.is_empty()) {
         let what = format!("{}: none of its IRQs is in use", placement.nic);
         return Error::failure(what).help(up(&nic.name));
@@ -342,7 +342,7 @@ fn not_in_use(roots: &Roots, placement: &Placement, nics: &[Nic]) -> Error {
     // only while it is up.
     let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
     let e = Error::failure(format!("{}: no IRQs of its own", names.join(", ")));
-    match names.iter().find(|name| is_down(&roots.sys, name)) {
+    match names.iter().find(|name| is_down(&host.sys(), name)) {
         Some(name) => e.help(up(name)),
         None => e,
     }
@@ -392,9 +392,9 @@ fn check_selection(placement: &Placement, nics: &[Nic]) -> Result<()> {
 }
 
 /// A NIC's NUMA node and its CPUs, where the machine tells.
-pub fn node_of(roots: &Roots, node: Option<u32>) -> Option<(u32, CpuList)> {
+pub fn node_of(host: &Host, node: Option<u32>) -> Option<(u32, CpuList)> {
     let node = node?;
-    let path = roots.sys.join(format!("devices/system/node/node{node}/cpulist"));
+    let path = host.sys().join(format!("devices/system/node/node{node}/cpulist"));
     let cpus = fs::read_to_string(path).ok()?.trim_end().parse().ok()?;
     Some((node, cpus))
 }
@@ -455,7 +455,7 @@ mod tests {
 
     /// Each change as `TARGET CPUS`.
     fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {
-        let plan = Plan::of(&tree.roots(), &[placement]).map_err(|e| e.to_string())?;
+        let plan = Plan::of(&tree.host(), &[placement]).map_err(|e| e.to_string())?;
         let changes = plan.changes.iter();
         Ok(changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect())
     }
@@ -512,7 +512,7 @@ mod tests {
         let wanted = Placement { spread: true, ..placement("enp5s0", "0-3") };
         // Its node has CPUs 2 and 3; the third queue is too many for it.
         assert_eq!(plan(&tree, wanted).unwrap(), ["IRQ 129 2", "IRQ 130 3", "IRQ 131 0"]);
-        let far = Plan::of(&tree.roots(), &[placement("enp5s0", "0,2")]).unwrap();
+        let far = Plan::of(&tree.host(), &[placement("enp5s0", "0,2")]).unwrap();
         assert_eq!(far.notes, ["enp5s0: CPUs 0 are not of its NUMA node 1 (CPUs 2-3)"]);
     }
 
@@ -551,7 +551,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.on_top("n6", &["eth0"]);
         tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
-        let plan = Plan::of(&tree.roots(), &[placement("n6", "1")]).unwrap();
+        let plan = Plan::of(&tree.host(), &[placement("n6", "1")]).unwrap();
         assert_eq!(plan.notes, ["n6 is a macvlan on eth0: it is placed there"]);
         assert!(plan.changes.iter().all(|change| change.nic == "eth0"));
         assert_eq!(plan.irqs(), (37..=41).collect());
@@ -583,10 +583,10 @@ mod tests {
     fn two_placements_of_one_thing_must_agree() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let two = [placement("eth0", "1"), placement("eth0", "2")];
-        let why = Plan::of(&tree.roots(), &two).unwrap_err().to_string();
+        let why = Plan::of(&tree.host(), &two).unwrap_err().to_string();
         assert_eq!(why, "eth0: IRQ 37 is wanted on CPUs 1 and 2; place it once");
         let same = [placement("eth0", "1"), placement("eth0", "1")];
-        assert_eq!(Plan::of(&tree.roots(), &same).unwrap().changes.len(), 5);
+        assert_eq!(Plan::of(&tree.host(), &same).unwrap().changes.len(), 5);
     }
 
     #[test]

@@ -8,9 +8,9 @@ use super::saved::{By, Entry, Saved, lock};
 use super::target::Target;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::irq::host::Host;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::inventory::lower::Lower;
-use crate::irq::roots::Roots;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -77,14 +77,14 @@ impl Restored {
 ///
 /// Fails when what is saved cannot be read or written, or `nic` is neither a device nor
 /// one that something is saved for. What the kernel refuses is in the answer.
-pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
-    let _lock = lock(roots)?;
+pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
+    let _lock = lock(host)?;
     // After another boot, nothing is saved, but bans may be left in irqbalance's file.
-    let saved = Saved::load_or_new(roots)?;
-    let nics = nic.map(|nic| nics(roots, &saved, nic)).transpose()?;
-    let runs = saved.runs(roots);
-    let mut done = put_all_back(roots, saved, |entry| {
-        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.called(roots))) {
+    let saved = Saved::load_or_new(host)?;
+    let nics = nic.map(|nic| nics(host, &saved, nic)).transpose()?;
+    let runs = saved.runs(host);
+    let mut done = put_all_back(host, saved, |entry| {
+        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.called(host))) {
             return Goal::Leave;
         }
         entry.by_hand = None;
@@ -107,15 +107,15 @@ pub fn restore(roots: &Roots, nic: Option<&str>) -> Result<Restored> {
 ///
 /// Fails when what is saved cannot be read or written. What the kernel refuses is in the
 /// answer.
-pub fn release(roots: &Roots, kept: &Plan) -> Result<Restored> {
+pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
     // Mostly there is nothing.
     let any = |saved: &Saved| saved.entries.iter().any(|entry| is_released(entry, kept));
-    if !Saved::load(roots)?.is_some_and(|saved| any(&saved)) {
+    if !Saved::load(host)?.is_some_and(|saved| any(&saved)) {
         return Ok(Restored::default());
     }
-    let _lock = lock(roots)?;
-    let Some(saved) = Saved::load(roots)? else { return Ok(Restored::default()) };
-    put_all_back(roots, saved, |entry| match is_released(entry, kept) {
+    let _lock = lock(host)?;
+    let Some(saved) = Saved::load(host)? else { return Ok(Restored::default()) };
+    put_all_back(host, saved, |entry| match is_released(entry, kept) {
         true => {
             entry.by_policy = None;
             Goal::Wanted
@@ -125,11 +125,11 @@ pub fn release(roots: &Roots, kept: &Plan) -> Result<Restored> {
 }
 
 /// What [`release`] would change.
-pub fn released(roots: &Roots, kept: &Plan) -> Result<Vec<Change>> {
-    let saved = Saved::load(roots)?.map_or(Vec::new(), |saved| saved.entries);
+pub fn released(host: &Host, kept: &Plan) -> Result<Vec<Change>> {
+    let saved = Saved::load(host)?.map_or(Vec::new(), |saved| saved.entries);
     let mut changes = Vec::new();
     for entry in saved.iter().filter(|entry| is_released(entry, kept)) {
-        let Some(now) = entry.read(roots)? else { continue };
+        let Some(now) = entry.read(host)? else { continue };
         let Entry { nic, name, target, original, by_hand, .. } = entry.clone();
         let wanted = by_hand.unwrap_or(original);
         let now = now.allowed;
@@ -152,11 +152,11 @@ enum Goal {
 
 /// Moves each entry where `goal`, which may change it, wants it; stores what is left.
 fn put_all_back(
-    roots: &Roots,
+    host: &Host,
     mut saved: Saved,
     goal: impl Fn(&mut Entry) -> Goal,
 ) -> Result<Restored> {
-    let interrupts = Interrupts::read(&roots.proc)?;
+    let interrupts = Interrupts::read(&host.proc())?;
     let mut done = Restored::default();
     let mut left = Vec::new();
     for mut entry in std::mem::take(&mut saved.entries) {
@@ -165,7 +165,7 @@ fn put_all_back(
             left.push(entry);
             continue;
         }
-        let back = put_back(roots, &entry, placed, &interrupts);
+        let back = put_back(host, &entry, placed, &interrupts);
         entry.before = None;
         match back.state {
             State::Gone | State::Replaced => {}
@@ -176,20 +176,20 @@ fn put_all_back(
     }
     saved.entries = left;
     // What follows may take long, and gthctl may be ended meanwhile.
-    saved.store(roots)?;
-    let failed = ban::free(roots, &mut saved, &mut done.notes);
+    saved.store(host)?;
+    let failed = ban::free(host, &mut saved, &mut done.notes);
     done.failed_bans = failed.len();
     done.notes.extend(failed.iter().map(Error::to_string));
-    saved.store(roots)?;
+    saved.store(host)?;
     Ok(done)
 }
 
 /// The names of the NICs that `name` means.
-fn nics(roots: &Roots, saved: &Saved, name: &str) -> Result<Vec<String>> {
-    let called = |entry: &Entry| entry.nic_now(roots).is_none_or(|nic| nic == name);
+fn nics(host: &Host, saved: &Saved, name: &str) -> Result<Vec<String>> {
+    let called = |entry: &Entry| entry.nic_now(host).is_none_or(|nic| nic == name);
     let of = |entry: &Entry| entry.nic == name && called(entry);
     let is_saved = saved.entries.iter().any(of);
-    match Lower::read(&roots.sys, name) {
+    match Lower::read(&host.sys(), name) {
         Ok(lower) if !is_saved => Ok(lower.nics),
         // It may have been removed.
         Err(e) if !is_saved => Err(e),
@@ -198,10 +198,10 @@ fn nics(roots: &Roots, saved: &Saved, name: &str) -> Result<Vec<String>> {
 }
 
 /// Moves what `entry` is about where it is wanted; gthctl had `placed` it.
-fn put_back(roots: &Roots, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
+fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
     let (Entry { name, target, .. }, goal) = (entry.clone(), entry.wanted().clone());
-    let nic = entry.called(roots);
-    let found = entry.read(roots).map(|found| found.map(|found| found.allowed));
+    let nic = entry.called(host);
+    let found = entry.read(host).map(|found| found.map(|found| found.allowed));
     let found = found.unwrap_or_default();
     let moved = found.as_ref().is_some_and(|cpus| {
         // A change that was cut short need not have got this far.
@@ -209,10 +209,10 @@ fn put_back(roots: &Roots, entry: &Entry, placed: CpuList, interrupts: &Interrup
     });
     let (state, why) = match &found {
         None => (State::Gone, None),
-        Some(_) if !entry.is_same(roots, interrupts) => (State::Replaced, None),
+        Some(_) if !entry.is_same(host, interrupts) => (State::Replaced, None),
         Some(_) if entry.by() == Some(By::Policy) => (State::KeptByPolicy, None),
         Some(now) if *now == goal => (State::Restored, None),
-        Some(_) => match write_back(roots, entry) {
+        Some(_) => match write_back(host, entry) {
             Ok(()) => (State::Restored, None),
             Err(e) => (State::Failed, Some(e.to_string())),
         },
@@ -221,10 +221,10 @@ fn put_back(roots: &Roots, entry: &Entry, placed: CpuList, interrupts: &Interrup
     Back { nic, name, target, placed, found, original: goal, moved_by_others, state, why }
 }
 
-fn write_back(roots: &Roots, entry: &Entry) -> Result<()> {
+fn write_back(host: &Host, entry: &Entry) -> Result<()> {
     let goal = entry.wanted();
-    entry.write(roots, goal)?;
-    match entry.read(roots)?.is_some_and(|now| now.allowed == *goal) {
+    entry.write(host, goal)?;
+    match entry.read(host)?.is_some_and(|now| now.allowed == *goal) {
         true => Ok(()),
         false => {
             let Entry { nic, target, .. } = entry;
@@ -244,37 +244,37 @@ mod tests {
     #[test]
     fn exactly_what_was_there() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
-        assert_eq!(restore(&roots, None).unwrap(), Restored::default());
+        let host = tree.host();
+        assert_eq!(restore(&host, None).unwrap(), Restored::default());
         tree.write("proc/irq/40/smp_affinity_list", "1,3\n");
         pin(&tree, "eth0", "2");
         pin(&tree, "eth0", "3");
         tree.write("proc/irq/38/smp_affinity_list", "0\n");
-        let done = restore(&roots, Some("eth0")).unwrap();
+        let done = restore(&host, Some("eth0")).unwrap();
         assert!(done.restored.iter().all(|back| back.state == State::Restored));
         let moved: Vec<_> = done.restored.iter().filter(|back| back.moved_by_others).collect();
         assert_eq!(moved.len(), 1);
         assert_eq!(moved[0].found.as_ref().unwrap().to_string(), "0");
         assert_eq!([38, 40].map(|irq| affinity(&tree, irq)), ["0-3", "1,3"]);
-        assert_eq!(Saved::load(&roots).unwrap(), None);
-        assert_eq!(restore(&roots, Some("eth0")).unwrap(), Restored::default());
+        assert_eq!(Saved::load(&host).unwrap(), None);
+        assert_eq!(restore(&host, Some("eth0")).unwrap(), Restored::default());
     }
 
     #[test]
     fn after_a_crash_nothing_is_blamed_on_others() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
+        let host = tree.host();
         pin(&tree, "eth0", "1");
         pin(&tree, "eth0", "2");
         // As if the second had not got that far.
-        let mut saved = Saved::load(&roots).unwrap().unwrap();
+        let mut saved = Saved::load(&host).unwrap().unwrap();
         for entry in &mut saved.entries {
             entry.before = Some("1".parse().unwrap());
         }
-        saved.store(&roots).unwrap();
+        saved.store(&host).unwrap();
         tree.write("proc/irq/41/smp_affinity_list", "1\n");
         tree.write("proc/irq/40/smp_affinity_list", "3\n");
-        let done = restore(&roots, None).unwrap();
+        let done = restore(&host, None).unwrap();
         let moved = done.restored.iter().filter(|back| back.moved_by_others);
         assert_eq!(moved.map(|back| back.target.irq()).collect::<Vec<_>>(), [Some(40)]);
         assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
@@ -287,18 +287,18 @@ mod tests {
         fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
         let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
         tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
-        let done = restore(&tree.roots(), None).unwrap();
+        let done = restore(&tree.host(), None).unwrap();
         let states: Vec<State> = done.restored.iter().map(|back| back.state).collect();
         use State::{Gone, Replaced};
         assert_eq!(states, [State::Restored, State::Restored, Gone, Replaced, State::Restored]);
         assert_eq!(affinity(&tree, 40), "2");
-        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
     }
 
     #[test]
     fn a_nic_that_was_renamed_and_one_that_took_its_name() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
+        let host = tree.host();
         tree.write("sys/class/net/eth0/ifindex", "2\n");
         let placement = Placement {
             nic: "eth0".into(),
@@ -306,16 +306,16 @@ mod tests {
             rps: Masks::Match,
             ..Placement::default()
         };
-        let plan = Plan::of(&roots, &[placement]).unwrap();
-        crate::irq::place::pin::apply(&roots, &plan, By::Hand).unwrap();
+        let plan = Plan::of(&host, &[placement]).unwrap();
+        crate::irq::place::pin::apply(&host, &plan, By::Hand).unwrap();
         let net = tree.path("sys/class/net");
         fs::rename(net.join("eth0"), net.join("n3")).unwrap();
         tree.write("sys/class/net/eth0/ifindex", "3\n");
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "8\n");
-        assert_eq!(restore(&roots, Some("n3")).unwrap().restored.len(), 7);
+        assert_eq!(restore(&host, Some("n3")).unwrap().restored.len(), 7);
         let mask = |nic: &str| fs::read_to_string(net.join(nic).join("queues/rx-0/rps_cpus"));
         assert_eq!((mask("n3").unwrap(), mask("eth0").unwrap()), ("0\n".into(), "8\n".into()));
-        assert_eq!(Saved::load(&roots).unwrap(), None);
+        assert_eq!(Saved::load(&host).unwrap(), None);
     }
 
     #[test]
@@ -323,16 +323,16 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.on_top("n6", &["eth0"]);
         tree.on_top("lo", &[]);
-        let roots = tree.roots();
-        assert!(restore(&roots, Some("eth9")).is_err());
+        let host = tree.host();
+        assert!(restore(&host, Some("eth9")).is_err());
         pin(&tree, "n6", "2");
-        assert_eq!(restore(&roots, Some("lo")).unwrap(), Restored::default());
+        assert_eq!(restore(&host, Some("lo")).unwrap(), Restored::default());
         assert_eq!(affinity(&tree, 37), "2");
-        assert_eq!(restore(&roots, Some("n6")).unwrap().restored.len(), 5);
+        assert_eq!(restore(&host, Some("n6")).unwrap().restored.len(), 5);
         assert_eq!(affinity(&tree, 37), "0-3");
         // Its NIC may have been removed since.
         pin(&tree, "eth0", "2");
         fs::remove_file(tree.path("sys/class/net/eth0")).unwrap();
-        assert_eq!(restore(&roots, Some("eth0")).unwrap().restored.len(), 5);
+        assert_eq!(restore(&host, Some("eth0")).unwrap().restored.len(), 5);
     }
 }

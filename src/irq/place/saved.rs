@@ -17,10 +17,10 @@ use crate::base::atomic_file::Replacement;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::lock::{Lock, make_private_dir};
+use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::roots::Roots;
-use crate::kernel::procfs;
+use crate::kernel::procfs::Process;
 use crate::kernel::sysfs::{entries, number};
 
 /// Of the file's form; another one is refused.
@@ -39,7 +39,7 @@ pub struct Saved {
     boot: String,
     /// The last `gthctl run` whose policy placed something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub runner: Option<Runner>,
+    pub runner: Option<Process>,
     pub entries: Vec<Entry>,
     /// What irqbalance was told, to be taken back.
     pub bans: Bans,
@@ -81,15 +81,6 @@ pub enum By {
     Hand,
 }
 
-/// A process that no later one can be mistaken for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Runner {
-    pub pid: u32,
-    /// In clock ticks since boot (proc_pid_stat(5), field 22).
-    start_ticks: u64,
-}
-
 /// Where an IRQ comes from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -109,20 +100,20 @@ pub struct Bans {
 
 impl Saved {
     /// Nothing, in this boot.
-    pub fn new(roots: &Roots) -> Result<Self> {
-        let boot = boot(roots)?;
+    pub fn new(host: &Host) -> Result<Self> {
+        let boot = boot(host)?;
         Ok(Self { version: VERSION, boot, runner: None, entries: vec![], bans: Bans::default() })
     }
 
     /// What is saved; `None` when nothing is, or it is of an earlier boot.
     ///
     /// Fails when the file cannot be read or is not one of this gthctl's.
-    pub fn load(roots: &Roots) -> Result<Option<Self>> {
-        let path = path(roots);
+    pub fn load(host: &Host) -> Result<Option<Self>> {
+        let path = path(host);
         let text = match fs::read(&path) {
             Ok(text) => text,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(failed(roots, &e)),
+            Err(e) => return Err(failed(host, &e)),
         };
         #[derive(Deserialize)]
         struct Head {
@@ -134,7 +125,7 @@ impl Saved {
             Error::failure(what).help("remove it; nothing can be restored from it")
         };
         let head: Head = serde_json::from_slice(&text).map_err(|e| bad(&e))?;
-        if head.boot != boot(roots)? {
+        if head.boot != boot(host)? {
             return Ok(None);
         }
         if head.version != VERSION {
@@ -145,16 +136,16 @@ impl Saved {
     }
 
     /// As [`Saved::load`], with nothing for none.
-    pub fn load_or_new(roots: &Roots) -> Result<Self> {
-        Self::load(roots)?.map_or_else(|| Self::new(roots), Ok)
+    pub fn load_or_new(host: &Host) -> Result<Self> {
+        Self::load(host)?.map_or_else(|| Self::new(host), Ok)
     }
 
     /// Writes the file; without entries and bans it is removed.
-    pub fn store(&self, roots: &Roots) -> Result<()> {
-        let path = path(roots);
+    pub fn store(&self, host: &Host) -> Result<()> {
+        let path = path(host);
         if self.entries.is_empty() && self.bans == Bans::default() {
             return match fs::remove_file(&path) {
-                Err(e) if e.kind() != ErrorKind::NotFound => Err(failed(roots, &e)),
+                Err(e) if e.kind() != ErrorKind::NotFound => Err(failed(host, &e)),
                 _ => Ok(()),
             };
         }
@@ -185,17 +176,10 @@ impl Saved {
 
     /// The PID of the `gthctl run` whose policy keeps what is placed by it; `None` when it
     /// has ended in whatever way.
-    pub fn runs(&self, roots: &Roots) -> Option<u32> {
-        let runner = self.runner.as_ref()?;
-        (Runner::of(roots, runner.pid).as_ref() == Some(runner)).then_some(runner.pid)
-    }
-}
-
-impl Runner {
-    /// The process `pid`, if there is one.
-    pub fn of(roots: &Roots, pid: u32) -> Option<Self> {
-        let start_ticks = procfs::start_ticks(&roots.proc, pid).ok()??;
-        Some(Self { pid, start_ticks })
+    pub fn runs(&self, host: &Host) -> Option<u32> {
+        let runner = self.runner?;
+        let now = Process::find(&host.proc(), runner.pid).ok()?;
+        (now == Some(runner)).then_some(runner.pid)
     }
 }
 
@@ -217,48 +201,48 @@ impl Entry {
     }
 
     /// False when the IRQ's number has gone to another device.
-    pub fn is_same(&self, roots: &Roots, interrupts: &Interrupts) -> bool {
-        let now = self.target.irq().and_then(|irq| Source::of(roots, interrupts, irq));
+    pub fn is_same(&self, host: &Host, interrupts: &Interrupts) -> bool {
+        let now = self.target.irq().and_then(|irq| Source::of(host, interrupts, irq));
         now.is_none() || self.source.is_none() || now == self.source
     }
 
     /// What the NIC is called now; `None` when it is not here any more.
-    pub fn nic_now(&self, roots: &Roots) -> Option<String> {
-        let of = |name: &str| ifindex(roots, name);
+    pub fn nic_now(&self, host: &Host) -> Option<String> {
+        let of = |name: &str| ifindex(host, name);
         match self.ifindex {
             None => Some(self.nic.clone()),
             index if of(&self.nic) == index => Some(self.nic.clone()),
             index => {
-                let names = entries(&roots.sys.join("class/net")).ok()?;
+                let names = entries(&host.sys().join("class/net")).ok()?;
                 names.into_iter().find(|name| of(name) == index)
             }
         }
     }
 
     /// What the NIC is called now, or was last.
-    pub fn called(&self, roots: &Roots) -> String {
-        self.nic_now(roots).unwrap_or_else(|| self.nic.clone())
+    pub fn called(&self, host: &Host) -> String {
+        self.nic_now(host).unwrap_or_else(|| self.nic.clone())
     }
 
     /// Where it may and does go now; `None` when it is gone.
-    pub fn read(&self, roots: &Roots) -> Result<Option<Affinity>> {
-        match (self.target.irq(), self.nic_now(roots)) {
+    pub fn read(&self, host: &Host) -> Result<Option<Affinity>> {
+        match (self.target.irq(), self.nic_now(host)) {
             (None, None) => Ok(None),
-            (_, nic) => self.target.read(roots, nic.as_deref().unwrap_or(&self.nic)),
+            (_, nic) => self.target.read(host, nic.as_deref().unwrap_or(&self.nic)),
         }
     }
 
     /// Sends it to `cpus`.
-    pub fn write(&self, roots: &Roots, cpus: &CpuList) -> Result<()> {
-        self.target.write(roots, &self.called(roots), cpus)
+    pub fn write(&self, host: &Host, cpus: &CpuList) -> Result<()> {
+        self.target.write(host, &self.called(host), cpus)
     }
 }
 
 impl Source {
     /// That of an IRQ: by sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`), or where
     /// that is missing by /proc/interrupts, as long as it has a handler.
-    pub fn of(roots: &Roots, interrupts: &Interrupts, irq: u32) -> Option<Self> {
-        let dir = roots.sys.join(format!("kernel/irq/{irq}"));
+    pub fn of(host: &Host, interrupts: &Interrupts, irq: u32) -> Option<Self> {
+        let dir = host.sys().join(format!("kernel/irq/{irq}"));
         let read = |name: &str| fs::read_to_string(dir.join(name)).map(|s| s.trim_end().to_owned());
         if let (Ok(chip), Ok(hwirq)) = (read("chip_name"), read("hwirq")) {
             return Some(Self { chip, hwirq: hwirq.parse().ok() });
@@ -269,30 +253,30 @@ impl Source {
 }
 
 /// The number of a network device, which no other has as long as it is there.
-pub fn ifindex(roots: &Roots, nic: &str) -> Option<u32> {
-    number(&roots.sys.join("class/net").join(nic).join("ifindex"))
+pub fn ifindex(host: &Host, nic: &str) -> Option<u32> {
+    number(&host.sys().join("class/net").join(nic).join("ifindex"))
 }
 
 /// Keeps others from changing anything meanwhile; makes the directory.
-pub fn lock(roots: &Roots) -> Result<Lock> {
-    let dir = &roots.state;
-    make_private_dir(dir).map_err(|e| failed(roots, &e))?;
-    Lock::wait(&dir.join("lock"), || if roots.hurry.is_on() { BRIEF } else { PATIENCE })
+pub fn lock(host: &Host) -> Result<Lock> {
+    let dir = &host.state();
+    make_private_dir(dir).map_err(|e| failed(host, &e))?;
+    Lock::wait(&dir.join("lock"), || if host.hurry.is_on() { BRIEF } else { PATIENCE })
 }
 
-fn path(roots: &Roots) -> PathBuf {
-    roots.state.join("saved.json")
+fn path(host: &Host) -> PathBuf {
+    host.state().join("saved.json")
 }
 
-fn boot(roots: &Roots) -> Result<String> {
-    let path = roots.proc.join("sys/kernel/random/boot_id");
+fn boot(host: &Host) -> Result<String> {
+    let path = host.proc().join("sys/kernel/random/boot_id");
     let text = fs::read_to_string(&path);
     let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
     Ok(text.trim_end().into())
 }
 
-fn failed(roots: &Roots, e: &std::io::Error) -> Error {
-    let what = format!("{}: {e}", roots.state.display());
+fn failed(host: &Host, e: &std::io::Error) -> Error {
+    let what = format!("{}: {e}", host.state().display());
     match e.kind() {
         ErrorKind::PermissionDenied => {
             Error::new(ExitCode::Permission, what).help("run it as root, with sudo")
@@ -320,47 +304,47 @@ mod tests {
             by_hand: Some("2".parse().unwrap()),
             before: None,
         };
-        Saved { entries: vec![entry], ..Saved::new(&tree.roots()).unwrap() }
+        Saved { entries: vec![entry], ..Saved::new(&tree.host()).unwrap() }
     }
 
     #[test]
     fn stored_for_root_alone_and_read_again() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
-        assert_eq!(Saved::load(&roots).unwrap(), None);
-        let _lock = lock(&roots).unwrap();
+        let host = tree.host();
+        assert_eq!(Saved::load(&host).unwrap(), None);
+        let _lock = lock(&host).unwrap();
         let mut state = saved(&tree);
-        state.store(&roots).unwrap();
-        assert_eq!(Saved::load(&roots).unwrap().as_ref(), Some(&state));
+        state.store(&host).unwrap();
+        assert_eq!(Saved::load(&host).unwrap().as_ref(), Some(&state));
         let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(roots.state.clone()), mode(path(&roots))), (0o700, 0o600));
+        assert_eq!((mode(host.state().clone()), mode(path(&host))), (0o700, 0o600));
         assert!(state.entry("eth1", &Target::Irq { irq: 38 }).is_some());
         state.entries.clear();
-        state.store(&roots).unwrap();
-        assert!(!path(&roots).exists());
+        state.store(&host).unwrap();
+        assert!(!path(&host).exists());
     }
 
     #[test]
     fn that_of_an_earlier_boot_is_nothing() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let _lock = lock(&tree.roots()).unwrap();
-        saved(&tree).store(&tree.roots()).unwrap();
+        let _lock = lock(&tree.host()).unwrap();
+        saved(&tree).store(&tree.host()).unwrap();
         tree.write("proc/sys/kernel/random/boot_id", "another\n");
-        assert_eq!(Saved::load(&tree.roots()).unwrap(), None);
+        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
     }
 
     #[test]
     fn a_damaged_file_is_named() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
-        let boot = boot(&roots).unwrap();
+        let host = tree.host();
+        let boot = boot(&host).unwrap();
         for (text, why) in [
             ("{".into(), "saved.json: not what gthctl saved: EOF"),
             (format!("{{\"version\":9,\"boot\":{boot:?}}}"), "another version of gthctl"),
             (format!("{{\"version\":1,\"boot\":{boot:?}}}"), "missing field"),
         ] {
             tree.write("run/gthctl/irq/saved.json", &text);
-            let what = Saved::load(&roots).unwrap_err().what;
+            let what = Saved::load(&host).unwrap_err().what;
             assert!(what.contains(why), "{what}");
         }
     }
@@ -368,8 +352,8 @@ mod tests {
     #[test]
     fn an_irq_number_may_go_to_another_device() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let (roots, entry) = (tree.roots(), &saved(&tree).entries[0]);
-        let is_same = || entry.is_same(&roots, &Interrupts::read(&tree.proc()).unwrap());
+        let (host, entry) = (tree.host(), &saved(&tree).entries[0]);
+        let is_same = || entry.is_same(&host, &Interrupts::read(&tree.proc()).unwrap());
         assert!(is_same());
         let other = "  CPU0\n 38: 1 PCI-MSIX-0000:00:09.0 0-edge  nvme0q0\n";
         tree.write("proc/interrupts", other);
@@ -385,21 +369,21 @@ mod tests {
     #[test]
     fn a_nic_may_be_renamed() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let roots = tree.roots();
+        let host = tree.host();
         let mut entry = saved(&tree).entries.remove(0);
         entry.target =
             Target::Mask { mask: crate::irq::inventory::steering::Steering::Rps, queue: 0 };
         entry.ifindex = Some(2);
-        assert_eq!((entry.nic_now(&roots), entry.read(&roots).unwrap()), (None, None));
+        assert_eq!((entry.nic_now(&host), entry.read(&host).unwrap()), (None, None));
         tree.write("sys/class/net/eth0/ifindex", "2\n");
-        assert_eq!(entry.nic_now(&roots).as_deref(), Some("eth0"));
+        assert_eq!(entry.nic_now(&host).as_deref(), Some("eth0"));
         let net = tree.path("sys/class/net");
         fs::rename(net.join("eth0"), net.join("n3")).unwrap();
-        assert_eq!(entry.nic_now(&roots).as_deref(), Some("n3"));
-        entry.write(&roots, &"1".parse().unwrap()).unwrap();
+        assert_eq!(entry.nic_now(&host).as_deref(), Some("n3"));
+        entry.write(&host, &"1".parse().unwrap()).unwrap();
         let mask = fs::read_to_string(net.join("n3/queues/rx-0/rps_cpus")).unwrap();
         assert_eq!(
-            (mask.as_str(), entry.read(&roots).unwrap().unwrap().allowed.to_string()),
+            (mask.as_str(), entry.read(&host).unwrap().unwrap().allowed.to_string()),
             ("2\n", "1".into())
         );
     }

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
+use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::mask;
 use crate::irq::inventory::steering::Steering;
-use crate::irq::roots::Roots;
 
 /// What has a set of CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,23 +47,23 @@ impl Target {
     }
 
     /// The CPUs now; `None` when it is not there (any more).
-    pub fn read(&self, roots: &Roots, nic: &str) -> Result<Option<Affinity>> {
+    pub fn read(&self, host: &Host, nic: &str) -> Result<Option<Affinity>> {
         match self {
-            Self::Irq { irq } => Affinity::read(&roots.proc, *irq),
+            Self::Irq { irq } => Affinity::read(&host.proc(), *irq),
             Self::Mask { mask, queue } => {
-                let cpus = mask.read(&roots.sys, nic, *queue)?;
+                let cpus = mask.read(&host.sys(), nic, *queue)?;
                 Ok(cpus.map(|allowed| Affinity { allowed, effective: None }))
             }
         }
     }
 
     /// Sets the CPUs; the error says what the kernel's means.
-    pub fn write(&self, roots: &Roots, nic: &str, cpus: &CpuList) -> Result<()> {
+    pub fn write(&self, host: &Host, nic: &str, cpus: &CpuList) -> Result<()> {
         let (path, text) = match self {
             Self::Irq { irq } => {
-                (roots.proc.join(format!("irq/{irq}/smp_affinity_list")), cpus.to_string())
+                (host.proc().join(format!("irq/{irq}/smp_affinity_list")), cpus.to_string())
             }
-            Self::Mask { mask, queue } => (mask.path(&roots.sys, nic, *queue), mask::format(cpus)),
+            Self::Mask { mask, queue } => (mask.path(&host.sys(), nic, *queue), mask::format(cpus)),
         };
         let open = OpenOptions::new().write(true).truncate(true).open(&path);
         open.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes())).map_err(|e| {
@@ -113,21 +113,21 @@ mod tests {
         let tree = Tree::new();
         tree.write("proc/irq/38/smp_affinity_list", "0-3\n");
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000\n");
-        let roots = tree.roots();
+        let host = tree.host();
         let cpus: CpuList = "2,33".parse().unwrap();
         for (target, name) in [
             (Target::Irq { irq: 38 }, "IRQ 38"),
             (Target::Mask { mask: Steering::Rps, queue: 0 }, "RPS of rx-0"),
         ] {
-            target.write(&roots, "eth0", &cpus).unwrap();
-            assert_eq!(target.read(&roots, "eth0").unwrap().unwrap().allowed, cpus);
+            target.write(&host, "eth0", &cpus).unwrap();
+            assert_eq!(target.read(&host, "eth0").unwrap().unwrap().allowed, cpus);
             assert_eq!(target.to_string(), name);
         }
         let mask = fs::read_to_string(tree.path("sys/class/net/eth0/queues/rx-0/rps_cpus"));
         assert_eq!(mask.unwrap(), "2,00000004\n");
         let gone = Target::Mask { mask: Steering::Xps, queue: 7 };
-        assert_eq!(gone.read(&roots, "eth0").unwrap(), None);
-        let what = gone.write(&roots, "eth0", &cpus).unwrap_err().what;
+        assert_eq!(gone.read(&host, "eth0").unwrap(), None);
+        let what = gone.write(&host, "eth0", &cpus).unwrap_err().what;
         assert!(what.starts_with("eth0: XPS of tx-7 to CPUs 2,33: "), "{what}");
     }
 }

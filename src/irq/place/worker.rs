@@ -13,7 +13,7 @@ use super::plan::{Absent, Placement};
 use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::base::signals;
-use crate::irq::roots::Roots;
+use crate::irq::host::Host;
 
 /// How long the end waits at most. Everything that is done then has a shorter deadline of
 /// its own; this is for a kernel that does not return from a write.
@@ -23,7 +23,7 @@ const END: Duration = Duration::from_secs(10);
 ///
 /// The descriptor is readable when [`Worker::done`] has something.
 pub struct Worker {
-    roots: Roots,
+    host: Host,
     orders: Option<Sender<(Ticket, Order)>>,
     done: Receiver<Done>,
     wake: Arc<EventFd>,
@@ -63,7 +63,7 @@ impl Worker {
     /// One that places nothing yet.
     ///
     /// Fails when the process can have no more descriptors or threads.
-    pub fn start(roots: Roots) -> Result<Self> {
+    pub fn start(host: Host) -> Result<Self> {
         let failed = |e: std::io::Error| Error::failure(format!("placing interrupts: {e}"));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = Arc::new(EventFd::from_flags(flags).map_err(|e| failed(e.into()))?);
@@ -71,14 +71,14 @@ impl Worker {
         let (orders, taken) = channel();
         let (told, done) = channel();
         let mut desk = Desk {
-            keeper: Keeper::new(roots.clone()),
+            keeper: Keeper::new(host.clone()),
             orders: taken,
             done: told,
             wake: Arc::clone(&wake),
             kept: Arc::clone(&kept),
         };
         signals::spawn("gthctl-irq", move || desk.work()).map_err(failed)?;
-        Ok(Self { roots, orders: Some(orders), done, wake, kept, last: 0 })
+        Ok(Self { host, orders: Some(orders), done, wake, kept, last: 0 })
     }
 
     /// Has these placements kept, as [`Keeper::set`] does, and no others any more.
@@ -113,13 +113,13 @@ impl Worker {
 
     /// Begins to put everything back; no order is carried out any more.
     pub fn end(&mut self) {
-        self.roots.hurry.begin();
+        self.host.hurry.begin();
         // The thread ends when nobody can order any more.
         self.orders = None;
     }
 
-    pub fn roots(&self) -> &Roots {
-        &self.roots
+    pub fn host(&self) -> &Host {
+        &self.host
     }
 }
 
@@ -213,15 +213,15 @@ mod tests {
     #[test]
     fn placed_refused_and_put_back() {
         let tree = machine();
-        let mut worker = Worker::start(tree.roots()).unwrap();
+        let mut worker = Worker::start(tree.host()).unwrap();
         let ticket = worker.set(&on("2"));
         let done = wait_for(&mut worker);
         assert_eq!((done.ticket, done.result.unwrap()), (ticket, vec![]));
         assert_eq!(affinity(&tree, 38), "2");
-        assert_eq!(worker.kept().report(worker.roots()).unwrap().in_place, 5);
+        assert_eq!(worker.kept().report(worker.host()).unwrap().in_place, 5);
         worker.set(&on("9"));
         assert!(wait_for(&mut worker).result.is_err());
-        assert_eq!(worker.kept().report(worker.roots()).unwrap().in_place, 5);
+        assert_eq!(worker.kept().report(worker.host()).unwrap().in_place, 5);
         drop(worker);
         assert_eq!(affinity(&tree, 38), "0-3");
     }
@@ -229,10 +229,10 @@ mod tests {
     #[test]
     fn nobody_waits_for_the_lock() {
         let tree = machine();
-        let mut worker = Worker::start(tree.roots()).unwrap();
+        let mut worker = Worker::start(tree.host()).unwrap();
         worker.set(&on("2"));
         wait_for(&mut worker).result.unwrap();
-        let held = lock(&tree.roots()).unwrap();
+        let held = lock(&tree.host()).unwrap();
         let begin = Instant::now();
         worker.set(&on("1"));
         let last = worker.set(&on("3"));
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!(affinity(&tree, 38), "3");
 
         // Nor does the end, for long: what it leaves is saved.
-        let _held = lock(&tree.roots()).unwrap();
+        let _held = lock(&tree.host()).unwrap();
         worker.set(&on("1"));
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
@@ -254,7 +254,7 @@ mod tests {
         drop(_held);
         let pid = std::process::id();
         std::fs::remove_file(tree.path(&format!("proc/{pid}/stat"))).unwrap();
-        assert_eq!(crate::irq::place::restore::restore(&tree.roots(), None).unwrap().failed(), 0);
+        assert_eq!(crate::irq::place::restore::restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(affinity(&tree, 38), "0-3");
     }
 
@@ -265,10 +265,10 @@ mod tests {
         let file = tree.path("proc/irq/38/smp_affinity_list");
         std::fs::rename(&file, &kept).unwrap();
         std::fs::create_dir(&file).unwrap();
-        let mut worker = Worker::start(tree.roots()).unwrap();
+        let mut worker = Worker::start(tree.host()).unwrap();
         worker.keep(&on("2"));
         let e = wait_for(&mut worker).result.unwrap_err().to_string();
-        let waiting = worker.kept().report(worker.roots()).unwrap().waiting;
+        let waiting = worker.kept().report(worker.host()).unwrap().waiting;
         assert_eq!(waiting, [e]);
         std::fs::remove_dir(&file).unwrap();
         std::fs::rename(&kept, &file).unwrap();

@@ -4,12 +4,12 @@ use std::path::Path;
 
 use gthctl::base::cpulist::CpuList;
 use gthctl::base::error::{Error, ExitCode, Location};
+use gthctl::base::root::Root;
 use gthctl::daemon::config::Config;
 use gthctl::kernel::topology::Topology;
 use gthctl::pods::Pod;
 use gthctl::policy::compile::{Compiled, Condition, Machine, compile};
 use gthctl::policy::patterns::Dfa;
-use gthctl::policy::resolve::Root;
 use gthctl::policy::{MAX_RULES, Policy, Rule, SLICE_RANGE};
 use gthctl::sched::layout::{Limits, MaskIndex};
 
@@ -40,7 +40,7 @@ pub fn policy(text: &str) {
     let topology = topology();
     let pods = pods();
     // A tree in which nothing exists.
-    let root = Root(Path::new("/nonexistent"));
+    let root = &Root::at("/nonexistent");
     let machine =
         Machine { topology: &topology, root, pods: &pods, kubelets: &[], slice_ns: 2_000_000 };
     match compile(&policy, &machine) {

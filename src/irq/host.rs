@@ -1,0 +1,71 @@
+//! Where the kernel, irqbalance and gthctl keep what is known of interrupts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::inventory::kind;
+use crate::base::error::Result;
+use crate::base::root::Root;
+use crate::kernel::topology::Topology;
+
+/// The machine whose interrupts are meant.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub root: Root,
+    /// Tells the kind of a network device of which sysfs has none.
+    pub kind_of: fn(&str) -> Option<String>,
+    /// Whoever has a clone of them sees it change.
+    pub hurry: Hurry,
+}
+
+/// Whether the program is about to end: what is waited for then, it waits for only briefly.
+#[derive(Clone, Debug, Default)]
+pub struct Hurry(Arc<AtomicBool>);
+
+impl Hurry {
+    pub fn begin(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Host {
+    /// This machine.
+    pub fn this() -> Self {
+        Self { root: Root::default(), kind_of: kind::driver, hurry: Hurry::default() }
+    }
+
+    /// proc(5).
+    pub fn proc(&self) -> PathBuf {
+        self.root.proc()
+    }
+
+    /// sysfs(5), with debugfs in `kernel/debug`.
+    pub fn sys(&self) -> PathBuf {
+        self.root.sys()
+    }
+
+    /// What was there before gthctl changed it; root's alone.
+    pub fn state(&self) -> PathBuf {
+        self.root.path("/run/gthctl/irq")
+    }
+
+    /// The configuration of other programs.
+    pub fn etc(&self) -> PathBuf {
+        self.root.path("/etc")
+    }
+
+    /// What running programs leave for others.
+    pub fn run(&self) -> PathBuf {
+        self.root.path("/run")
+    }
+
+    /// The machine's CPUs.
+    pub fn topology(&self) -> Result<Topology> {
+        Topology::read(&self.sys().join("devices/system/cpu"))
+    }
+}
