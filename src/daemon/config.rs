@@ -6,7 +6,7 @@ use crate::base::did_you_mean;
 use crate::base::error::Result;
 use crate::base::units::Nanoseconds;
 use crate::base::yaml::{Field, Node, Source, Value, quote};
-use crate::policy::{SLICE_RANGE, globs};
+use crate::policy::{SLICE_RANGE, cgroups};
 
 /// What the config file says, with defaults for what it leaves out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ fn kubelet_roots(field: &Field) -> Result<Vec<String>> {
     let root = |item| {
         let item = field.item(item);
         let glob = item.text("a cgroup's path, or a list of them")?;
-        globs::kubelet_root(glob)
+        cgroups::kubelet_root(glob)
             .map_err(|why| item.error(format!("bad path {}: {why}", quote(glob))))?;
         Ok(glob.to_owned())
     };

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::patterns::{self, Budget, Dfa};
 use super::resolve;
-use super::{Gtp, Policy, Rule, globs};
+use super::{Gtp, Policy, Rule, cgroups, globs};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::root::Root;
@@ -333,15 +333,15 @@ impl super::Conditions {
             Condition::Comm => self.command_regex.clone(),
             Condition::Thread => self.threads.clone(),
             Condition::Cgroup => glob(&self.cgroup, globs::cgroup),
-            Condition::Unit => glob(&self.systemd_unit, globs::unit),
+            Condition::Unit => glob(&self.systemd_unit, cgroups::unit),
             Condition::Container => {
-                self.container.as_deref().map(|id| globs::container(id, machine.kubelets))
+                self.container.as_deref().map(|id| cgroups::container(id, machine.kubelets))
             }
             Condition::Pod => {
                 let meant = |pod: &&Pod| pods::selects(&self.selectors, &self.k8s_namespace, pod);
                 let uids: Vec<&str> =
                     machine.pods.iter().filter(meant).map(|pod| pod.uid.as_str()).collect();
-                (self.of_pods() && !uids.is_empty()).then(|| globs::pods(uids, machine.kubelets))
+                (self.of_pods() && !uids.is_empty()).then(|| cgroups::pods(uids, machine.kubelets))
             }
             Condition::Exe => glob(&self.exe, globs::exe),
             Condition::Pid | Condition::User | Condition::Netns | Condition::Gtp => None,

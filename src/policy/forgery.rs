@@ -3,7 +3,7 @@
 //! SECURITY.md has the reasons, condition by condition.
 
 use super::patterns::{self, Budget};
-use super::{Conditions, Effects, Policy, Rule, globs};
+use super::{Conditions, Effects, Policy, Rule, cgroups, globs};
 use crate::base::yaml::quote;
 
 /// How any user could meet the conditions of a rule.
@@ -101,7 +101,7 @@ fn users_have_unit(glob: &str) -> bool {
     // By its whole name a unit of systemd-logind's is one user's.
     let is_name = !glob.contains(['*', '?', '[', '{', '\\']);
     let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
-    globs::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
+    cgroups::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
 }
 
 fn users_have_cgroup(glob: &str) -> bool {

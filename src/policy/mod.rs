@@ -3,6 +3,7 @@
 //! `parse` reads a policy file into the types of `model`; `compile` makes of them what the
 //! scheduler's tables hold.
 
+pub mod cgroups;
 pub mod compile;
 pub mod diff;
 pub mod forgery;

@@ -5,7 +5,6 @@ pub mod counts;
 pub mod events;
 pub mod feed;
 pub mod functions;
-pub mod home;
 pub mod rows;
 mod screen;
 pub mod session;

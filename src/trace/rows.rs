@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::counts::{Context, Count, Key};
 use super::feed::Feed;
-use super::home::Home;
 use crate::gtp::{Direction, Function, Stage};
+use crate::policy::cgroups::Home;
 
 /// One task's calls of one function on one CPU.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -248,8 +248,8 @@ fn ago(ms: u64) -> String {
 mod tests {
     use super::*;
     use crate::base::escape::NASTY;
+    use crate::policy::cgroups::Home;
     use crate::trace::functions::Target;
-    use crate::trace::home::Home;
 
     fn row(tid: u32) -> Row {
         Row {

@@ -16,7 +16,6 @@ use super::counts::Lost;
 use super::events::Events;
 use super::feed::{Feed, Feeds};
 use super::functions::Target;
-use super::home::Home;
 use super::rows::{Reporter, Row, by_cpu};
 use super::screen;
 use crate::base::cpulist::CpuList;
@@ -28,6 +27,7 @@ use crate::base::time::{self, rounded_up};
 use crate::gtp::Function;
 use crate::kernel::modules::{self, Life};
 use crate::kernel::procfs;
+use crate::policy::cgroups::Home;
 
 /// What was asked for.
 pub struct Options {

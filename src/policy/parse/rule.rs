@@ -9,7 +9,7 @@ use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
 use crate::gtp::Module;
 use crate::pods::Selector;
 use crate::policy::{
-    Conditions, Effects, Gtp, Priority, Rule, SLICE_RANGE, globs, regex_syntax_config,
+    Conditions, Effects, Gtp, Priority, Rule, SLICE_RANGE, cgroups, globs, regex_syntax_config,
 };
 
 /// All keys of a rule: its name, conditions, `include_children`, effects, `exclusive`.
@@ -177,7 +177,7 @@ fn unit(field: &Field) -> Result<String> {
     if glob.contains('/') || !glob.contains(['.', '*']) {
         return Err(field.expected(what));
     }
-    globs::unit(glob).map_err(|why| bad_glob(field, &why))?;
+    cgroups::unit(glob).map_err(|why| bad_glob(field, &why))?;
     Ok(glob.into())
 }
 

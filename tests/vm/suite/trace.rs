@@ -195,7 +195,7 @@ fn the_cpu_is_where_the_thread_was_put() {
     gthctl.stop();
 }
 
-/// The kubelet's cgroups (see src/policy/globs.rs) tell the pod and the container.
+/// The kubelet's cgroups (see src/policy/cgroups.rs) tell the pod and the container.
 #[test]
 fn the_pod_and_the_container_are_told() {
     const UID: &str = "6a7c2f0e-0000-4000-8000-0123456789ab";
