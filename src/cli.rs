@@ -271,7 +271,7 @@ pub struct IrqArgs {
     pub command: Option<IrqCommand>,
 
     #[command(flatten)]
-    pub look: LookArgs,
+    pub look: ListViewArgs,
 }
 
 const IRQ_EXAMPLES: &str = "\
@@ -308,12 +308,12 @@ pub struct ListArgs {
     pub nic: Option<String>,
 
     #[command(flatten)]
-    pub look: LookArgs,
+    pub look: ListViewArgs,
 }
 
 /// How the list is shown.
 #[derive(Debug, Args)]
-pub struct LookArgs {
+pub struct ListViewArgs {
     /// Again and again, until Ctrl-C; in JSON, one object a line
     #[arg(short, long)]
     pub watch: bool,

@@ -12,7 +12,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::escape;
 use crate::gtp::Stage;
 use crate::irq::inventory::device::Device;
-use crate::irq::inventory::list::{IrqLook, List, NicLook};
+use crate::irq::inventory::list::{List, ListedIrq, ListedNic};
 use crate::irq::place::target::shown;
 use crate::trace::counts::Context;
 use crate::trace::rows::Row;
@@ -21,7 +21,7 @@ use crate::trace::rows::Row;
 const BUSY_SHARE: f64 = 0.05;
 
 /// What is known.
-pub struct Known<'a> {
+pub struct NicFacts<'a> {
     pub device: &'a Device,
     /// The NICs, with what came in meanwhile.
     pub list: &'a List,
@@ -49,40 +49,40 @@ pub struct Advice {
 }
 
 /// The placement that follows from what is known.
-pub fn advise(known: &Known<'_>) -> Advice {
-    let busy = busy(known.rows);
-    let mut facts = known.how.clone();
-    if known.device.is_virtual() {
-        facts.push(known.device.on());
+pub fn advise(nic_facts: &NicFacts<'_>) -> Advice {
+    let busy = busy(nic_facts.rows);
+    let mut facts = nic_facts.how.clone();
+    if nic_facts.device.is_virtual() {
+        facts.push(nic_facts.device.on());
     }
     if !busy.is_empty() {
         facts.push(format!("tasks process GTP packets on CPUs {busy}"));
     }
-    let softirq = softirq(known.rows);
+    let softirq = softirq(nic_facts.rows);
     if !softirq.is_empty() {
         facts.push(format!("GTP packets are processed in softirq on CPUs {softirq}"));
     }
-    if !known.exclusive.is_empty() {
-        facts.push(format!("the live policy keeps CPUs {} for its own tasks", known.exclusive));
+    if !nic_facts.exclusive.is_empty() {
+        facts.push(format!("the live policy keeps CPUs {} for its own tasks", nic_facts.exclusive));
     }
     let mut commands = Vec::new();
-    for nic in &known.list.nics {
+    for nic in &nic_facts.list.nics {
         facts.push(arrivals(nic));
         if nic.irqs.is_empty() {
             facts.push(format!("{}: no IRQs of its own", nic.name));
             continue;
         }
-        let free = |cpu: &u32| !busy.contains(*cpu) && !known.exclusive.contains(*cpu);
-        let all: CpuList = known.online.iter().filter(free).collect();
-        let near = known.near.get(&nic.name);
+        let free = |cpu: &u32| !busy.contains(*cpu) && !nic_facts.exclusive.contains(*cpu);
+        let all: CpuList = nic_facts.online.iter().filter(free).collect();
+        let near = nic_facts.near.get(&nic.name);
         let here: CpuList =
             all.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
         let places = if here.is_empty() { &all } else { &here };
         // Others are not in use.
         let used = nic.irqs.iter().filter(|irq| irq.smp_affinity.is_some());
-        let (fixed, movable): (Vec<&IrqLook>, Vec<&IrqLook>) =
+        let (fixed, movable): (Vec<&ListedIrq>, Vec<&ListedIrq>) =
             used.partition(|irq| irq.managed == Some(true));
-        let away = |irq: &&IrqLook| !well_placed(irq, places, known.online);
+        let away = |irq: &&ListedIrq| !well_placed(irq, places, nic_facts.online);
         if places.is_empty() {
             facts.push(format!("{}: no CPU is free for its interrupts", nic.name));
             continue;
@@ -98,14 +98,14 @@ pub fn advise(known: &Known<'_>) -> Advice {
             if here.is_empty() {
                 facts.push(format!("{}: no CPU of its NUMA node is free for them", nic.name));
             }
-            commands.push(command(&nic.name, &movable, !fixed.is_empty(), places, known.list));
+            commands.push(command(&nic.name, &movable, !fixed.is_empty(), places, nic_facts.list));
         } else if movable.is_empty() && fixed.is_empty() {
             facts.push(format!("{}: none of its IRQs is in use", nic.name));
         } else if !fixed.iter().any(away) {
             facts.push(format!("{}: its interrupts are well where they are", nic.name));
         }
     }
-    Advice { facts, busy_cpus: busy, exclusive_cpus: known.exclusive.clone(), commands }
+    Advice { facts, busy_cpus: busy, exclusive_cpus: nic_facts.exclusive.clone(), commands }
 }
 
 /// What was seen, and the commands that follow: a script, with the rest as comments.
@@ -134,7 +134,7 @@ fn softirq(rows: &[Row]) -> CpuList {
 }
 
 /// How many interrupts of the NIC came, and where most of each.
-fn arrivals(nic: &NicLook) -> String {
+fn arrivals(nic: &ListedNic) -> String {
     let rate: f64 =
         nic.irqs.iter().filter_map(|irq| irq.per_second).fold(0.0, |all, rate| all + rate);
     let cpus: CpuList = nic.irqs.iter().filter_map(|irq| irq.busiest_cpu).collect();
@@ -144,13 +144,13 @@ fn arrivals(nic: &NicLook) -> String {
 
 /// True when the IRQ can go nowhere else, and RPS brings the work nowhere else. CPUs that
 /// are offline stay in the kernel's lists, and mean nothing there.
-fn well_placed(irq: &IrqLook, places: &CpuList, online: &CpuList) -> bool {
+fn well_placed(irq: &ListedIrq, places: &CpuList, online: &CpuList) -> bool {
     let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
     cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu) || !online.contains(cpu))
 }
 
 /// Places `irqs`: those of `nic` that are in use, or only some of them.
-fn command(nic: &str, irqs: &[&IrqLook], some: bool, places: &CpuList, list: &List) -> String {
+fn command(nic: &str, irqs: &[&ListedIrq], some: bool, places: &CpuList, list: &List) -> String {
     let mut queues: Vec<u32> =
         irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
     queues.sort_unstable();
@@ -199,7 +199,7 @@ mod tests {
             "" => BTreeMap::new(),
             cpus => BTreeMap::from([(nic.to_owned(), list(cpus))]),
         };
-        advise(&Known {
+        advise(&NicFacts {
             device: &Device::with_nics(&host, nic).unwrap(),
             list: &Lister::new(&host, Some(nic)).look().unwrap(),
             near: &near,

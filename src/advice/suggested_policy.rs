@@ -19,7 +19,7 @@ const SOFTIRQ_SHARE: f64 = 0.05;
 const FEED_SHARE: f64 = 0.05;
 
 /// What is known besides the rows.
-pub struct Around<'a> {
+pub struct TraceFacts<'a> {
     /// What was traced, as on the command line: `gtp5g`, `--function x`.
     pub traced: &'a str,
     /// The data plane's module, if it is one that rules know.
@@ -32,25 +32,25 @@ pub struct Around<'a> {
 
 /// The text of a policy file, with what it is founded on in comments. `None` when no
 /// packet was seen.
-pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
+pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     let entries = || rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
     let all: u64 = entries().map(|row| row.packets).sum();
     if all == 0 {
         return None;
     }
-    let per_second = |packets: u64| packets as f64 / around.seconds.max(1e-9);
+    let per_second = |packets: u64| packets as f64 / facts.seconds.max(1e-9);
     let share = |packets: u64| packets as f64 / all as f64;
 
-    let mut tasks: BTreeMap<Who, Seen> = BTreeMap::new();
+    let mut tasks: BTreeMap<TaskName, TaskTotals> = BTreeMap::new();
     let mut softirq: BTreeMap<usize, u64> = BTreeMap::new();
     for row in entries() {
         if row.context == Context::Task {
-            tasks.entry(Who::of(row)).or_default().add(row);
+            tasks.entry(TaskName::of(row)).or_default().add(row);
         } else {
             *softirq.entry(row.cpu).or_default() += row.packets;
         }
     }
-    let mut tasks: Vec<(Who, Seen)> =
+    let mut tasks: Vec<(TaskName, TaskTotals)> =
         tasks.into_iter().filter(|(_, seen)| share(seen.packets) >= LEAST_SHARE).collect();
     tasks.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.packets));
     let softirq: CpuList = softirq
@@ -61,8 +61,8 @@ pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
 
     let mut text = format!(
         "# What gthctl trace {} saw in {:.0} s: {:.0} packets/s.\n",
-        around.traced,
-        around.seconds,
+        facts.traced,
+        facts.seconds,
         per_second(all)
     );
     if !softirq.is_empty() {
@@ -70,18 +70,18 @@ pub fn policy(rows: &[Row], around: &Around<'_>) -> Option<String> {
             "#\n# Packets arrive for no task, in softirq, on CPUs {softirq}: no rule reaches that work.\n\
              # It runs where the NIC's interrupts come in"
         );
-        text += &match irq(around.feeds, &softirq) {
+        text += &match irq(facts.feeds, &softirq) {
             Some(irq) => format!("; irq keeps them there.\n\n{irq}"),
             None => ": none of this network namespace's NICs has any there.\n".into(),
         };
     }
-    let others: CpuList = around.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
+    let others: CpuList = facts.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
     let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
     match tasks.is_empty() {
         true => text += "\n# No task handles them, so there is no rule.\nstrategies: []\n",
         false => {
             text += "\n";
-            if let Some(module) = around.module {
+            if let Some(module) = facts.module {
                 text += &format!(
                     "# One rule for whoever it is, without names:\n\
                      #   - {{name: traffic, gtp: {module}, priority: true}}\n"
@@ -145,12 +145,12 @@ fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
 
 /// Whom one rule is about: by names that outlive the process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Who {
+struct TaskName {
     comm: String,
     unit: Option<String>,
 }
 
-impl Who {
+impl TaskName {
     fn of(row: &Row) -> Self {
         // A session's scope is another one each time.
         let unit = row.home.unit.clone().filter(|unit| unit.ends_with(".service"));
@@ -161,13 +161,13 @@ impl Who {
 }
 
 #[derive(Default)]
-struct Seen {
+struct TaskTotals {
     packets: u64,
     cpus: Vec<u32>,
     home: Option<String>,
 }
 
-impl Seen {
+impl TaskTotals {
     fn add(&mut self, row: &Row) {
         self.packets += row.packets;
         self.cpus.push(row.cpu as u32);
@@ -225,9 +225,14 @@ mod tests {
 
     fn suggest_with(rows: &[Row], feeds: &[Feed]) -> Option<String> {
         let online = "0-3".parse().unwrap();
-        let around =
-            Around { traced: "gtp", module: Some("gtp"), seconds: 10.0, online: &online, feeds };
-        policy(rows, &around)
+        let facts = TraceFacts {
+            traced: "gtp",
+            module: Some("gtp"),
+            seconds: 10.0,
+            online: &online,
+            feeds,
+        };
+        policy(rows, &facts)
     }
 
     #[test]

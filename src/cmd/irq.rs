@@ -5,13 +5,13 @@ use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::advice::placement::{self, Known};
+use crate::advice::placement::{self, NicFacts};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::{self, Format, count};
 use crate::cli::{
-    AdviseArgs, DriftArgs, IrqArgs, IrqCommand, LookArgs, MaskChoice, PinArgs, RestoreArgs,
+    AdviseArgs, DriftArgs, IrqArgs, IrqCommand, ListViewArgs, MaskChoice, PinArgs, RestoreArgs,
 };
 use crate::daemon::control::{Reply, Request, SOCKET, client};
 use crate::gtp::Module;
@@ -42,7 +42,7 @@ pub fn run(args: &IrqArgs) -> Result<()> {
     }
 }
 
-fn list(host: &Host, nic: Option<&str>, args: &LookArgs) -> Result<()> {
+fn list(host: &Host, nic: Option<&str>, args: &ListViewArgs) -> Result<()> {
     let mut lister = Lister::new(host, nic);
     let format = args.output.format;
     let list = lister.look()?;
@@ -162,7 +162,7 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
         let (_, cpus) = node_of(host, nic.numa_node)?;
         Some((nic.name.clone(), cpus))
     });
-    let advice = placement::advise(&Known {
+    let advice = placement::advise(&NicFacts {
         device: &device,
         list: &list,
         near: &near.collect(),

@@ -14,7 +14,7 @@ use crate::cli::{
 };
 use crate::daemon::config::Config;
 use crate::daemon::control::{Proposal, Reply, Request, SOCKET, client};
-use crate::daemon::live::{self, Surroundings};
+use crate::daemon::live::{self, PolicyContext};
 use crate::daemon::report_tables;
 use crate::daemon::reports::{Applied, Plan};
 use crate::kernel::topology::{self, Topology};
@@ -109,14 +109,14 @@ fn check(args: &FileArgs) -> Result<()> {
     let text = read(&args.file)?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     // Pods are the running gthctl's business.
-    let around = Surroundings {
+    let context = PolicyContext {
         topology: &topology,
         slice_ns: Config::default().slice_ns_default,
         pods: Some(&[]),
         pods_problem: None,
         kubelets: &[],
     };
-    let mut shown = live::check(named(&args.file), text, &around)?;
+    let mut shown = live::check(named(&args.file), text, &context)?;
     if args.file != Path::new("-") {
         shown.notes.extend(ownership::note(&args.file));
     }

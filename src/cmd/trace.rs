@@ -5,7 +5,7 @@ use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::advice::suggested_policy::{self, Around};
+use crate::advice::suggested_policy::{self, TraceFacts};
 use crate::base::error::{Error, Result};
 use crate::cli::{TraceArgs, TraceFormat};
 use crate::kernel::capabilities;
@@ -56,14 +56,14 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         None => format!("--function {}", args.functions.join(",")),
     };
     let topology = Topology::read(Path::new(topology::SYSFS))?;
-    let around = Around {
+    let facts = TraceFacts {
         traced: &traced,
         module: options.target.module,
         seconds: seen.time.as_secs_f64(),
         online: &topology.online,
         feeds: &seen.feeds,
     };
-    let policy = suggested_policy::policy(&seen.rows, &around).ok_or_else(|| {
+    let policy = suggested_policy::policy(&seen.rows, &facts).ok_or_else(|| {
         Error::failure("no packet was seen")
             .help("trace while there is traffic, or longer (--duration)")
     })?;

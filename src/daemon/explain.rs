@@ -33,9 +33,13 @@ pub fn explain(
     let marks = scheduler.marks(Some(tid))?;
     let now = time::monotonic()?;
     let traffic = |i: usize| {
-        let gate = policy.compiled().gates.iter().position(|gate| gate.rules >> i & 1 == 1)?;
-        let mark = marks.iter().find(|mark| mark.gate == gate);
-        Some(why_marked(mark, policy.compiled().gates[gate].min_packets, now))
+        let condition = policy
+            .compiled()
+            .traffic_conditions
+            .iter()
+            .position(|condition| condition.rules >> i & 1 == 1)?;
+        let mark = marks.iter().find(|mark| mark.condition == condition);
+        Some(why_marked(mark, policy.compiled().traffic_conditions[condition].min_packets, now))
     };
     let of_users = procfs::has_mounts_of_users(Path::new("/proc"), tid) == Some(true);
     let exe = of_users.then_some(EXE_OF_USERS);

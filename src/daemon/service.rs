@@ -17,7 +17,7 @@ use super::config::Config;
 use super::control::server::{Asked, Server};
 use super::control::{self, RUN_LOCK, Reply, Request};
 use super::explain::explain;
-use super::live::{LivePolicy, Surroundings};
+use super::live::{LivePolicy, PolicyContext};
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
@@ -105,8 +105,8 @@ impl Service {
         }
         let mut pods = Pods::new(config.kubeconfig.clone());
         let topology = Topology::read(Path::new(topology::SYSFS))?;
-        let around = surroundings(&config, &topology, &pods);
-        let policy = LivePolicy::read(file, &around)?;
+        let context = policy_context(&config, &topology, &pods);
+        let policy = LivePolicy::read(file, &context)?;
         log::notes(policy.file().and_then(ownership::note).as_slice());
         pods.follow(policy.asks_for_pods())?;
         let started = SystemTime::now();
@@ -149,7 +149,7 @@ impl Service {
     fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
         let hotplug_seq = sched_ext::hotplug_seq(Path::new(sched_ext::SCHED_EXT));
         let topology = Topology::read(Path::new(topology::SYSFS))?;
-        self.policy.settle(&surroundings(&self.config, &topology, &self.pods))?;
+        self.policy.settle(&policy_context(&self.config, &topology, &self.pods))?;
         sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))?;
         let settings = Settings {
             slice_ns: self.config.slice_ns_default,
@@ -290,11 +290,11 @@ impl Service {
             self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();
-        let around = surroundings(&self.config, topology, &self.pods);
+        let context = policy_context(&self.config, topology, &self.pods);
         if is_due(Watched::Policy, Step::Policy) {
-            self.again.note(Step::Policy, self.policy.reload(scheduler, &around));
+            self.again.note(Step::Policy, self.policy.reload(scheduler, &context));
         }
-        if let Err(e) = self.policy.go_on(scheduler, &around) {
+        if let Err(e) = self.policy.go_on(scheduler, &context) {
             self.again.note(Step::Policy, Err(e));
         }
         let reference = |watched: &Watched| matches!(watched, Watched::Reference(_));
@@ -304,7 +304,7 @@ impl Service {
             || changed.iter().any(reference)
             || again.contains(&Step::Refresh)
         {
-            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &around));
+            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &context));
         }
     }
 
@@ -337,7 +337,7 @@ impl Service {
         self.config.slice_ns_min = config.slice_ns_min;
         scheduler.set_slices(config.slice_ns_default, config.slice_ns_min);
         // The credit of weak priorities is measured in slices.
-        self.policy.refresh(scheduler, &surroundings(&self.config, topology, &self.pods))?;
+        self.policy.refresh(scheduler, &policy_context(&self.config, topology, &self.pods))?;
         log::err(format_args!("gthctl: {path}: slices are in force"));
         Ok(())
     }
@@ -356,8 +356,8 @@ impl Service {
         self.again.note(Step::References, pods.and(watching));
         if self.watched.len() > known {
             // They may have changed after they were read and before they were watched.
-            let around = surroundings(&self.config, topology, &self.pods);
-            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &around));
+            let context = policy_context(&self.config, topology, &self.pods);
+            self.again.note(Step::Refresh, self.policy.refresh(scheduler, &context));
         }
     }
 
@@ -369,11 +369,11 @@ impl Service {
         topology: &Topology,
         marker: &Marker,
     ) {
-        let around = surroundings(&self.config, topology, &self.pods);
+        let context = policy_context(&self.config, topology, &self.pods);
         let policy = &mut self.policy;
         let answer = match request {
             Request::Status => {
-                let status = policy.status(scheduler, &around, marker, self.started);
+                let status = policy.status(scheduler, &context, marker, self.started);
                 let files = [Some(self.options.config.as_path()), policy.file()];
                 let doubts = files.into_iter().flatten().filter_map(ownership::note);
                 status.map(|mut status| {
@@ -384,9 +384,9 @@ impl Service {
             }
             Request::Show => policy.show(scheduler).map(Reply::Show),
             Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
-            Request::Plan(proposal) => policy.plan(scheduler, &around, &proposal).map(Reply::Plan),
+            Request::Plan(proposal) => policy.plan(scheduler, &context, &proposal).map(Reply::Plan),
             Request::Apply { proposal, generation } => {
-                policy.apply(scheduler, &around, &proposal, generation, reply);
+                policy.apply(scheduler, &context, &proposal, generation, reply);
                 if policy.is_out_of_step() {
                     self.again.add(Step::Refresh);
                 }
@@ -397,12 +397,12 @@ impl Service {
     }
 }
 
-fn surroundings<'a>(
+fn policy_context<'a>(
     config: &'a Config,
     topology: &'a Topology,
     pods: &'a Pods,
-) -> Surroundings<'a> {
-    Surroundings {
+) -> PolicyContext<'a> {
+    PolicyContext {
         topology,
         slice_ns: config.slice_ns_default,
         pods: pods.state.pods.as_deref(),

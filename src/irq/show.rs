@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::inventory::device::Device;
-use super::inventory::list::{IrqLook, List, NicLook};
+use super::inventory::list::{List, ListedIrq, ListedNic};
 use super::irqbalance::Irqbalance;
 use super::place::drift::{self, Drift};
 use super::place::pin::{self, Placed};
@@ -50,12 +50,12 @@ pub fn list(list: &List) -> String {
     text + &irqbalance(&list.irqbalance)
 }
 
-fn nic_cells(nic: &NicLook) -> Vec<String> {
+fn nic_cells(nic: &ListedNic) -> Vec<String> {
     let node = nic.numa_node.map_or("-".into(), |node| node.to_string());
     vec![nic.name.clone(), nic.driver.clone().unwrap_or("-".into()), node]
 }
 
-fn irq_cells(irq: &IrqLook, counted: bool) -> Vec<String> {
+fn irq_cells(irq: &ListedIrq, counted: bool) -> Vec<String> {
     let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
     let managed = match irq.managed {
         Some(true) => "yes",

@@ -109,13 +109,13 @@ pub struct PodWatch {
 }
 
 struct Shared {
-    known: Mutex<Known>,
+    known: Mutex<KnownPods>,
     wake: EventFd,
 }
 
 /// As [`PodState`]; the pods by the uid of their `metadata`.
 #[derive(Clone, Default, PartialEq)]
-struct Known {
+struct KnownPods {
     pods: Option<BTreeMap<String, Pod>>,
     problem: Option<String>,
 }
@@ -199,7 +199,7 @@ impl AsFd for PodWatch {
 
 impl Shared {
     /// Changes what is known and wakes the reader if it is something else then.
-    fn update(&self, change: impl FnOnce(&mut Known)) {
+    fn update(&self, change: impl FnOnce(&mut KnownPods)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let before = known.clone();
         change(&mut known);
@@ -246,7 +246,7 @@ async fn list_and_watch(
             Ok(Event::InitApply(pod)) => apply(&mut listing, pod),
             Ok(Event::InitDone) => {
                 let pods = Some(std::mem::take(&mut listing));
-                shared.update(|known| *known = Known { pods, problem: None });
+                shared.update(|known| *known = KnownPods { pods, problem: None });
                 *listed = Some(Instant::now());
             }
             Ok(Event::Apply(pod)) => {

@@ -70,7 +70,7 @@ impl Condition {
 
 /// What one rule asks by number and what it does, in the scheduler's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Effect {
+pub struct CompiledRule {
     /// The process or thread meant by `pid`, if there is one.
     pub by_pid: Option<Process>,
     /// The user meant by `user`, if there is one.
@@ -93,7 +93,7 @@ pub struct Effect {
 
 /// What marks tasks by their traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gate {
+pub struct TrafficCondition {
     pub module: Module,
     /// At least one, sorted.
     pub functions: Vec<String>,
@@ -105,7 +105,7 @@ pub struct Gate {
     pub rules: RuleSet,
 }
 
-impl Gate {
+impl TrafficCondition {
     fn new(gtp: &Gtp) -> Self {
         let mut functions = gtp.functions.clone();
         if functions.is_empty() {
@@ -124,15 +124,16 @@ impl Gate {
     }
 
     /// Whether both mark the same tasks.
-    pub fn is_same(&self, other: &Gate) -> bool {
-        Gate { rules: 0, ..self.clone() } == Gate { rules: 0, ..other.clone() }
+    pub fn is_same(&self, other: &TrafficCondition) -> bool {
+        TrafficCondition { rules: 0, ..self.clone() }
+            == TrafficCondition { rules: 0, ..other.clone() }
     }
 }
 
 /// A policy ready to be loaded; positions are those of `gth_tables` in bpf/intf.h.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    pub rules: Vec<Effect>,
+    pub rules: Vec<CompiledRule>,
     /// The rules with each [`Condition`].
     pub has: [RuleSet; Condition::ALL.len()],
     /// The rules that include children.
@@ -148,7 +149,7 @@ pub struct Compiled {
     /// All CPUs that some rule has to itself.
     pub reserved: CpuList,
     /// The distinct conditions by traffic, in the order of the rules.
-    pub gates: Vec<Gate>,
+    pub traffic_conditions: Vec<TrafficCondition>,
     /// Files that the policy's names refer to: another content may change what
     /// the policy means.
     pub refers_to: Vec<PathBuf>,
@@ -208,7 +209,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
         }
         let pool = pools.iter().position(|pool| rule.effects.cpus.as_ref() == Some(pool));
         let pool = pool.filter(|_| rule.effects.exclusive).map(|pool| (nr_llcs + pool) as u16);
-        rules.push(Effect { pool, ..effect(rule, machine, &mut notes)? });
+        rules.push(CompiledRule { pool, ..compiled_rule(rule, machine, &mut notes)? });
     }
     let mut pool_cpus = vec![0; nr_llcs + pools.len()];
     for cpu in topology.online.iter() {
@@ -225,14 +226,18 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
         pool_cpus,
         masks,
         reserved,
-        gates: gates(policy)?,
+        traffic_conditions: traffic_conditions(policy)?,
         refers_to: refers_to(policy, machine.root),
     };
     Ok((compiled, notes))
 }
 
 /// One rule without its CPUs; what its names stand for is looked up.
-fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Result<Effect> {
+fn compiled_rule(
+    rule: &Rule,
+    machine: &Machine<'_>,
+    notes: &mut Vec<String>,
+) -> Result<CompiledRule> {
     let (conditions, effects) = (&rule.conditions, &rule.effects);
     let root = machine.root;
     let mut missing = |what: String| {
@@ -256,7 +261,7 @@ fn effect(rule: &Rule, machine: &Machine<'_>, notes: &mut Vec<String>) -> Result
     let level = effects.priority.map(|priority| priority.level());
     let preempts = effects.priority.is_some_and(|priority| priority.preempts());
     let credit_steps = level.filter(|_| !preempts).map_or(0, |level| 21 - u64::from(level));
-    Ok(Effect {
+    Ok(CompiledRule {
         by_pid,
         uid,
         netns,
@@ -274,22 +279,26 @@ fn rule_set(policy: &Policy, is_in: impl Fn(&Rule) -> bool) -> RuleSet {
     indices.fold(0, |set, i| set | 1 << i)
 }
 
-fn gates(policy: &Policy) -> Result<Vec<Gate>> {
-    let mut gates: Vec<Gate> = Vec::new();
+fn traffic_conditions(policy: &Policy) -> Result<Vec<TrafficCondition>> {
+    let mut conditions: Vec<TrafficCondition> = Vec::new();
     let mut functions: Vec<(Module, String)> = Vec::new();
     for (index, rule) in policy.rules.iter().enumerate() {
-        let Some(gate) = rule.conditions.gtp.as_ref().map(Gate::new) else { continue };
-        let same = gates.iter().position(|other| other.is_same(&gate));
+        let Some(condition) = rule.conditions.gtp.as_ref().map(TrafficCondition::new) else {
+            continue;
+        };
+        let same = conditions.iter().position(|other| other.is_same(&condition));
         let place = same.unwrap_or_else(|| {
-            functions.extend(gate.functions.iter().map(|symbol| (gate.module, symbol.clone())));
-            gates.push(gate);
-            gates.len() - 1
+            functions.extend(
+                condition.functions.iter().map(|symbol| (condition.module, symbol.clone())),
+            );
+            conditions.push(condition);
+            conditions.len() - 1
         });
-        gates[place].rules |= 1 << index;
+        conditions[place].rules |= 1 << index;
         functions.sort();
         functions.dedup();
-        if gates.len() > Limits::GATES {
-            let max = Limits::GATES;
+        if conditions.len() > Limits::TRAFFIC_CONDITIONS {
+            let max = Limits::TRAFFIC_CONDITIONS;
             let what = format!("gtp: more than {max} different conditions by traffic in a policy");
             return Err(bad(rule, what).help("give several rules the same"));
         }
@@ -298,7 +307,7 @@ fn gates(policy: &Policy) -> Result<Vec<Gate>> {
             return Err(bad(rule, format!("gtp: more than {max} functions in a policy")));
         }
     }
-    Ok(gates)
+    Ok(conditions)
 }
 
 fn has(policy: &Policy) -> [RuleSet; Condition::ALL.len()] {
@@ -615,12 +624,16 @@ mod tests {
 - {gtp: {module: gtp, hold: 1s, functions: [gtp_rx]}, priority: 1}
 - {gtp: {module: gtp, min_pps: 1, functions: [gtp_encap_recv, gtp_dev_xmit]}, priority: 2}";
         let c = try_compile(yaml, &machine(2, 1)).unwrap().0;
-        let gates: Vec<_> = c.gates.iter().map(|g| (g.functions.join(" "), g.rules)).collect();
+        let conditions: Vec<_> =
+            c.traffic_conditions.iter().map(|g| (g.functions.join(" "), g.rules)).collect();
         assert_eq!(
-            gates,
+            conditions,
             [("gtp_dev_xmit gtp_encap_recv".into(), 0b1001), ("gtp_rx".into(), 0b100)]
         );
-        assert_eq!((c.gates[1].min_packets, c.gates[1].hold_ns), (1, 1_000_000_000));
+        assert_eq!(
+            (c.traffic_conditions[1].min_packets, c.traffic_conditions[1].hold_ns),
+            (1, 1_000_000_000)
+        );
         assert_eq!(c.has[Condition::Gtp as usize], 0b1101);
     }
 

@@ -91,9 +91,9 @@ impl<'obj> Scheduler<'obj> {
         let mut open = GthctlSkelBuilder::default().open(object).map_err(refused)?;
         let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
         describe_machine(topology, settings, machine)?;
-        let knobs = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
-        knobs.slice_ns = settings.slice_ns;
-        knobs.slice_min_ns = settings.slice_min_ns;
+        let tunables = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
+        tunables.slice_ns = settings.slice_ns;
+        tunables.slice_min_ns = settings.slice_min_ns;
         let ops = open.struct_ops.gthctl_ops_mut();
         ops.timeout_ms = watchdog().as_millis() as u32;
         ops.hotplug_seq = settings.hotplug_seq;
@@ -104,9 +104,9 @@ impl<'obj> Scheduler<'obj> {
         let mut skel = open.load().map_err(refused)?;
         run_program(&skel.progs.look_up_kernel)?;
         let nr_llcs = topology.nr_llcs();
-        let numbers = Numbers::default().next(&policy.gates);
+        let numbers = Numbers::default().next(&policy.traffic_conditions);
         install(&mut skel, policy, &numbers, nr_llcs, 1)?;
-        skel.knobs().generation = 1;
+        skel.tunables().generation = 1;
         let hooks = Hooks::attach(&mut skel.progs, policy)?;
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
@@ -149,8 +149,8 @@ impl<'obj> Scheduler<'obj> {
     /// CPU act on it at once.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
-        let numbers = self.numbers.next(&policy.gates);
-        // No gate of the live policy counts there.
+        let numbers = self.numbers.next(&policy.traffic_conditions);
+        // No traffic condition of the live policy counts there.
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
@@ -174,7 +174,7 @@ impl<'obj> Scheduler<'obj> {
     /// What `policy` would make of every thread.
     pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
         let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-        let numbers = self.numbers.next(&policy.gates);
+        let numbers = self.numbers.next(&policy.traffic_conditions);
         tables::write(policy, &numbers, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
         self.report(tables::TRIAL, None)
     }
@@ -186,7 +186,7 @@ impl<'obj> Scheduler<'obj> {
         verdict::read(&self.report)
     }
 
-    /// What the live policy's gates know of every thread, or of one. Ends marks that
+    /// What the live policy's traffic conditions know of every thread, or of one. Ends marks that
     /// are over.
     pub fn marks(&mut self, tid: Option<u32>) -> Result<Vec<Mark>> {
         self.skel.request().tid = tid.unwrap_or(0);
@@ -264,9 +264,9 @@ impl<'obj> Scheduler<'obj> {
 
     /// Changes the slices, in nanoseconds, of what is queued from now on.
     pub fn set_slices(&mut self, slice_ns: u64, slice_min_ns: u64) {
-        let knobs = self.skel.knobs();
-        knobs.slice_ns = slice_ns;
-        knobs.slice_min_ns = slice_min_ns;
+        let tunables = self.skel.tunables();
+        tunables.slice_ns = slice_ns;
+        tunables.slice_min_ns = slice_min_ns;
     }
 
     /// The number of the live policy, from 1.
@@ -403,7 +403,7 @@ fn watchdog() -> Duration {
 }
 
 impl GthctlSkel<'_> {
-    fn knobs(&mut self) -> &mut gth_knobs {
+    fn tunables(&mut self) -> &mut gth_knobs {
         &mut self.maps.data_knobs_data.as_mut().expect("the program has .data.knobs").knobs
     }
 

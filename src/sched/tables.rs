@@ -5,7 +5,7 @@ use super::traffic::Numbers;
 use crate::kernel::skeletons::scheduler::types::{
     self, gth_condition, gth_limit, gth_rank, gth_rule_flag,
 };
-use crate::policy::compile::{Compiled, Condition, Effect};
+use crate::policy::compile::{Compiled, CompiledRule, Condition};
 
 /// The tables that are never live, for policies that are only tried out.
 pub(super) const TRIAL: u32 = gth_limit::GTH_TABLES_TRIAL.0;
@@ -34,8 +34,8 @@ pub fn write(
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
     tables.nr_rules = policy.rules.len() as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
-    for (slot, effect) in tables.rules.iter_mut().zip(&policy.rules) {
-        *slot = rule(effect);
+    for (slot, compiled) in tables.rules.iter_mut().zip(&policy.rules) {
+        *slot = rule(compiled);
         slot.pool = number(slot.pool as usize) as u32;
     }
     tables.all = rules((0..policy.rules.len()).fold(0, |set, rule| set | 1 << rule));
@@ -43,18 +43,20 @@ pub fn write(
         *slot = rules(set);
     }
     tables.children = rules(policy.children);
-    tables.nr_gates = policy.gates.len() as u32;
-    for ((slot, gate), numbers) in tables.gates.iter_mut().zip(&policy.gates).zip(&numbers.gates) {
+    tables.nr_gates = policy.traffic_conditions.len() as u32;
+    for ((slot, condition), numbers) in
+        tables.gates.iter_mut().zip(&policy.traffic_conditions).zip(&numbers.conditions)
+    {
         *slot = types::gth_gate {
             id: numbers.id,
             mark: numbers.mark,
-            min_packets: gate.min_packets,
-            max_tasks: gate.max_tasks,
-            woken: gate.woken.into(),
+            min_packets: condition.min_packets,
+            max_tasks: condition.max_tasks,
+            woken: condition.woken.into(),
             unused: 0,
-            hold_ns: gate.hold_ns,
+            hold_ns: condition.hold_ns,
             functions: numbers.functions,
-            rules: rules(gate.rules),
+            rules: rules(condition.rules),
         };
     }
     let mut end = 0;
@@ -118,21 +120,21 @@ pub(super) fn rule_set(rules: &types::gth_rules) -> RuleSet {
     RuleSet::from(rules.word[0]) | RuleSet::from(rules.word[1]) << 64
 }
 
-fn rule(effect: &Effect) -> types::gth_rule {
+fn rule(rule: &CompiledRule) -> types::gth_rule {
     let flag = |on: bool, flag: gth_rule_flag| if on { flag.0 as u16 } else { 0 };
     types::gth_rule {
-        slice_ns: effect.slice_ns.unwrap_or(0),
-        credit_ns: effect.credit_ns,
+        slice_ns: rule.slice_ns.unwrap_or(0),
+        credit_ns: rule.credit_ns,
         // No task started at the end of time: a pid that is not there matches nothing.
-        start_ticks: effect.by_pid.map_or(u64::MAX, |process| process.start_ticks),
-        pid: effect.by_pid.map_or(0, |process| process.pid),
+        start_ticks: rule.by_pid.map_or(u64::MAX, |process| process.start_ticks),
+        pid: rule.by_pid.map_or(0, |process| process.pid),
         // Nobody's id (include/linux/uidgid.h), and no namespace's number.
-        uid: effect.uid.unwrap_or(u32::MAX),
-        netns: effect.netns.unwrap_or(0),
-        weight: effect.weight.unwrap_or(0),
-        pool: effect.pool.unwrap_or(0).into(),
-        rank: effect.rank.map_or(gth_rank::GTH_RANK_NORMAL.0 as u16, u16::from),
-        flags: flag(effect.has_cpus, gth_rule_flag::GTH_RULE_CPUS)
-            | flag(effect.pool.is_some(), gth_rule_flag::GTH_RULE_EXCLUSIVE),
+        uid: rule.uid.unwrap_or(u32::MAX),
+        netns: rule.netns.unwrap_or(0),
+        weight: rule.weight.unwrap_or(0),
+        pool: rule.pool.unwrap_or(0).into(),
+        rank: rule.rank.map_or(gth_rank::GTH_RANK_NORMAL.0 as u16, u16::from),
+        flags: flag(rule.has_cpus, gth_rule_flag::GTH_RULE_CPUS)
+            | flag(rule.pool.is_some(), gth_rule_flag::GTH_RULE_EXCLUSIVE),
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use crate::gtp::Module;
 use crate::kernel::comm;
 use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_mark_report};
-use crate::policy::compile::Gate;
+use crate::policy::compile::TrafficCondition;
 
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;
 const FUNCTIONS: u32 = gth_limit::GTH_MAX_FUNCTIONS.0;
@@ -21,21 +21,21 @@ pub struct Traced {
     pub symbol: String,
 }
 
-/// One gate's numbers.
+/// One traffic condition's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GateNumbers {
+pub struct ConditionNumbers {
     pub id: u32,
-    /// Which of a task's marks is this gate's.
+    /// Which of a task's marks is this traffic condition's.
     pub mark: u32,
     /// A bit for each function.
     pub functions: u64,
 }
 
-/// The numbers of all gates of one policy, in their order.
+/// The numbers of all traffic conditions of one policy, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Numbers {
-    known: Vec<Gate>,
-    pub gates: Vec<GateNumbers>,
+    known: Vec<TrafficCondition>,
+    pub conditions: Vec<ConditionNumbers>,
     /// Each function that is to be traced, with its number.
     pub functions: BTreeMap<Traced, u32>,
     last_id: u32,
@@ -45,10 +45,14 @@ impl Numbers {
     /// The numbers for the policy after this one: what it keeps keeps its numbers. None
     /// that this policy has is given to something else, as for a moment both policies
     /// are read, and what is attached for this one is attached still.
-    pub fn next(&self, gates: &[Gate]) -> Self {
-        let mut next = Self { known: gates.to_vec(), last_id: self.last_id, ..Self::default() };
-        let traced = gates.iter().flat_map(|gate| {
-            gate.functions.iter().map(|f| Traced { module: gate.module, symbol: f.clone() })
+    pub fn next(&self, conditions: &[TrafficCondition]) -> Self {
+        let mut next =
+            Self { known: conditions.to_vec(), last_id: self.last_id, ..Self::default() };
+        let traced = conditions.iter().flat_map(|condition| {
+            condition
+                .functions
+                .iter()
+                .map(|f| Traced { module: condition.module, symbol: f.clone() })
         });
         for function in traced {
             if next.functions.contains_key(&function) {
@@ -62,34 +66,41 @@ impl Numbers {
             let number = kept.or_else(|| (0..FUNCTIONS).find(|number| !taken(number)));
             next.functions.insert(function, number.expect("a policy has at most half of them"));
         }
-        let kept: Vec<Option<GateNumbers>> = gates.iter().map(|gate| self.of(gate)).collect();
-        for (gate, kept) in gates.iter().zip(&kept) {
+        let kept: Vec<Option<ConditionNumbers>> =
+            conditions.iter().map(|condition| self.of(condition)).collect();
+        for (condition, kept) in conditions.iter().zip(&kept) {
             let numbers = kept.unwrap_or_else(|| {
                 next.last_id += 1;
                 let taken = |mark: &u32| {
-                    self.gates.iter().chain(&next.gates).any(|numbers| numbers.mark == *mark)
+                    self.conditions
+                        .iter()
+                        .chain(&next.conditions)
+                        .any(|numbers| numbers.mark == *mark)
                 };
                 let mark = (0..MARKS).find(|mark| !taken(mark));
                 let mark = mark.expect("a policy has at most half of them");
-                GateNumbers { id: next.last_id, mark, functions: 0 }
+                ConditionNumbers { id: next.last_id, mark, functions: 0 }
             });
             let bit = |f: &String| {
-                1 << next.functions[&Traced { module: gate.module, symbol: f.clone() }]
+                1 << next.functions[&Traced { module: condition.module, symbol: f.clone() }]
             };
-            let functions = gate.functions.iter().map(bit).fold(0, |set: u64, bit: u64| set | bit);
-            next.gates.push(GateNumbers { functions, ..numbers });
+            let functions =
+                condition.functions.iter().map(bit).fold(0, |set: u64, bit: u64| set | bit);
+            next.conditions.push(ConditionNumbers { functions, ..numbers });
         }
         next
     }
 
-    fn of(&self, gate: &Gate) -> Option<GateNumbers> {
-        self.known.iter().position(|known| known.is_same(gate)).map(|i| self.gates[i])
+    fn of(&self, condition: &TrafficCondition) -> Option<ConditionNumbers> {
+        self.known.iter().position(|known| known.is_same(condition)).map(|i| self.conditions[i])
     }
 
     /// The marks that the policy after this one uses anew.
     pub fn new_marks<'a>(&'a self, next: &'a Numbers) -> impl Iterator<Item = usize> + 'a {
-        let is_new = |gate: &&GateNumbers| !self.gates.iter().any(|old| old.id == gate.id);
-        next.gates.iter().filter(is_new).map(|gate| gate.mark as usize)
+        let is_new = |condition: &&ConditionNumbers| {
+            !self.conditions.iter().any(|old| old.id == condition.id)
+        };
+        next.conditions.iter().filter(is_new).map(|condition| condition.mark as usize)
     }
 
     fn function(&self, number: u32) -> Option<&Traced> {
@@ -97,14 +108,14 @@ impl Numbers {
     }
 }
 
-/// What a gate knows of a thread.
+/// What a traffic condition knows of a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub tid: u32,
     pub tgid: u32,
     pub comm: String,
-    /// The gate's place in the policy.
-    pub gate: usize,
+    /// The traffic condition's place in the policy.
+    pub condition: usize,
     /// Packets of the current second, which began then, as all times in ns of
     /// CLOCK_MONOTONIC.
     pub in_window: u32,
@@ -128,7 +139,8 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
     let mark = |record: &[u8]| {
         // SAFETY: the iterator writes whole records, all integers, not aligned.
         let report = unsafe { record.as_ptr().cast::<gth_mark_report>().read_unaligned() };
-        let gate = numbers.gates.iter().position(|gate| gate.id == report.mark.gate)?;
+        let condition =
+            numbers.conditions.iter().position(|condition| condition.id == report.mark.gate)?;
         let function = || match numbers.function(report.mark.function) {
             _ if report.mark.function == gth_limit::GTH_BY_WAKEUP.0 => WAKE_UP.to_owned(),
             function => function.map(|f| f.symbol.clone()).unwrap_or_default(),
@@ -137,7 +149,7 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
             tid: report.tid,
             tgid: report.tgid,
             comm: comm::text(&report.comm),
-            gate,
+            condition,
             in_window: report.mark.in_window,
             window_began: report.mark.window_began,
             marked: (report.mark.until != 0).then(|| Marked {
@@ -155,8 +167,8 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
 mod tests {
     use super::*;
 
-    fn gate(min_packets: u32, functions: &[&str]) -> Gate {
-        Gate {
+    fn condition(min_packets: u32, functions: &[&str]) -> TrafficCondition {
+        TrafficCondition {
             module: Module::Gtp,
             functions: functions.iter().map(|&f| f.into()).collect(),
             min_packets,
@@ -169,39 +181,39 @@ mod tests {
 
     #[test]
     fn a_gate_keeps_its_numbers_over_reloads() {
-        let first = Numbers::default().next(&[gate(1, &["a", "b"]), gate(2, &["b"])]);
+        let first = Numbers::default().next(&[condition(1, &["a", "b"]), condition(2, &["b"])]);
         let ids = |numbers: &Numbers| -> Vec<(u32, u32, u64)> {
-            numbers.gates.iter().map(|g| (g.id, g.mark, g.functions)).collect()
+            numbers.conditions.iter().map(|g| (g.id, g.mark, g.functions)).collect()
         };
         assert_eq!(ids(&first), [(1, 0, 0b11), (2, 1, 0b10)]);
         // In another order, for other rules, beside a new one.
-        let moved = Gate { rules: 0b110, ..gate(2, &["b"]) };
-        let second = first.next(&[gate(3, &["c"]), moved]);
+        let moved = TrafficCondition { rules: 0b110, ..condition(2, &["b"]) };
+        let second = first.next(&[condition(3, &["c"]), moved]);
         assert_eq!(ids(&second), [(3, 2, 0b100), (2, 1, 0b10)]);
         assert_eq!(first.new_marks(&second).collect::<Vec<_>>(), [2]);
         // One that was gone is another one.
-        let third = second.next(&[gate(1, &["a", "b"])]);
+        let third = second.next(&[condition(1, &["a", "b"])]);
         assert_eq!(ids(&third), [(4, 0, 0b11)]);
-        assert_eq!(third.next(&[]).gates, []);
+        assert_eq!(third.next(&[]).conditions, []);
     }
 
     #[test]
     fn what_is_still_attached_is_not_taken_for_something_new() {
-        let first = Numbers::default().next(&[gate(1, &["a"])]);
-        let second = first.next(&[gate(1, &["b"])]);
-        assert_ne!(first.gates[0].mark, second.gates[0].mark);
-        assert_eq!(first.gates[0].functions & second.gates[0].functions, 0);
+        let first = Numbers::default().next(&[condition(1, &["a"])]);
+        let second = first.next(&[condition(1, &["b"])]);
+        assert_ne!(first.conditions[0].mark, second.conditions[0].mark);
+        assert_eq!(first.conditions[0].functions & second.conditions[0].functions, 0);
         // A full policy after a full policy.
-        let full = |from: u32| -> Vec<Gate> {
+        let full = |from: u32| -> Vec<TrafficCondition> {
             let names: Vec<String> = (0..32).map(|i| format!("f{}", from + i)).collect();
             let parts = names.chunks(4).map(|part| part.iter().map(String::as_str).collect());
-            parts.enumerate().map(|(i, part): (_, Vec<&str>)| gate(i as u32, &part)).collect()
+            parts.enumerate().map(|(i, part): (_, Vec<&str>)| condition(i as u32, &part)).collect()
         };
         let mut numbers = Numbers::default();
         for from in [0, 100, 200, 0] {
             let next = numbers.next(&full(from));
             let functions =
-                |numbers: &Numbers| numbers.gates.iter().fold(0, |f, g| f | g.functions);
+                |numbers: &Numbers| numbers.conditions.iter().fold(0, |f, g| f | g.functions);
             assert_eq!(functions(&next).count_ones(), 32);
             assert_eq!(functions(&next) & functions(&numbers), 0);
             numbers = next;

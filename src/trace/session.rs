@@ -72,14 +72,14 @@ const SCREEN: (usize, usize) = (120, 40);
 /// All that a quiet trace has seen, with the rates over its whole time; nothing of others,
 /// which have shown it.
 #[derive(Default)]
-pub struct Seen {
+pub struct TraceTotals {
     pub rows: Vec<Row>,
     pub feeds: Vec<Feed>,
     pub time: Duration,
 }
 
 /// Traces until SIGINT or SIGTERM, or as long as was asked for.
-pub fn run(options: &Options) -> Result<Seen> {
+pub fn run(options: &Options) -> Result<TraceTotals> {
     let signals = catch_signals()?;
     let functions: Vec<Function> = options.target.selected(options.stages).cloned().collect();
     let tracer = Tracer::load(options.settings)?;
@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<Seen> {
         reported: Lost::default(),
     };
     if !session.begin()? {
-        return Ok(Seen::default());
+        return Ok(TraceTotals::default());
     }
     session.trace()
 }
@@ -192,7 +192,7 @@ impl Session<'_> {
         }
     }
 
-    fn trace(&mut self) -> Result<Seen> {
+    fn trace(&mut self) -> Result<TraceTotals> {
         let is_quiet = self.options.output == Output::Quiet;
         let mut reporter = Reporter::new(self.functions, home_of);
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
@@ -231,14 +231,14 @@ impl Session<'_> {
                 let time = begin.elapsed();
                 let rows = rows(&mut reporter, time);
                 self.tell_lost()?;
-                return Ok(Seen { rows, feeds: feeds.look()?, time });
+                return Ok(TraceTotals { rows, feeds: feeds.look()?, time });
             }
             if !is_quiet && self.events.is_none() {
                 self.show(&rows(&mut reporter, since), &mut feeds)?;
             }
             self.tell_lost()?;
             if is_end {
-                return Ok(Seen::default());
+                return Ok(TraceTotals::default());
             }
         }
     }

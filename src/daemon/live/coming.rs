@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use super::{LOOK_AFTER, LivePolicy, Loaded, Surroundings, load};
+use super::{LOOK_AFTER, LivePolicy, Loaded, PolicyContext, load};
 use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, Result};
 use crate::base::log;
@@ -47,16 +47,16 @@ impl LivePolicy {
     pub fn apply(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         proposal: &Proposal,
         generation: u32,
         reply: ReplyTo,
     ) {
         let begin = Instant::now();
-        match self.prepare(scheduler, around, proposal, generation) {
+        match self.prepare(scheduler, context, proposal, generation) {
             Ok((new, target, replacement)) => {
                 let whence = Whence::Request { replacement, target, reply };
-                if let Err(e) = self.bring(scheduler, around, new, whence, begin) {
+                if let Err(e) = self.bring(scheduler, context, new, whence, begin) {
                     log::err(format_args!("gthctl: error: {e}"));
                 }
             }
@@ -67,7 +67,7 @@ impl LivePolicy {
     fn prepare(
         &self,
         scheduler: &Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         proposal: &Proposal,
         generation: u32,
     ) -> Result<(Loaded, PathBuf, Replacement)> {
@@ -77,8 +77,8 @@ impl LivePolicy {
                 .help("look at what changes now, and apply again"));
         }
         // With the user's own file in its messages, then as the content of the target.
-        let text = self.proposed(around, proposal)?.text;
-        let new = load(text, Some(&target), around)?;
+        let text = self.proposed(context, proposal)?.text;
+        let new = load(text, Some(&target), context)?;
         let replacement = Replacement::prepare(&target, &new.text)?;
         Ok((new, target, replacement))
     }
@@ -87,7 +87,7 @@ impl LivePolicy {
     pub(super) fn bring_file(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         new: Loaded,
         begin: Instant,
     ) -> Result<()> {
@@ -107,7 +107,7 @@ impl LivePolicy {
             self.now.text = new.text;
             return Ok(());
         }
-        self.bring(scheduler, around, new, Whence::File, begin)
+        self.bring(scheduler, context, new, Whence::File, begin)
     }
 
     /// At once, or when its interrupts are where it wants them. Whoever asked for it is
@@ -115,7 +115,7 @@ impl LivePolicy {
     fn bring(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         new: Loaded,
         whence: Whence,
         begin: Instant,
@@ -128,14 +128,14 @@ impl LivePolicy {
             self.coming = Some(Coming { ticket, new, whence, begin });
             return Ok(());
         }
-        self.finish(scheduler, around, new, whence, begin)
+        self.finish(scheduler, context, new, whence, begin)
     }
 
     /// Goes on with the policy whose interrupts have been placed, or refuses it.
     pub fn go_on(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
     ) -> Result<()> {
         let done = self.irqs.as_mut().map(Worker::done).unwrap_or_default();
         let mut all = Ok(());
@@ -150,7 +150,7 @@ impl LivePolicy {
             all = all.and(match result {
                 Ok(notes) => {
                     log::notes(&notes);
-                    self.finish_as_of_now(scheduler, around, coming)
+                    self.finish_as_of_now(scheduler, context, coming)
                 }
                 Err(e) => {
                     if let Err(e) = self.refuse(coming.whence, e) {
@@ -168,12 +168,12 @@ impl LivePolicy {
     fn finish_as_of_now(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         Coming { new, whence, begin, .. }: Coming,
     ) -> Result<()> {
         let irq = new.policy.irq.clone();
-        let done = match load(new.text, self.file.as_deref(), around) {
-            Ok(new) => self.finish(scheduler, around, new, whence, begin),
+        let done = match load(new.text, self.file.as_deref(), context) {
+            Ok(new) => self.finish(scheduler, context, new, whence, begin),
             Err(e) => self.refuse(whence, e),
         };
         if self.now.policy.irq != irq {
@@ -185,7 +185,7 @@ impl LivePolicy {
     fn finish(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         new: Loaded,
         whence: Whence,
         begin: Instant,
@@ -200,7 +200,7 @@ impl LivePolicy {
             Ok(note) => log::notes(note.as_slice()),
             Err(e) => {
                 reply.send(Reply::Failed(e.into()));
-                let again = load(old.0, Some(&target), around)?;
+                let again = load(old.0, Some(&target), context)?;
                 self.go_live(scheduler, again, begin)?;
                 self.previous = old.1;
                 return Ok(());

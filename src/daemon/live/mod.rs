@@ -37,7 +37,7 @@ use crate::sched::verdict::Verdict;
 
 /// What a policy's meaning depends on besides its text.
 #[derive(Clone, Copy)]
-pub struct Surroundings<'a> {
+pub struct PolicyContext<'a> {
     pub topology: &'a Topology,
     /// The default slice.
     pub slice_ns: u64,
@@ -82,9 +82,9 @@ const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl LivePolicy {
     /// Reads the file, if there is one.
-    pub fn read(file: Option<PathBuf>, around: &Surroundings<'_>) -> Result<Self> {
+    pub fn read(file: Option<PathBuf>, context: &PolicyContext<'_>) -> Result<Self> {
         let text = file.as_deref().map(read_text).transpose()?;
-        let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), around)?;
+        let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), context)?;
         log::notes(&now.notes);
         Ok(Self {
             file,
@@ -114,8 +114,8 @@ impl LivePolicy {
     }
 
     /// Compiles what is in force anew before the scheduler is loaded.
-    pub fn settle(&mut self, around: &Surroundings<'_>) -> Result<()> {
-        self.now = self.looked_at_anew(around)?;
+    pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
+        self.now = self.looked_at_anew(context)?;
         self.out_of_step = false;
         Ok(())
     }
@@ -171,8 +171,8 @@ impl LivePolicy {
         None
     }
 
-    fn looked_at_anew(&self, around: &Surroundings<'_>) -> Result<Loaded> {
-        let mut new = load(self.now.text.clone(), self.file.as_deref(), around)?;
+    fn looked_at_anew(&self, context: &PolicyContext<'_>) -> Result<Loaded> {
+        let mut new = load(self.now.text.clone(), self.file.as_deref(), context)?;
         // A later process with the same id is not meant.
         for (rule, old) in new.compiled.rules.iter_mut().zip(&self.now.compiled.rules) {
             rule.by_pid = old.by_pid;
@@ -185,7 +185,7 @@ impl LivePolicy {
     pub fn missing_netns(&self) -> (bool, bool) {
         let root = Root::default();
         let rules = self.now.policy.rules.iter().zip(&self.now.compiled.rules);
-        let missing = rules.filter(|(_, effect)| effect.netns.is_none());
+        let missing = rules.filter(|(_, compiled)| compiled.netns.is_none());
         let mut found = (false, false);
         for netns in missing.filter_map(|(rule, _)| rule.conditions.netns.as_deref()) {
             found.0 |= resolve::netns(&root, netns).is_some();
@@ -199,12 +199,12 @@ impl LivePolicy {
     pub fn reload(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
     ) -> Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let begin = Instant::now();
-        let read = read_text(&file).and_then(|text| load(text, Some(&file), around));
-        let done = read.and_then(|new| self.bring_file(scheduler, around, new, begin));
+        let read = read_text(&file).and_then(|text| load(text, Some(&file), context));
+        let done = read.and_then(|new| self.bring_file(scheduler, context, new, begin));
         match &done {
             Ok(()) => self.rejected = None,
             Err(e) => self.reject(e),
@@ -224,9 +224,9 @@ impl LivePolicy {
     pub fn refresh(
         &mut self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
     ) -> Result<()> {
-        let new = self.looked_at_anew(around)?;
+        let new = self.looked_at_anew(context)?;
         let differs = new.compiled != self.now.compiled || self.out_of_step;
         if differs {
             // What fails here is tried again: what is in force is still the old one.
@@ -255,11 +255,11 @@ impl LivePolicy {
     pub fn plan(
         &self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         proposal: &Proposal,
     ) -> Result<Plan> {
         self.target()?;
-        let new = self.proposed(around, proposal)?;
+        let new = self.proposed(context, proposal)?;
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
         let new_counts = count_tasks(&scheduler.try_policy(&new.compiled)?, new.policy.rules.len());
         let change = |change: diff::Change| reports::Change {
@@ -269,7 +269,7 @@ impl LivePolicy {
         };
         let changes = diff::changes(&self.now.policy, &new.policy);
         let irqs = place::plan::Plan::of(&Host::this(), &new.policy.irq)?;
-        let shared = shared_cpus(&new, &irqs, around.topology);
+        let shared = shared_cpus(&new, &irqs, context.topology);
         Ok(Plan {
             generation: scheduler.generation(),
             changes: changes.into_iter().map(change).collect(),
@@ -288,13 +288,13 @@ impl LivePolicy {
         })
     }
 
-    fn proposed(&self, around: &Surroundings<'_>, proposal: &Proposal) -> Result<Loaded> {
+    fn proposed(&self, context: &PolicyContext<'_>, proposal: &Proposal) -> Result<Loaded> {
         match proposal {
-            Proposal::Text { path, text } => load(text.clone(), Some(path), around),
+            Proposal::Text { path, text } => load(text.clone(), Some(path), context),
             Proposal::Previous => {
                 let nothing = || Error::failure("there is no policy before this one to return to");
                 let text = self.previous.clone().ok_or_else(nothing)?;
-                load(text, self.file.as_deref(), around)
+                load(text, self.file.as_deref(), context)
             }
         }
     }
@@ -315,13 +315,13 @@ impl LivePolicy {
     pub fn status(
         &self,
         scheduler: &mut Scheduler<'_>,
-        around: &Surroundings<'_>,
+        context: &PolicyContext<'_>,
         marker: &Marker,
         started: SystemTime,
     ) -> Result<Status> {
         let verdicts = scheduler.verdicts(None)?;
-        let pods = around.pods.map(|pods| count(pods.len(), "pod"));
-        let problem = around.pods_problem.map(Into::into);
+        let pods = context.pods.map(|pods| count(pods.len(), "pod"));
+        let problem = context.pods_problem.map(Into::into);
         let kubernetes: Vec<String> = pods.into_iter().chain(problem).collect();
         let kubernetes = self.asks_for_pods().then(|| kubernetes.join("; "));
         Ok(Status {
@@ -358,7 +358,7 @@ impl LivePolicy {
     }
 
     fn traffic(&self, scheduler: &mut Scheduler<'_>, marker: &Marker) -> Result<Option<Traffic>> {
-        if self.now.compiled.gates.is_empty() {
+        if self.now.compiled.traffic_conditions.is_empty() {
             return Ok(None);
         }
         let now = time::monotonic()?;
@@ -368,7 +368,7 @@ impl LivePolicy {
                 tid: mark.tid,
                 pid: mark.tgid,
                 comm: mark.comm.clone(),
-                rules: self.rules_by(mark.gate),
+                rules: self.rules_by(mark.condition),
                 since: time(
                     SystemTime::now() - Duration::from_nanos(now.saturating_sub(marked.since)),
                 ),
@@ -383,8 +383,13 @@ impl LivePolicy {
     }
 
     /// The names of the rules with a condition by traffic.
-    fn rules_by(&self, gate: usize) -> Vec<String> {
-        let set = self.now.compiled.gates.get(gate).map_or(0, |gate| gate.rules);
+    fn rules_by(&self, condition: usize) -> Vec<String> {
+        let set = self
+            .now
+            .compiled
+            .traffic_conditions
+            .get(condition)
+            .map_or(0, |condition| condition.rules);
         let rules = self.rules().iter().enumerate().filter(|(i, _)| set >> i & 1 == 1);
         rules.map(|(_, rule)| rule.name.clone()).collect()
     }
@@ -417,11 +422,11 @@ impl Loaded {
 }
 
 /// Reads and compiles a policy without a scheduler.
-pub fn check(path: &Path, text: String, around: &Surroundings<'_>) -> Result<Shown> {
-    let mut loaded = load(text, Some(path), around)?;
+pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<Shown> {
+    let mut loaded = load(text, Some(path), context)?;
     let host = Host::this();
     let (plan, waiting) = place::plan::Plan::with(&host, &loaded.policy.irq, Absent::Await)?;
-    let shared = shared_cpus(&loaded, &plan, around.topology);
+    let shared = shared_cpus(&loaded, &plan, context.topology);
     loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
     Ok(loaded.shown(None, None))
 }
@@ -440,20 +445,20 @@ fn read_text(path: &Path) -> Result<String> {
     Source::new(path).read("policy file")
 }
 
-fn load(text: String, path: Option<&Path>, around: &Surroundings<'_>) -> Result<Loaded> {
+fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Result<Loaded> {
     let (policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
     let machine = Machine {
-        topology: around.topology,
+        topology: context.topology,
         root: &Root::default(),
-        pods: around.pods.unwrap_or_default(),
-        kubelets: around.kubelets,
-        slice_ns: around.slice_ns,
+        pods: context.pods.unwrap_or_default(),
+        kubelets: context.kubelets,
+        slice_ns: context.slice_ns,
     };
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
     notes.extend(forgery::notes(&policy));
-    if around.pods.is_none() {
-        let why = around.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
+    if context.pods.is_none() {
+        let why = context.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
         notes.extend(of_pods.map(|rule| {
             format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)

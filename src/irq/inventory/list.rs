@@ -18,7 +18,7 @@ use crate::irq::irqbalance::Irqbalance;
 /// A look at NICs and their IRQs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct List {
-    pub nics: Vec<NicLook>,
+    pub nics: Vec<ListedNic>,
     /// Devices on top of them, and those that lead to another network namespace.
     pub on_top: Vec<Device>,
     pub irqbalance: Vec<Irqbalance>,
@@ -26,17 +26,17 @@ pub struct List {
 
 /// A NIC.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct NicLook {
+pub struct ListedNic {
     pub name: String,
     pub driver: Option<String>,
     pub pci: Option<String>,
     pub numa_node: Option<u32>,
-    pub irqs: Vec<IrqLook>,
+    pub irqs: Vec<ListedIrq>,
 }
 
 /// An IRQ of a NIC.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct IrqLook {
+pub struct ListedIrq {
     pub irq: u32,
     /// As in /proc/interrupts; none while it has no handler.
     pub name: Option<String>,
@@ -94,7 +94,7 @@ impl<'a> Lister<'a> {
                 irqs.push(look(self.host, &nic, irq, &fixed, (&now, since.as_ref()))?);
             }
             let Nic { name, driver, pci, numa_node, .. } = nic;
-            nics.push(NicLook { name, driver, pci, numa_node, irqs });
+            nics.push(ListedNic { name, driver, pci, numa_node, irqs });
         }
         let on_top = devices.into_iter().filter(Device::is_virtual).collect();
         let irqbalance = Irqbalance::running(self.host)?;
@@ -109,7 +109,7 @@ fn look(
     irq: &NicIrq,
     fixed: &Fixed<'_>,
     (now, since): (&Interrupts, Option<&(Interrupts, f64)>),
-) -> Result<IrqLook> {
+) -> Result<ListedIrq> {
     let affinity = Affinity::read(&host.proc(), irq.irq)?;
     let counted = now.get(irq.irq);
     let recent = since.and_then(|(since, seconds)| Some((since, since.get(irq.irq)?, seconds)));
@@ -121,7 +121,7 @@ fn look(
         Some(queue) => steering.read(&host.sys(), &nic.name, queue.number),
         None => Ok(None),
     };
-    Ok(IrqLook {
+    Ok(ListedIrq {
         irq: irq.irq,
         name: irq.name.clone(),
         queue: irq.queue,

@@ -13,13 +13,13 @@ use crate::irq::irqbalance::Irqbalance;
 /// Everything that was placed, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drift {
-    pub placed: Vec<Look>,
+    pub placed: Vec<PlacedThing>,
     pub notes: Vec<String>,
 }
 
 /// One thing that was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Look {
+pub struct PlacedThing {
     pub nic: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -54,7 +54,7 @@ pub enum State {
 
 impl Drift {
     /// Those that are not where they were put.
-    pub fn away(&self) -> impl Iterator<Item = &Look> {
+    pub fn away(&self) -> impl Iterator<Item = &PlacedThing> {
         self.placed.iter().filter(|look| look.state != State::InPlace)
     }
 }
@@ -75,7 +75,7 @@ pub fn look(host: &Host) -> Result<Drift> {
             Some(found) if entry.before.as_ref() == Some(&found.allowed) => State::Unfinished,
             Some(_) => State::Moved,
         };
-        drift.placed.push(Look {
+        drift.placed.push(PlacedThing {
             nic: entry.called(host),
             name: entry.name.clone(),
             target: entry.target.clone(),
