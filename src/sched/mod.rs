@@ -9,5 +9,6 @@ pub mod stats;
 pub mod tables;
 pub mod traffic;
 pub mod verdict;
+pub mod watchdog;
 
-pub use scheduler::{Scheduler, Settings, WATCHDOG, WATCHDOG_VARIABLE};
+pub use scheduler::{Scheduler, Settings};

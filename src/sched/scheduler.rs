@@ -8,7 +8,6 @@ use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{
@@ -25,6 +24,7 @@ use super::stats::Stats;
 use super::tables;
 use super::traffic::{self, Mark, Numbers, Traced};
 use super::verdict::{self, Verdict};
+use super::watchdog;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::kernel::libbpf_log;
@@ -34,14 +34,6 @@ use crate::kernel::skeletons::scheduler::types::{
 use crate::kernel::skeletons::scheduler::{GthctlSkel, GthctlSkelBuilder};
 use crate::kernel::topology::Topology;
 use crate::policy::compile::Compiled;
-
-/// What `ops.timeout_ms` is set to: a task that waits longer ends the scheduler.
-///
-/// The kernel allows no more (SCX_WATCHDOG_MAX_TIMEOUT, kernel/sched/ext).
-pub const WATCHDOG: Duration = Duration::from_secs(30);
-
-/// Another watchdog time in ms, for tests that want to see a stall soon.
-pub const WATCHDOG_VARIABLE: &str = "GTHCTL_WATCHDOG_MS";
 
 /// The scheduler's settings from the config file, in nanoseconds where times.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +87,7 @@ impl<'obj> Scheduler<'obj> {
         tunables.slice_ns = settings.slice_ns;
         tunables.slice_min_ns = settings.slice_min_ns;
         let ops = open.struct_ops.gthctl_ops_mut();
-        ops.timeout_ms = watchdog().as_millis() as u32;
+        ops.timeout_ms = watchdog::time().as_millis() as u32;
         ops.hotplug_seq = settings.hotplug_seq;
         let flag = gth_ops_flag::GTH_OPS_ENQ_MIGRATION_DISABLED;
         if kernel.has_ops_flag("SCX_OPS_ENQ_MIGRATION_DISABLED", flag) {
@@ -394,12 +386,6 @@ fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
             std::io::Error::from_raw_os_error(-code)
         ))),
     }
-}
-
-/// The watchdog's time: [`WATCHDOG`], or less if [`WATCHDOG_VARIABLE`] says so.
-fn watchdog() -> Duration {
-    let told = std::env::var(WATCHDOG_VARIABLE).ok().and_then(|ms| ms.parse().ok());
-    told.map_or(WATCHDOG, |ms| WATCHDOG.min(Duration::from_millis(ms)))
 }
 
 impl GthctlSkel<'_> {
