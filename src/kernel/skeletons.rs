@@ -1,7 +1,7 @@
 //! The BPF programs of bpf/, as build.rs has compiled them.
 
 /// The skeleton of bpf/gthctl.bpf.c: its maps, programs and shared types.
-pub mod scheduler {
+pub mod gthctl {
     #![allow(clippy::all, dead_code, missing_docs)]
 
     include!(concat!(env!("OUT_DIR"), "/gthctl.skel.rs"));

@@ -7,7 +7,7 @@
 use libbpf_rs::Link;
 
 use crate::base::error::Result;
-use crate::kernel::skeletons::scheduler::GthctlProgs;
+use crate::kernel::skeletons::gthctl::GthctlProgs;
 use crate::policy::compile::{Compiled, Condition};
 
 pub struct Hooks {

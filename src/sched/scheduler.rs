@@ -28,10 +28,8 @@ use super::watchdog;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::kernel::libbpf_log;
-use crate::kernel::skeletons::scheduler::types::{
-    gth_knobs, gth_machine, gth_ops_flag, gth_request,
-};
-use crate::kernel::skeletons::scheduler::{GthctlSkel, GthctlSkelBuilder};
+use crate::kernel::skeletons::gthctl::types::{gth_knobs, gth_machine, gth_ops_flag, gth_request};
+use crate::kernel::skeletons::gthctl::{GthctlSkel, GthctlSkelBuilder};
 use crate::kernel::topology::Topology;
 use crate::policy::compile::Compiled;
 
