@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::packets::{PacketsByCpu, with_at_least};
 use crate::base::cpulist::CpuList;
 use crate::base::escape;
-use crate::gtp::Stage;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::list::{List, ListedIrq, ListedNic};
 use crate::irq::place::target::shown;
-use crate::trace::counts::Context;
 use crate::trace::rows::Row;
 
 /// A CPU with this part of the tasks' packets is busy with them.
@@ -50,7 +49,10 @@ pub struct Advice {
 
 /// The placement that follows from what is known.
 pub fn advise(nic_facts: &NicFacts<'_>) -> Advice {
-    let busy = busy(nic_facts.rows);
+    let packets = PacketsByCpu::of(nic_facts.rows);
+    let by_tasks: u64 = packets.tasks.values().sum();
+    let busy = with_at_least(by_tasks as f64 * BUSY_SHARE, &packets.tasks);
+    let softirq: CpuList = packets.softirq.keys().copied().collect();
     let mut facts = nic_facts.how.clone();
     if nic_facts.device.is_virtual() {
         facts.push(nic_facts.device.on());
@@ -58,54 +60,64 @@ pub fn advise(nic_facts: &NicFacts<'_>) -> Advice {
     if !busy.is_empty() {
         facts.push(format!("tasks process GTP packets on CPUs {busy}"));
     }
-    let softirq = softirq(nic_facts.rows);
     if !softirq.is_empty() {
         facts.push(format!("GTP packets are processed in softirq on CPUs {softirq}"));
     }
     if !nic_facts.exclusive.is_empty() {
         facts.push(format!("the live policy keeps CPUs {} for its own tasks", nic_facts.exclusive));
     }
+    let free = |cpu: &u32| !busy.contains(*cpu) && !nic_facts.exclusive.contains(*cpu);
+    let free: CpuList = nic_facts.online.iter().filter(free).collect();
     let mut commands = Vec::new();
     for nic in &nic_facts.list.nics {
-        facts.push(arrivals(nic));
-        if nic.irqs.is_empty() {
-            facts.push(format!("{}: no IRQs of its own", nic.name));
-            continue;
-        }
-        let free = |cpu: &u32| !busy.contains(*cpu) && !nic_facts.exclusive.contains(*cpu);
-        let all: CpuList = nic_facts.online.iter().filter(free).collect();
-        let near = nic_facts.near.get(&nic.name);
-        let here: CpuList =
-            all.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
-        let places = if here.is_empty() { &all } else { &here };
-        // Others are not in use.
-        let used = nic.irqs.iter().filter(|irq| irq.smp_affinity.is_some());
-        let (fixed, movable): (Vec<&ListedIrq>, Vec<&ListedIrq>) =
-            used.partition(|irq| irq.managed == Some(true));
-        let away = |irq: &&ListedIrq| !well_placed(irq, places, nic_facts.online);
-        if places.is_empty() {
-            facts.push(format!("{}: no CPU is free for its interrupts", nic.name));
-            continue;
-        }
-        for irq in fixed.iter().copied().filter(away) {
-            let cpus = irq.smp_affinity.as_ref().map(shown).unwrap_or_default();
-            facts.push(format!(
-                "{}: the kernel keeps IRQ {} on CPUs {cpus}: it cannot be moved",
-                nic.name, irq.irq
-            ));
-        }
-        if movable.iter().any(away) {
-            if here.is_empty() {
-                facts.push(format!("{}: no CPU of its NUMA node is free for them", nic.name));
-            }
-            commands.push(command(&nic.name, &movable, !fixed.is_empty(), places, nic_facts.list));
-        } else if movable.is_empty() && fixed.is_empty() {
-            facts.push(format!("{}: none of its IRQs is in use", nic.name));
-        } else if !fixed.iter().any(away) {
-            facts.push(format!("{}: its interrupts are well where they are", nic.name));
-        }
+        commands.extend(advise_on(nic, nic_facts, &free, &mut facts));
     }
     Advice { facts, busy_cpus: busy, exclusive_cpus: nic_facts.exclusive.clone(), commands }
+}
+
+/// The command that places the interrupts of `nic` on some of the `free` CPUs, if that makes
+/// a difference.
+fn advise_on(
+    nic: &ListedNic,
+    nic_facts: &NicFacts<'_>,
+    free: &CpuList,
+    facts: &mut Vec<String>,
+) -> Option<String> {
+    facts.push(arrivals(nic));
+    let mut tell = |what: &str| facts.push(format!("{}: {what}", nic.name));
+    if nic.irqs.is_empty() {
+        tell("no IRQs of its own");
+        return None;
+    }
+    if free.is_empty() {
+        tell("no CPU is free for its interrupts");
+        return None;
+    }
+    let near = nic_facts.near.get(&nic.name);
+    let here: CpuList =
+        free.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
+    let places = if here.is_empty() { free } else { &here };
+    // Others are not in use.
+    let used = nic.irqs.iter().filter(|irq| irq.smp_affinity.is_some());
+    let (fixed, movable): (Vec<&ListedIrq>, Vec<&ListedIrq>) =
+        used.partition(|irq| irq.managed == Some(true));
+    let away = |irq: &&ListedIrq| !well_placed(irq, places, nic_facts.online);
+    for irq in fixed.iter().copied().filter(away) {
+        let cpus = irq.smp_affinity.as_ref().map(shown).unwrap_or_default();
+        tell(&format!("the kernel keeps IRQ {} on CPUs {cpus}: it cannot be moved", irq.irq));
+    }
+    if movable.iter().any(away) {
+        if here.is_empty() {
+            tell("no CPU of its NUMA node is free for them");
+        }
+        return Some(command(&nic.name, &movable, !fixed.is_empty(), places, nic_facts.list));
+    }
+    if movable.is_empty() && fixed.is_empty() {
+        tell("none of its IRQs is in use");
+    } else if !fixed.iter().any(away) {
+        tell("its interrupts are well where they are");
+    }
+    None
 }
 
 /// What was seen, and the commands that follow: a script, with the rest as comments.
@@ -113,24 +125,6 @@ pub fn script(advice: &Advice) -> String {
     let facts = advice.facts.iter().map(|fact| format!("# {}", escape::line(fact)));
     let commands = advice.commands.iter().map(|command| escape::line(command).into_owned());
     facts.chain(commands).collect::<Vec<_>>().join("\n")
-}
-
-/// Where tasks process a good part of the packets.
-fn busy(rows: &[Row]) -> CpuList {
-    let mut by_cpu: BTreeMap<u32, u64> = BTreeMap::new();
-    let entries = rows.iter().filter(|row| row.stage == Stage::Entry);
-    for row in entries.filter(|row| row.context == Context::Task) {
-        *by_cpu.entry(row.cpu as u32).or_default() += row.packets;
-    }
-    let all: u64 = by_cpu.values().sum();
-    let least = all as f64 * BUSY_SHARE;
-    by_cpu.into_iter().filter(|&(_, n)| n > 0 && n as f64 >= least).map(|(cpu, _)| cpu).collect()
-}
-
-/// Where packets are processed for no task.
-fn softirq(rows: &[Row]) -> CpuList {
-    let entries = rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
-    entries.filter(|row| row.context != Context::Task).map(|row| row.cpu as u32).collect()
 }
 
 /// How many interrupts of the NIC came, and where most of each.
@@ -184,6 +178,7 @@ mod tests {
     use crate::irq::inventory::list::Lister;
     use crate::irq::place::plan::{Placement, Plan};
     use crate::irq::tree::{Machine, Tree};
+    use crate::trace::counts::Context;
 
     fn row(cpu: usize, context: Context, packets: u64) -> Row {
         Row::of_packets("nr-gnb", cpu, context, packets)

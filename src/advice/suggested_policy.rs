@@ -3,9 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
+use super::packets::{PacketsByCpu, entries, with_at_least};
 use crate::base::cpulist::CpuList;
 use crate::base::escape;
-use crate::gtp::Stage;
 use crate::policy::MAX_NAME;
 use crate::trace::counts::Context;
 use crate::trace::feed::Feed;
@@ -30,40 +30,27 @@ pub struct TraceFacts<'a> {
     pub feeds: &'a [Feed],
 }
 
+impl TraceFacts<'_> {
+    fn per_second(&self, packets: u64) -> f64 {
+        packets as f64 / self.seconds.max(1e-9)
+    }
+}
+
 /// The text of a policy file, with what it is founded on in comments. `None` when no
 /// packet was seen.
 pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
-    let entries = || rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0);
-    let all: u64 = entries().map(|row| row.packets).sum();
+    let packets = PacketsByCpu::of(rows);
+    let all = packets.total();
     if all == 0 {
         return None;
     }
-    let per_second = |packets: u64| packets as f64 / facts.seconds.max(1e-9);
-    let share = |packets: u64| packets as f64 / all as f64;
-
-    let mut tasks: BTreeMap<TaskName, TaskTotals> = BTreeMap::new();
-    let mut softirq: BTreeMap<usize, u64> = BTreeMap::new();
-    for row in entries() {
-        if row.context == Context::Task {
-            tasks.entry(TaskName::of(row)).or_default().add(row);
-        } else {
-            *softirq.entry(row.cpu).or_default() += row.packets;
-        }
-    }
-    let mut tasks: Vec<(TaskName, TaskTotals)> =
-        tasks.into_iter().filter(|(_, seen)| share(seen.packets) >= LEAST_SHARE).collect();
-    tasks.sort_by_key(|(_, seen)| std::cmp::Reverse(seen.packets));
-    let softirq: CpuList = softirq
-        .into_iter()
-        .filter(|&(_, packets)| share(packets) >= SOFTIRQ_SHARE)
-        .map(|(cpu, _)| cpu as u32)
-        .collect();
-
+    let tasks = tasks(rows, all);
+    let softirq = with_at_least(all as f64 * SOFTIRQ_SHARE, &packets.softirq);
     let mut text = format!(
         "# What gthctl trace {} saw in {:.0} s: {:.0} packets/s.\n",
         facts.traced,
         facts.seconds,
-        per_second(all)
+        facts.per_second(all)
     );
     if !softirq.is_empty() {
         text += &format!(
@@ -75,39 +62,61 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
             None => ": none of this network namespace's NICs has any there.\n".into(),
         };
     }
+    if tasks.is_empty() {
+        text += "\n# No task handles them, so there is no rule.\nstrategies: []\n";
+        return Some(text);
+    }
+    text += "\n";
+    if let Some(module) = facts.module {
+        text += &format!(
+            "# One rule for whoever it is, without names:\n\
+             #   - {{name: traffic, gtp: {module}, priority: true}}\n"
+        );
+    }
+    text += "strategies:\n";
     let others: CpuList = facts.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
     let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
-    match tasks.is_empty() {
-        true => text += "\n# No task handles them, so there is no rule.\nstrategies: []\n",
-        false => {
-            text += "\n";
-            if let Some(module) = facts.module {
-                text += &format!(
-                    "# One rule for whoever it is, without names:\n\
-                     #   - {{name: traffic, gtp: {module}, priority: true}}\n"
-                );
-            }
-            text += "strategies:\n";
-        }
-    }
-    for (who, seen) in &tasks {
-        let cpus: CpuList = seen.cpus.iter().copied().collect();
-        text += &format!(
-            "  # {:.0} packets/s on CPUs {cpus}{}\n  - name: {}\n",
-            per_second(seen.packets),
-            seen.home.as_ref().map_or(String::new(), |home| format!(", in {}", escape::line(home))),
-            quoted(&escape::line(&who.comm).chars().take(MAX_NAME).collect::<String>()),
-        );
-        if let Some(unit) = &who.unit {
-            text += &format!("    systemd_unit: {}\n", quoted(unit));
-        }
-        let pattern = format!("^{}$", pattern(&who.comm));
-        text += &format!("    command_regex: {}\n    priority: true\n", quoted(&pattern));
-        if let Some(place) = &place {
-            text += &format!("    cpus: {}\n", quoted(&place.to_string()));
-        }
-    }
+    text.extend(tasks.iter().map(|(name, totals)| rule(name, totals, place.as_ref(), facts)));
     Some(text)
+}
+
+/// The tasks with a good part of the packets, of which there are `all`; the busiest first.
+fn tasks(rows: &[Row], all: u64) -> Vec<(TaskName, TaskTotals)> {
+    let mut tasks: BTreeMap<TaskName, TaskTotals> = BTreeMap::new();
+    for row in entries(rows).filter(|row| row.context == Context::Task) {
+        tasks.entry(TaskName::of(row)).or_default().add(row);
+    }
+    let helps_only = |totals: &TaskTotals| (totals.packets as f64 / all as f64) < LEAST_SHARE;
+    let mut tasks: Vec<(TaskName, TaskTotals)> =
+        tasks.into_iter().filter(|(_, totals)| !helps_only(totals)).collect();
+    tasks.sort_by_key(|(_, totals)| std::cmp::Reverse(totals.packets));
+    tasks
+}
+
+/// The rule for one task, on the CPUs `place` if there are any to choose.
+fn rule(
+    name: &TaskName,
+    totals: &TaskTotals,
+    place: Option<&CpuList>,
+    facts: &TraceFacts<'_>,
+) -> String {
+    let cpus: CpuList = totals.cpus.iter().copied().collect();
+    let home = totals.home.as_ref();
+    let mut text = format!(
+        "  # {:.0} packets/s on CPUs {cpus}{}\n  - name: {}\n",
+        facts.per_second(totals.packets),
+        home.map_or(String::new(), |home| format!(", in {}", escape::line(home))),
+        quoted(&escape::line(&name.comm).chars().take(MAX_NAME).collect::<String>()),
+    );
+    if let Some(unit) = &name.unit {
+        text += &format!("    systemd_unit: {}\n", quoted(unit));
+    }
+    let pattern = format!("^{}$", pattern(&name.comm));
+    text += &format!("    command_regex: {}\n    priority: true\n", quoted(&pattern));
+    if let Some(place) = place {
+        text += &format!("    cpus: {}\n", quoted(&place.to_string()));
+    }
+    text
 }
 
 /// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that they
