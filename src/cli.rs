@@ -12,6 +12,7 @@ use clap::{
 };
 
 use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, ExitCode};
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
 use crate::gtp::Module;
@@ -243,9 +244,10 @@ pub enum TraceFormat {
 }
 
 /// A time of at least 10 ms, in nanoseconds.
-fn interval(text: &str) -> Result<u64, String> {
+fn interval(text: &str) -> Result<u64, Error> {
     let ns = parse_nanoseconds(text).filter(|ns| *ns >= 10_000_000);
-    ns.ok_or_else(|| "expected a time of at least 10ms, like 500ms or 1s".to_owned())
+    let what = "expected a time of at least 10ms, like 500ms or 1s";
+    ns.ok_or_else(|| Error::new(ExitCode::Usage, what))
 }
 
 const TRACE_EXAMPLES: &str = "\

@@ -38,7 +38,7 @@ impl Replacement {
 
     /// As [`Replacement::prepare`]; a new file gets the mode `mode`.
     pub fn prepare_as(path: &Path, text: &str, mode: u32) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", path.display()));
+        let failed = |e: std::io::Error| Error::because_of(path.display(), e);
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let new = target.with_file_name(format!(".{name}.gthctl-{}", std::process::id()));
@@ -62,7 +62,7 @@ impl Replacement {
     ///
     /// Fails when it cannot be renamed; then nothing has changed.
     pub fn commit(self) -> Result<Option<String>> {
-        let failed = |e: std::io::Error| Error::failure(format!("{}: {e}", self.target.display()));
+        let failed = |e: std::io::Error| Error::because_of(self.target.display(), e);
         fs::rename(&self.new, &self.target).map_err(failed)?;
         let dir = self.target.parent().unwrap_or(Path::new("/"));
         let synced = File::open(dir).and_then(|dir| dir.sync_all());

@@ -72,12 +72,45 @@ impl<'de> Deserialize<'de> for CpuList {
     }
 }
 
+/// Why a text is no cpulist, and which part of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadCpuList {
+    part: String,
+    flaw: Flaw,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flaw {
+    NoNumber,
+    TooLarge,
+    Backwards { first: u32, last: u32 },
+    Stride,
+}
+
+impl fmt::Display for BadCpuList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: ", self.part)?;
+        match self.flaw {
+            Flaw::NoNumber => {
+                f.write_str("expected a CPU number or a range, such as 8, 0-3 or 0-31:2/4")
+            }
+            Flaw::TooLarge => write!(f, "CPU numbers go from 0 to {}", CpuList::MAX - 1),
+            Flaw::Backwards { first, last } => {
+                write!(f, "the range runs backwards; write {last}-{first}")
+            }
+            Flaw::Stride => f.write_str("after ':' expected USED/GROUP with 1 <= USED <= GROUP"),
+        }
+    }
+}
+
+impl std::error::Error for BadCpuList {}
+
 impl FromStr for CpuList {
-    type Err = String;
+    type Err = BadCpuList;
 
     /// Parses a cpulist. An empty list is an error, as is a number of
     /// [`CpuList::MAX`] or more; the message says which part is wrong.
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, BadCpuList> {
         let mut cpus = BTreeSet::new();
         for part in text.split(',') {
             add_part(part.trim_matches([' ', '\t', '\n']), &mut cpus)?;
@@ -89,28 +122,27 @@ impl FromStr for CpuList {
 /// Adds one comma-separated part of a list: `N`, `N-M` or `N-M:used/group`.
 ///
 /// Of each `group` consecutive CPUs of the range the first `used` are taken.
-fn add_part(part: &str, cpus: &mut BTreeSet<u32>) -> Result<(), String> {
-    let shown: String = part.chars().take(32).collect();
-    let bad = |why: String| Err(format!("{shown:?}: {why}"));
+fn add_part(part: &str, cpus: &mut BTreeSet<u32>) -> Result<(), BadCpuList> {
+    let bad = |flaw| Err(BadCpuList { part: part.chars().take(32).collect(), flaw });
     let (range, stride) = match part.split_once(':') {
         None => (part, None),
         Some((range, stride)) => (range, Some(stride)),
     };
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let (Some(first), Some(last)) = (number(first), number(last)) else {
-        return bad("expected a CPU number or a range, such as 8, 0-3 or 0-31:2/4".into());
+        return bad(Flaw::NoNumber);
     };
     if first >= CpuList::MAX || last >= CpuList::MAX {
-        return bad(format!("CPU numbers go from 0 to {}", CpuList::MAX - 1));
+        return bad(Flaw::TooLarge);
     }
     if first > last {
-        return bad(format!("the range runs backwards; write {last}-{first}"));
+        return bad(Flaw::Backwards { first, last });
     }
     let (used, group) = match stride.map(|s| s.split_once('/').unwrap_or((s, ""))) {
         None => (1, 1),
         Some((used, group)) => match (number(used), number(group)) {
             (Some(used), Some(group)) if 1 <= used && used <= group => (used, group),
-            _ => return bad("after ':' expected USED/GROUP with 1 <= USED <= GROUP".into()),
+            _ => return bad(Flaw::Stride),
         },
     };
     cpus.extend((first..=last).filter(|cpu| (cpu - first) % group < used));
@@ -147,7 +179,7 @@ mod tests {
     use super::*;
 
     fn canonical(text: &str) -> String {
-        text.parse::<CpuList>().map_or_else(|e| e, |cpus| cpus.to_string())
+        text.parse::<CpuList>().map_or_else(|e| e.to_string(), |cpus| cpus.to_string())
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::escape;
 
@@ -64,7 +65,7 @@ impl ExitCode {
 }
 
 /// An error for the user: one line that says what is wrong, where, and what to do.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     /// Decides the process's exit code.
     pub code: ExitCode,
@@ -74,6 +75,8 @@ pub struct Error {
     pub what: String,
     /// What to do about it, when there is something to say.
     pub help: Option<String>,
+    /// The error that it comes of, which `what` tells too.
+    pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 /// A place in an input file; `line` and `column` count from 1.
@@ -89,12 +92,22 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error with `code`, no place and no advice.
     pub fn new(code: ExitCode, what: impl Into<String>) -> Self {
-        Self { code, at: None, what: what.into(), help: None }
+        Self { code, at: None, what: what.into(), help: None, source: None }
     }
 
     /// A general failure ([`ExitCode::Failure`]).
     pub fn failure(what: impl Into<String>) -> Self {
         Self::new(ExitCode::Failure, what)
+    }
+
+    /// A general failure in `what`, which comes of `source`.
+    pub fn because_of(
+        what: impl fmt::Display,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        let source: Box<dyn std::error::Error + Send + Sync> = source.into();
+        let what = format!("{what}: {source}");
+        Self { source: Some(source.into()), ..Self::failure(what) }
     }
 
     /// Adds what to do about it.
@@ -133,7 +146,19 @@ impl fmt::Display for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&**self.source.as_ref()?)
+    }
+}
+
+/// Whether both are of one kind and say the same.
+impl PartialEq for Error {
+    fn eq(&self, other: &Self) -> bool {
+        (self.code, &self.at, &self.what, &self.help)
+            == (other.code, &other.at, &other.what, &other.help)
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -162,5 +187,15 @@ mod tests {
             .help("use 100us or more");
         assert_eq!(e.to_string(), "c.yaml:3:5: slice_ns_min: 0 is not a slice; use 100us or more");
         assert_eq!(e.exit_code(), 2);
+    }
+
+    #[test]
+    fn what_it_comes_of_is_told_and_kept() {
+        use std::error::Error as _;
+        let e = Error::because_of("/etc/x", std::io::Error::from_raw_os_error(2));
+        assert_eq!(e.what, "/etc/x: No such file or directory (os error 2)");
+        let source = e.source().and_then(|source| source.downcast_ref::<std::io::Error>());
+        assert_eq!(source.unwrap().kind(), std::io::ErrorKind::NotFound);
+        assert_eq!(e.clone(), e);
     }
 }

@@ -1,5 +1,6 @@
 //! One at a time: a lock file that holds its owner's PID.
 
+use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -49,7 +50,7 @@ impl Lock {
     }
 
     /// The lock, or who holds it.
-    fn attempt(path: &Path) -> Result<std::result::Result<Self, String>> {
+    fn attempt(path: &Path) -> Result<std::result::Result<Self, Owner>> {
         let failed = |e: &dyn std::fmt::Display| Error::failure(format!("{}: {e}", path.display()));
         make_private_dir(path.parent().unwrap_or(Path::new("/"))).map_err(|e| failed(&e))?;
         let file = OpenOptions::new()
@@ -70,12 +71,24 @@ impl Lock {
             Err((mut file, Errno::EWOULDBLOCK)) => {
                 let mut owner = String::new();
                 let _ = file.read_to_string(&mut owner);
-                Ok(Err(match owner.trim() {
-                    "" => "another process".to_owned(),
-                    pid => format!("PID {pid}"),
-                }))
+                Ok(Err(Owner { pid: owner.trim().parse().ok() }))
             }
             Err((_, e)) => Err(failed(&e)),
+        }
+    }
+}
+
+/// Who holds a lock.
+struct Owner {
+    /// `None` when the file does not tell.
+    pid: Option<u32>,
+}
+
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.pid {
+            Some(pid) => write!(f, "PID {pid}"),
+            None => f.write_str("another process"),
         }
     }
 }

@@ -34,7 +34,8 @@ pub enum Step {
 /// The steps that have failed, each with why.
 #[derive(Debug, Default)]
 pub struct Again {
-    failed: BTreeMap<Step, String>,
+    /// Without the error where that was told elsewhere.
+    failed: BTreeMap<Step, Option<Error>>,
     /// When they are tried again.
     at: Option<Instant>,
 }
@@ -47,16 +48,15 @@ impl Again {
             self.failed.remove(&step);
             return;
         };
-        let said = e.to_string();
         if is_mistake(&e) {
             self.failed.remove(&step);
-            log::err(format_args!("gthctl: error: {said}; what was in force before stays"));
+            log::err(format_args!("gthctl: error: {e}; what was in force before stays"));
             return;
         }
-        if self.failed.get(&step) != Some(&said) {
+        if self.failed.get(&step).is_none_or(|told| told.as_ref() != Some(&e)) {
             let stays = "what was in force before stays, and it is tried again";
-            log::err(format_args!("gthctl: error: {said}; {stays}"));
-            self.failed.insert(step, said);
+            log::err(format_args!("gthctl: error: {e}; {stays}"));
+            self.failed.insert(step, Some(e));
         }
         self.at.get_or_insert(Instant::now() + RETRY);
     }

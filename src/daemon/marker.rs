@@ -2,8 +2,10 @@
 //! their modules come and go.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder};
@@ -30,7 +32,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct Marker {
     wanted: BTreeMap<Traced, u32>,
     /// Loaded when there is a first function to attach it to.
-    object: Option<std::result::Result<Object, String>>,
+    object: Option<std::result::Result<Object, Unattached>>,
     functions: BTreeMap<Traced, Tried>,
     /// Modules that were looked for in the kernel itself.
     built_in: BTreeMap<Module, bool>,
@@ -54,7 +56,27 @@ enum Found {
 struct Tried {
     number: u32,
     module: Found,
-    link: std::result::Result<Link, String>,
+    link: std::result::Result<Link, Unattached>,
+}
+
+/// Why the packets of a function are not seen.
+#[derive(Clone, Debug)]
+enum Unattached {
+    NotLoaded(Rc<libbpf_rs::Error>),
+    Missing,
+    Refused(Rc<libbpf_rs::Error>),
+    NoKprobes,
+}
+
+impl fmt::Display for Unattached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoaded(e) => write!(f, "the BPF program: {e}"),
+            Self::Missing => f.write_str("no such function in this version of the module"),
+            Self::Refused(e) => write!(f, "cannot be attached to: {e}"),
+            Self::NoKprobes => f.write_str("this kernel has no kprobes (CONFIG_KPROBE_EVENTS)"),
+        }
+    }
 }
 
 impl Marker {
@@ -190,7 +212,7 @@ fn attach(
     traced: &Traced,
     number: u32,
     found: Found,
-) -> std::result::Result<Link, String> {
+) -> std::result::Result<Link, Unattached> {
     let program = object.progs_mut().find(|program| program.name() == PROGRAM);
     let program = program.expect("bpf/mark.bpf.c has it");
     let attach = |symbol: &str, module: Option<&str>| {
@@ -202,11 +224,11 @@ fn attach(
     attach(&traced.symbol, here).or_else(|e| {
         // The compiler may have given it another name.
         match symbols([traced.symbol.as_str()].into_iter()).of(&traced.symbol, Some(module)) {
-            None => Err("no such function in this version of the module".to_owned()),
+            None => Err(Unattached::Missing),
             Some(symbol) if symbol.name == traced.symbol && symbol.module.as_deref() == here => {
-                Err(refused(&e))
+                Err(refused(e))
             }
-            Some(symbol) => attach(&symbol.name, symbol.module.as_deref()).map_err(|e| refused(&e)),
+            Some(symbol) => attach(&symbol.name, symbol.module.as_deref()).map_err(refused),
         }
     })
 }
@@ -216,7 +238,7 @@ fn symbols<'a>(names: impl Iterator<Item = &'a str>) -> Symbols {
     Symbols::read(Path::new(KALLSYMS), names).unwrap_or_default()
 }
 
-fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, String> {
+fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, Unattached> {
     let load = || {
         let mut open = ObjectBuilder::default().open_memory(MARK_OBJECT)?;
         for mut map in open.maps_mut() {
@@ -226,13 +248,13 @@ fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, String> {
         }
         open.load()
     };
-    load().map_err(|e: libbpf_rs::Error| format!("the BPF program: {e}"))
+    load().map_err(|e: libbpf_rs::Error| Unattached::NotLoaded(Rc::new(e)))
 }
 
-fn refused(e: &libbpf_rs::Error) -> String {
+fn refused(e: libbpf_rs::Error) -> Unattached {
     let kprobes = ["/sys/bus/event_source/devices/kprobe", "/sys/kernel/tracing/kprobe_events"];
     match kprobes.iter().any(|path| Path::new(path).exists()) {
-        true => format!("cannot be attached to: {e}"),
-        false => "this kernel has no kprobes (CONFIG_KPROBE_EVENTS)".into(),
+        true => Unattached::Refused(Rc::new(e)),
+        false => Unattached::NoKprobes,
     }
 }

@@ -8,6 +8,7 @@
 //! mount. What is still being written is left alone until it is closed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
@@ -161,10 +162,13 @@ impl Watch {
             }
         }
         self.look_at = problem.is_some().then(|| Instant::now() + LOOK);
-        self.problem = problem;
+        self.problem = problem.map(|problem| problem.to_string());
     }
 
-    fn follow_once(&mut self, known: &BTreeMap<PathBuf, (u64, u64)>) -> Problem {
+    fn follow_once(
+        &mut self,
+        known: &BTreeMap<PathBuf, (u64, u64)>,
+    ) -> std::result::Result<(), Problem> {
         for file in &mut self.files {
             let entries = entries(&file.path);
             if !file.entries.is_empty() && entries != file.entries && file.state == State::Unchanged
@@ -184,7 +188,7 @@ impl Watch {
         // Before they are watched: no event about them is left out.
         self.inbox.mail().awaited = entries().chain(self.watched.keys()).cloned().collect();
         if self.watcher.is_none() {
-            self.watcher = Some(start(&self.inbox).map_err(|e| no_inotify(&e))?);
+            self.watcher = Some(start(&self.inbox).map_err(Problem::NoInotify)?);
         }
         let Some(watcher) = &mut self.watcher else { return Ok(()) };
         for (path, identity) in known {
@@ -196,7 +200,9 @@ impl Watch {
         // Those that are new, and those that may be new under an old number.
         for path in self.watched.keys() {
             match watcher.watch(path, RecursiveMode::NonRecursive) {
-                Err(e) if !is_gone(&e) => problem = problem.and(Err(not_watched(path, &e))),
+                Err(e) if !is_gone(&e) => {
+                    problem = problem.and(Err(Problem::NotWatched(path.clone(), e)))
+                }
                 _ => {}
             }
         }
@@ -204,8 +210,41 @@ impl Watch {
     }
 }
 
-/// Why something is not watched.
-type Problem = std::result::Result<(), String>;
+/// Why something is looked at once a second in place of being watched.
+enum Problem {
+    /// The error is the same when the process has too many descriptors, and when its user has
+    /// too many instances of inotify (inotify_init(2)).
+    NoInotify(notify::Error),
+    NotWatched(PathBuf, notify::Error),
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoInotify(e) => {
+                let limit = limit("max_user_instances");
+                write!(
+                    f,
+                    "inotify cannot be had: {e} (fs.inotify.max_user_instances is {limit}); \
+                     config and policy are looked at once a second instead"
+                )
+            }
+            Self::NotWatched(path, e) => {
+                write!(f, "{}: cannot be watched: ", path.display())?;
+                let instead = "it is looked at once a second instead";
+                match e.kind {
+                    notify::ErrorKind::MaxFilesWatch => write!(
+                        f,
+                        "fs.inotify.max_user_watches ({}) is reached; {instead}; raise that with \
+                         sysctl(8)",
+                        limit("max_user_watches")
+                    ),
+                    _ => write!(f, "{e}; {instead}"),
+                }
+            }
+        }
+    }
+}
 
 /// A watcher that puts what concerns the files into `inbox`.
 fn start(inbox: &Arc<Inbox>) -> notify::Result<RecommendedWatcher> {
@@ -241,30 +280,6 @@ fn is_gone(e: &notify::Error) -> bool {
         notify::ErrorKind::PathNotFound => true,
         notify::ErrorKind::Io(e) => e.kind() == std::io::ErrorKind::NotFound,
         _ => false,
-    }
-}
-
-/// The error is the same when the process has too many descriptors, and when its user has
-/// too many instances of inotify (inotify_init(2)).
-fn no_inotify(e: &notify::Error) -> String {
-    let limit = limit("max_user_instances");
-    let instead = "config and policy are looked at once a second instead";
-    format!("inotify cannot be had: {e} (fs.inotify.max_user_instances is {limit}); {instead}")
-}
-
-fn not_watched(path: &Path, e: &notify::Error) -> String {
-    let instead = "it is looked at once a second instead";
-    let path = path.display();
-    match e.kind {
-        notify::ErrorKind::MaxFilesWatch => {
-            let limit = limit("max_user_watches");
-            let raise = "raise that with sysctl(8)";
-            format!(
-                "{path}: cannot be watched: fs.inotify.max_user_watches ({limit}) is reached; \
-                 {instead}; {raise}"
-            )
-        }
-        _ => format!("{path}: cannot be watched: {e}; {instead}"),
     }
 }
 

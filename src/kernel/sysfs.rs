@@ -48,5 +48,5 @@ pub fn file_name(path: &Path) -> String {
 
 /// The error of a file that cannot be read.
 pub fn failed(path: &Path, e: std::io::Error) -> Error {
-    Error::failure(format!("{}: {e}", path.display()))
+    Error::because_of(path.display(), e)
 }

@@ -112,11 +112,10 @@ impl Topology {
 }
 
 fn read_list(path: &Path) -> Result<CpuList> {
-    let text =
-        fs::read_to_string(path).map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+    let text = fs::read_to_string(path).map_err(|e| Error::because_of(path.display(), e))?;
     text.trim_end()
         .parse()
-        .map_err(|e| Error::failure(format!("{}: not a CPU list: {e}", path.display())))
+        .map_err(|e| Error::because_of(format_args!("{}: not a CPU list", path.display()), e))
 }
 
 /// The CPUs that share the highest level of cache with the CPU at `dir`.

@@ -65,8 +65,7 @@ pub(super) fn node(settings: &PodSettings, root: &Root) -> Result<String> {
     }
     // As the kubelet makes it (pkg/util/node/node.go: GetHostname).
     let path = root.path("/proc/sys/kernel/hostname");
-    let text = fs::read_to_string(&path)
-        .map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+    let text = fs::read_to_string(&path).map_err(|e| Error::because_of(path.display(), e))?;
     Ok(text.trim().to_lowercase())
 }
 

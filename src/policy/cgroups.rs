@@ -9,7 +9,7 @@
 
 use serde::Serialize;
 
-use super::globs::translate;
+use super::globs::{BadGlob, translate};
 
 /// A unit of the machine's own systemd, which names its cgroups like the units.
 ///
@@ -17,7 +17,7 @@ use super::globs::translate;
 /// never slices (systemd.resource-control(5), `Delegate=`). Of what is below user.slice only
 /// those units match that systemd-logind makes there, and only by a glob that begins with
 /// their kind of name.
-pub fn unit(glob: &str) -> Result<String, String> {
+pub fn unit(glob: &str) -> Result<String, BadGlob> {
     let logind = ["user-", "user@", "session-"].iter().any(|kind| glob.starts_with(kind));
     let users = if logind { format!("|{USERS}") } else { String::new() };
     Ok(format!("^(?:{}{users})/{}(?:/|$)", slices(), translate(glob)?))
@@ -111,12 +111,12 @@ fn systemd_pod(above: &str) -> String {
 
 /// The directory in which a kubelet keeps its kubepods cgroup. Fails with the reason when
 /// `glob` is none on a path from the root.
-pub fn kubelet_root(glob: &str) -> Result<String, String> {
+pub fn kubelet_root(glob: &str) -> Result<String, BadGlob> {
     match glob.strip_prefix('/') {
         Some(path) if path.split('/').all(|name| !["", ".", ".."].contains(&name)) => {
             translate(glob)
         }
-        _ => Err("not a path from the root, such as /kubelet.slice".into()),
+        _ => Err(BadGlob::NotFromRoot),
     }
 }
 
@@ -377,10 +377,10 @@ mod tests {
     #[test]
     fn what_is_no_glob_is_told() {
         for bad in ["/a[", "/a{b", "/a/[z-a]"] {
-            assert!(!kubelet_root(bad).unwrap_err().is_empty(), "{bad}");
+            assert!(matches!(kubelet_root(bad), Err(BadGlob::Syntax(_))), "{bad}");
         }
         for bad in ["", "/", "kubelet", "/kubelet/", "//kubelet", "/a/../kubelet"] {
-            assert!(kubelet_root(bad).unwrap_err().contains("/kubelet.slice"), "{bad}");
+            assert_eq!(kubelet_root(bad), Err(BadGlob::NotFromRoot), "{bad}");
         }
     }
 

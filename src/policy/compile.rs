@@ -358,7 +358,7 @@ impl super::Conditions {
     }
 }
 
-type Translate = fn(&str) -> std::result::Result<String, String>;
+type Translate = fn(&str) -> std::result::Result<String, globs::BadGlob>;
 
 /// The files that names in the policy are looked up in.
 fn refers_to(policy: &Policy, root: &Root) -> Vec<PathBuf> {

@@ -2,29 +2,50 @@
 //!
 //! An executable's path is what `/proc/PID/exe` shows in its mount namespace.
 
-use globset::GlobBuilder;
+use std::fmt;
+
+use globset::{ErrorKind, GlobBuilder};
+
+/// Why a text is no glob.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadGlob {
+    Syntax(ErrorKind),
+    /// It is to be a path from the root.
+    NotFromRoot,
+}
+
+impl fmt::Display for BadGlob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Syntax(kind) => write!(f, "{kind}"),
+            Self::NotFromRoot => f.write_str("not a path from the root, such as /kubelet.slice"),
+        }
+    }
+}
+
+impl std::error::Error for BadGlob {}
 
 /// The whole path of an executable.
 ///
 /// `*`, `?`, `[...]` stay within one directory, `**` does not, `{a,b}` is either;
 /// so in all globs here. Fails with the reason when `glob` is none.
-pub fn exe(glob: &str) -> Result<String, String> {
+pub fn exe(glob: &str) -> Result<String, BadGlob> {
     Ok(format!("^{}$", translate(glob)?))
 }
 
 /// The path of a cgroup or of one above it.
-pub fn cgroup(glob: &str) -> Result<String, String> {
+pub fn cgroup(glob: &str) -> Result<String, BadGlob> {
     let glob = glob.trim_end_matches('/');
     Ok(format!("^{}(?:/|$)", translate(glob)?))
 }
 
 /// A glob as a regular expression over bytes, without anchors.
-pub fn translate(glob: &str) -> Result<String, String> {
+pub fn translate(glob: &str) -> Result<String, BadGlob> {
     let glob = GlobBuilder::new(glob)
         .literal_separator(true)
         .backslash_escape(true)
         .build()
-        .map_err(|e| e.kind().to_string())?;
+        .map_err(|e| BadGlob::Syntax(e.kind().clone()))?;
     // globset's own form is (?-u)^...$.
     let regex = glob.regex();
     let inner = regex.strip_prefix("(?-u)").unwrap_or(regex);
@@ -68,7 +89,7 @@ mod tests {
     #[test]
     fn what_is_no_glob_is_told() {
         for bad in ["/a[", "/a{b", "/a/[z-a]"] {
-            assert!(!exe(bad).unwrap_err().is_empty(), "{bad}");
+            assert!(matches!(exe(bad), Err(BadGlob::Syntax(_))), "{bad}");
         }
     }
 }

@@ -6,8 +6,9 @@
 //! several DFAs.
 
 use std::collections::HashMap;
+use std::fmt;
 
-use regex_automata::dfa::{Automaton, StartKind, dense};
+use regex_automata::dfa::{Automaton, StartError, StartKind, dense};
 use regex_automata::nfa::thompson;
 use regex_automata::util::primitives::StateID;
 use regex_automata::util::start;
@@ -110,6 +111,31 @@ impl Dfa {
     }
 }
 
+/// Why a pattern is not compiled.
+#[derive(Debug)]
+pub enum TooLarge {
+    /// The automaton cannot be built, or only beyond the limits.
+    Build(Box<dense::BuildError>),
+    Start(StartError),
+    /// It has more than [`MAX_STATES`] states.
+    States,
+    /// No room is left for it beside those before it.
+    Together,
+}
+
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Build(e) => write!(f, "{e}"),
+            Self::Start(e) => write!(f, "{e}"),
+            Self::States => write!(f, "more than {MAX_STATES} states"),
+            Self::Together => f.write_str("too much with those before it"),
+        }
+    }
+}
+
+impl std::error::Error for TooLarge {}
+
 /// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
 ///
 /// Fails with the index into `patterns` of one that is too large, by itself or
@@ -117,7 +143,7 @@ impl Dfa {
 pub fn compile(
     patterns: &[(usize, &str)],
     budget: &mut Budget,
-) -> Result<Vec<Dfa>, (usize, String)> {
+) -> Result<Vec<Dfa>, (usize, TooLarge)> {
     compile_from(patterns, 0, budget)
 }
 
@@ -125,13 +151,13 @@ fn compile_from(
     patterns: &[(usize, &str)],
     offset: usize,
     budget: &mut Budget,
-) -> Result<Vec<Dfa>, (usize, String)> {
+) -> Result<Vec<Dfa>, (usize, TooLarge)> {
     if patterns.is_empty() {
         return Ok(Vec::new());
     }
     match determinise(patterns) {
         Ok(dfa) if budget.take(&dfa) => Ok(vec![dfa]),
-        Ok(_) => Err((offset + patterns.len() - 1, "too much with those before it".into())),
+        Ok(_) => Err((offset + patterns.len() - 1, TooLarge::Together)),
         Err(why) if patterns.len() == 1 || budget.splits == 0 => Err((offset, why)),
         Err(_) => {
             budget.splits -= 1;
@@ -143,7 +169,7 @@ fn compile_from(
     }
 }
 
-fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, String> {
+fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, TooLarge> {
     let limit = if patterns.len() == 1 { SIZE_LIMIT } else { JOINT_SIZE_LIMIT };
     let config = dense::Config::new()
         .match_kind(MatchKind::All)
@@ -156,12 +182,12 @@ fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, String> {
         .thompson(thompson::Config::new().nfa_size_limit(Some(NFA_SIZE_LIMIT)))
         .syntax(regex_syntax_config())
         .build_many(&texts)
-        .map_err(|e| e.to_string())?;
+        .map_err(|e| TooLarge::Build(Box::new(e)))?;
     copy(&dfa, patterns)
 }
 
 /// Copies the states that can be reached, numbered in the order of discovery.
-fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<Dfa, String> {
+fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<Dfa, TooLarge> {
     let classes = dfa.byte_classes();
     let mut class = [0; 256];
     let mut representatives = Vec::new();
@@ -173,7 +199,7 @@ fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<Dfa, S
         class[usize::from(byte)] = number as u8;
     }
     let begin =
-        dfa.start_state(&start::Config::new().anchored(Anchored::No)).map_err(|e| e.to_string())?;
+        dfa.start_state(&start::Config::new().anchored(Anchored::No)).map_err(TooLarge::Start)?;
     let mut numbers: HashMap<StateID, u16> = HashMap::from([(begin, 0)]);
     let mut states = vec![begin];
     let mut trans = Vec::new();
@@ -192,7 +218,7 @@ fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<Dfa, S
             trans.push(number);
         }
         if states.len() > MAX_STATES {
-            return Err(format!("more than {MAX_STATES} states"));
+            return Err(TooLarge::States);
         }
     }
     Ok(Dfa { start: 0, stride: representatives.len() as u16 + 1, class, trans, accept })
@@ -320,6 +346,6 @@ mod tests {
             compile(&[(0, "a"), (1, "a.{14}b.{14}c.{14}"), (2, "b")], &mut Budget::default())
                 .unwrap_err();
         assert_eq!(index, 1);
-        assert!(!why.is_empty());
+        assert!(!why.to_string().is_empty());
     }
 }

@@ -85,12 +85,11 @@ impl From<Error> for Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         let known = ExitCode::ALL.iter().find(|(code, _)| *code as u8 == failure.code);
-        Error {
-            code: known.map_or(ExitCode::Failure, |(code, _)| *code),
-            at: failure.at.map(|(file, line, column)| Location { file, line, column }),
-            what: failure.what,
-            help: failure.help,
-        }
+        let code = known.map_or(ExitCode::Failure, |(code, _)| *code);
+        let mut error = Error::new(code, failure.what);
+        error.at = failure.at.map(|(file, line, column)| Location { file, line, column });
+        error.help = failure.help;
+        error
     }
 }
 

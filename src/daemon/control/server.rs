@@ -66,7 +66,7 @@ impl Server {
     /// Listens at `path`, in a directory that only this user may enter, which is
     /// made if it is missing. A socket that a killed process left there goes.
     pub fn listen(path: &Path) -> Result<Self> {
-        let failed = |e: io::Error| Error::failure(format!("{}: {e}", path.display()));
+        let failed = |e: io::Error| Error::because_of(path.display(), e);
         let dir = path.parent().unwrap_or(Path::new("/"));
         make_private_dir(dir).map_err(failed)?;
         let _ = fs::remove_file(path);

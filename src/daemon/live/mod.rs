@@ -63,7 +63,7 @@ pub struct LivePolicy {
     since: SystemTime,
     /// The text of the policy before.
     previous: Option<String>,
-    rejected: Option<(String, SystemTime)>,
+    rejected: Option<(Error, SystemTime)>,
     /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
     irqs: Option<Worker>,
     /// One that waits for its interrupts.
@@ -213,9 +213,8 @@ impl LivePolicy {
 
     /// Remembers why the file is not in force.
     fn reject(&mut self, why: &Error) {
-        let why = why.to_string();
-        if self.rejected.as_ref().is_none_or(|(before, _)| *before != why) {
-            self.rejected = Some((why, SystemTime::now()));
+        if self.rejected.as_ref().is_none_or(|(before, _)| before != why) {
+            self.rejected = Some((why.clone(), SystemTime::now()));
         }
     }
 
@@ -337,7 +336,7 @@ impl LivePolicy {
             rejected: self
                 .rejected
                 .as_ref()
-                .map(|(why, since)| Rejected { why: why.clone(), since: time(*since) }),
+                .map(|(why, since)| Rejected { why: why.to_string(), since: time(*since) }),
             kubernetes,
             traffic: self.traffic(scheduler, marker)?,
             irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.host())),

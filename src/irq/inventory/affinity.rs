@@ -92,7 +92,8 @@ fn read_list(path: &Path) -> Result<Option<CpuList>> {
         return Ok(Some(CpuList::default()));
     }
     let list = text.parse();
-    list.map(Some).map_err(|e| Error::failure(format!("{}: not a CPU list: {e}", path.display())))
+    list.map(Some)
+        .map_err(|e| Error::because_of(format_args!("{}: not a CPU list", path.display()), e))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! of the heading. Last come lines with a name in place of a number (NMI, LOC,
 //! ERR), which are no IRQs and are left out.
 
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -59,6 +60,28 @@ impl Interrupt {
     }
 }
 
+/// What is not as it should be in /proc/interrupts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    Heading,
+    /// The line of this IRQ, as the following.
+    FewerCounts(u32),
+    MoreCounts(u32),
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (irq, other) = match self {
+            Self::Heading => return f.write_str("the first line does not name the CPUs"),
+            Self::FewerCounts(irq) => (irq, "fewer"),
+            Self::MoreCounts(irq) => (irq, "more"),
+        };
+        write!(f, "IRQ {irq} has {other} counts than the first line has CPUs")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
 impl Interrupts {
     /// Reads `interrupts` in `proc_root` (/proc but in tests).
     ///
@@ -67,12 +90,11 @@ impl Interrupts {
         let path = proc_root.join("interrupts");
         let mut reads = 1;
         loop {
-            let text =
-                fs::read(&path).map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+            let text = fs::read(&path).map_err(|e| Error::because_of(path.display(), e))?;
             match Self::parse(&text) {
                 Ok(interrupts) => return Ok(interrupts),
                 Err(e) if reads == READS => {
-                    return Err(Error::failure(format!("{}: {e}", path.display())));
+                    return Err(Error::because_of(path.display(), e));
                 }
                 // The kernel writes it piece by piece: a CPU may have come or gone
                 // since the heading.
@@ -82,7 +104,7 @@ impl Interrupts {
     }
 
     /// Parses the text of /proc/interrupts; the error says what is not as it should be.
-    pub fn parse(text: &[u8]) -> std::result::Result<Self, String> {
+    pub fn parse(text: &[u8]) -> std::result::Result<Self, Malformed> {
         let mut lines = text.split(|&byte| byte == b'\n');
         let cpus = heading(lines.next().unwrap_or_default())?;
         let mut irqs = Vec::new();
@@ -146,16 +168,16 @@ fn counted(now: u32, before: u32) -> Option<u32> {
 }
 
 /// The CPUs that the first line names.
-fn heading(line: &[u8]) -> std::result::Result<Vec<u32>, String> {
+fn heading(line: &[u8]) -> std::result::Result<Vec<u32>, Malformed> {
     let line = String::from_utf8_lossy(line);
     let cpu = |word: &str| word.strip_prefix("CPU")?.parse().ok();
     let cpus: Option<Vec<u32>> = line.split_ascii_whitespace().map(cpu).collect();
     cpus.filter(|cpus| !cpus.is_empty() && cpus.is_sorted_by(|a, b| a < b))
-        .ok_or_else(|| "the first line does not name the CPUs".into())
+        .ok_or(Malformed::Heading)
 }
 
 /// Parses a line with counts of so many CPUs; `None` when it is not an IRQ's.
-fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, String> {
+fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malformed> {
     let Some((irq, rest)) = number(line) else { return Ok(None) };
     let Some(mut rest) = rest.strip_prefix(b":") else { return Ok(None) };
     let mut counts = Vec::with_capacity(cpus);
@@ -168,8 +190,8 @@ fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Stri
         }
     }
     if counts.len() != cpus {
-        let other = if counts.len() > cpus { "more" } else { "fewer" };
-        return Err(format!("IRQ {irq} has {other} counts than the first line has CPUs"));
+        let more = counts.len() > cpus;
+        return Err(if more { Malformed::MoreCounts(irq) } else { Malformed::FewerCounts(irq) });
     }
     let rest = String::from_utf8_lossy(rest);
     Ok(Some(Interrupt { irq, counts, ..source(rest.trim_start()) }))
@@ -381,7 +403,7 @@ mod tests {
                 "IRQ 1 has more counts than the first line has CPUs",
             ),
         ] {
-            assert_eq!(Interrupts::parse(text.as_bytes()).unwrap_err(), what, "{text}");
+            assert_eq!(Interrupts::parse(text.as_bytes()).unwrap_err().to_string(), what, "{text}");
         }
         let tree = Tree::new();
         assert!(Interrupts::read(&tree.proc()).unwrap_err().what.contains("proc/interrupts: "));

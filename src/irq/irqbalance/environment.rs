@@ -39,8 +39,7 @@ impl Environment {
         let files = ["default/irqbalance", "sysconfig/irqbalance"];
         let mut files = files.into_iter().map(|file| host.etc().join(file));
         let Some(path) = files.find(|file| file.is_file()) else { return Ok(None) };
-        let text =
-            fs::read(&path).map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+        let text = fs::read(&path).map_err(|e| Error::because_of(path.display(), e))?;
         // One that is not UTF-8 is not added to, so nothing in it is gthctl's.
         let text = String::from_utf8_lossy(&text).into_owned();
         let lines = text.split('\n').map(Into::into).collect();

@@ -8,14 +8,14 @@
 pub(super) mod environment;
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::fs;
 use std::io::{self, ErrorKind, IoSlice, Read};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -96,9 +96,54 @@ impl Deadline {
 /// Why there is no answer.
 #[derive(Debug)]
 enum Unasked {
-    NoSocket(String),
-    NoAnswer(String),
+    NoSocket(Fault),
+    NoAnswer(Fault),
 }
+
+/// What went wrong in talking to it.
+#[derive(Debug)]
+enum Fault {
+    /// It could not be asked before, for this reason.
+    Silent(String),
+    /// So many IRQs are more than it reads.
+    TooMany(usize),
+    /// Neither `what` nor anybody behind it has answered in time.
+    NoAnswer {
+        what: String,
+        patience: Duration,
+    },
+    Failed {
+        what: String,
+        error: io::Error,
+    },
+    /// The socket is of the process with this id.
+    OfAnother {
+        path: PathBuf,
+        pid: u32,
+    },
+    OtherAnswer,
+    NotTaken,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Silent(why) => f.write_str(why),
+            Self::TooMany(irqs) => write!(f, "{irqs} IRQs are more than it reads"),
+            Self::NoAnswer { what, patience } => {
+                write!(f, "{what}: no answer in {} s", patience.as_secs_f64())
+            }
+            Self::Failed { what, error } => write!(f, "{what}: {error}"),
+            Self::OfAnother { path, pid } => {
+                write!(f, "{} is the socket of PID {pid}", path.display())
+            }
+            Self::OtherAnswer => f.write_str("its socket answers something else, or only root"),
+            Self::NotTaken => f.write_str("it did not take the list over"),
+        }
+    }
+}
+
+impl std::error::Error for Fault {}
 
 /// What an answer to `setup` says.
 #[derive(Debug, PartialEq, Eq)]
@@ -148,7 +193,7 @@ impl Irqbalance {
         };
         let line = fs::read(host.proc().join(format!("{pid}/cmdline"))).unwrap_or_default();
         let banned = banned_by(String::from_utf8_lossy(&line).split('\0'));
-        Self { pid, banned, silent: Some(why), no_socket, told: false, patience: BRIEF }
+        Self { pid, banned, silent: Some(why.to_string()), no_socket, told: false, patience: BRIEF }
     }
 
     /// Why it could not be asked, unless it has no socket: it may be busy.
@@ -166,17 +211,19 @@ impl Irqbalance {
     /// Fails when it did not answer before, does not now or does not take them over, or
     /// they are more than it [reads](Irqbalance::reads). `told` says whether they were sent.
     pub fn ban(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> Result<()> {
-        self.tell(host, irqs).map_err(|why| {
-            Error::failure(format!("irqbalance (PID {}) cannot be told: {why}", self.pid))
+        let pid = self.pid;
+        let told = self.tell(host, irqs);
+        told.map_err(|why| {
+            Error::because_of(format_args!("irqbalance (PID {pid}) cannot be told"), why)
         })
     }
 
-    fn tell(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> std::result::Result<(), String> {
+    fn tell(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> std::result::Result<(), Fault> {
         if let Some(why) = &self.silent {
-            return Err(why.clone());
+            return Err(Fault::Silent(why.clone()));
         }
         if !Self::reads(irqs) {
-            return Err(format!("{} IRQs are more than it reads", irqs.len()));
+            return Err(Fault::TooMany(irqs.len()));
         }
         let patience = self.patience;
         // If there is no answer now, the next one is not worth such a wait.
@@ -191,7 +238,7 @@ impl Irqbalance {
         (self.banned, self.patience) = (setup.banned, patience);
         match self.banned == *irqs {
             true => Ok(()),
-            false => Err("it did not take the list over".into()),
+            false => Err(Fault::NotTaken),
         }
     }
 
@@ -203,7 +250,7 @@ impl Irqbalance {
 }
 
 impl Unasked {
-    fn why(self) -> String {
+    fn why(self) -> Fault {
         let (Self::NoSocket(why) | Self::NoAnswer(why)) = self;
         why
     }
@@ -270,7 +317,7 @@ fn setup(host: &Host, pid: u32, deadline: Deadline) -> std::result::Result<Setup
 }
 
 /// Sends a request, with the credentials that it looks at.
-fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> std::result::Result<(), String> {
+fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> std::result::Result<(), Fault> {
     let sender = UnixCredentials::new();
     let message = [ControlMessage::ScmCredentials(&sender)];
     let text = [IoSlice::new(text.as_bytes())];
@@ -279,7 +326,7 @@ fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> std::result::Res
 }
 
 /// All that it sends until it closes the connection.
-fn answer(stream: &mut UnixStream, deadline: Deadline) -> std::result::Result<String, String> {
+fn answer(stream: &mut UnixStream, deadline: Deadline) -> std::result::Result<String, Fault> {
     let mut read = || {
         let mut answer = Vec::new();
         let mut part = [0; 4096];
@@ -298,12 +345,13 @@ fn answer(stream: &mut UnixStream, deadline: Deadline) -> std::result::Result<St
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-fn failed(what: &dyn Display, e: io::Error, deadline: Deadline) -> String {
-    match e.kind() {
+fn failed(what: &dyn Display, error: io::Error, deadline: Deadline) -> Fault {
+    let what = what.to_string();
+    match error.kind() {
         ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-            format!("{what}: no answer in {} s", deadline.patience.as_secs_f64())
+            Fault::NoAnswer { what, patience: deadline.patience }
         }
-        _ => format!("{what}: {e}"),
+        _ => Fault::Failed { what, error },
     }
 }
 
@@ -336,7 +384,7 @@ fn connect_to(
                 };
             }
             // Another's socket of that name would be told nothing.
-            Ok((_, peer)) => format!("{} is the socket of PID {peer}", path.display()),
+            Ok((_, peer)) => Fault::OfAnother { path: path.clone(), pid: peer },
             Err(e @ (Errno::ENOENT | Errno::ENOTDIR | Errno::ECONNREFUSED)) => {
                 failed(&path.display(), e.into(), deadline)
             }
@@ -344,7 +392,7 @@ fn connect_to(
         };
         first.get_or_insert(why);
     }
-    Err(Unasked::NoSocket(first.unwrap_or_default()))
+    Err(Unasked::NoSocket(first.unwrap_or(Fault::OtherAnswer)))
 }
 
 /// Waits until it has taken the connections to its socket. Before that, it is asked nothing:
@@ -386,7 +434,7 @@ fn connected(address: &UnixAddr, deadline: Deadline) -> nix::Result<(UnixStream,
 
 impl Setup {
     /// An answer: `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 BANNED 0`.
-    fn parse(answer: &str) -> std::result::Result<Self, String> {
+    fn parse(answer: &str) -> std::result::Result<Self, Fault> {
         let words: Vec<&str> = answer.split_ascii_whitespace().collect();
         let after = |name| {
             let pairs = words.windows(2).filter(move |pair| pair[0] == name);
@@ -394,7 +442,7 @@ impl Setup {
         };
         match after("SLEEP").next().filter(|_| words[0] == "SLEEP") {
             Some(interval) => Ok(Self { interval, banned: after("IRQ").collect() }),
-            None => Err("its socket answers something else, or only root".into()),
+            None => Err(Fault::OtherAnswer),
         }
     }
 }
@@ -430,9 +478,9 @@ mod tests {
     #[test]
     fn what_it_says() {
         let answer = "SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 IRQ 40 LOAD 9 DIFF 1 CLASS 5 BANNED 00000000,00000003";
-        let setup = |interval, irqs| Ok(Setup { interval, banned: set(irqs) });
-        assert_eq!(Setup::parse(answer), setup(10, &[38, 40]));
-        assert_eq!(Setup::parse("SLEEP 1 BANNED 0"), setup(1, &[]));
+        let setup = |interval, irqs| Setup { interval, banned: set(irqs) };
+        assert_eq!(Setup::parse(answer).unwrap(), setup(10, &[38, 40]));
+        assert_eq!(Setup::parse("SLEEP 1 BANNED 0").unwrap(), setup(1, &[]));
         assert!(Setup::parse("").is_err());
         assert!(Setup::parse("TYPE 0 SLEEP 1").is_err());
         let line = "/usr/sbin/irqbalance --foreground --banirq=4 -i 5 -i6 --banirq 7 -p 9";
@@ -586,7 +634,7 @@ mod tests {
             }
         });
         let why = answer(&mut { fast }, Deadline::after(patience)).unwrap_err();
-        assert_eq!(why, "its socket: no answer in 0.1 s");
+        assert_eq!(why.to_string(), "its socket: no answer in 0.1 s");
         assert!(begin.elapsed() < 5 * patience, "{:?}", begin.elapsed());
         dripping.join().unwrap();
     }

@@ -150,7 +150,7 @@ impl Saved {
             };
         }
         let text = serde_json::to_string_pretty(self);
-        let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+        let text = text.map_err(|e| Error::because_of(path.display(), e))?;
         Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit().map(drop)
     }
 
@@ -271,7 +271,7 @@ fn path(host: &Host) -> PathBuf {
 fn boot(host: &Host) -> Result<String> {
     let path = host.proc().join("sys/kernel/random/boot_id");
     let text = fs::read_to_string(&path);
-    let text = text.map_err(|e| Error::failure(format!("{}: {e}", path.display())))?;
+    let text = text.map_err(|e| Error::because_of(path.display(), e))?;
     Ok(text.trim_end().into())
 }
 

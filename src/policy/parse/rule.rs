@@ -4,7 +4,7 @@ use regex_automata::util::syntax;
 
 use super::gthulhu::Format;
 use crate::base::cpulist::CpuList;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
 use crate::gtp::Module;
 use crate::pods::Selector;
@@ -181,7 +181,7 @@ fn unit(field: &Field) -> Result<String> {
     Ok(glob.into())
 }
 
-fn bad_glob(field: &Field, why: &str) -> crate::base::error::Error {
+fn bad_glob(field: &Field, why: &globs::BadGlob) -> Error {
     field.error(format!("bad glob {}: {why}", field.value.found()))
 }
 
@@ -371,7 +371,7 @@ pub(super) fn cpus(field: &Field) -> Result<CpuList> {
             Value::Integer(number) => number.to_string(),
             _ => return Err(item.expected("CPU numbers, such as 1, \"0-3,8\" or [0, 2]")),
         };
-        cpus.extend(part.parse::<CpuList>().map_err(|why| item.error(why))?.iter());
+        cpus.extend(part.parse::<CpuList>().map_err(|why| item.error(why.to_string()))?.iter());
     }
     Ok(cpus.into_iter().collect())
 }
