@@ -8,7 +8,7 @@ use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for name in ["gthctl", "mark", "trace"] {
+    for name in ["sched", "mark", "trace"] {
         // v3: 32-bit atomics and jumps (kernel 5.11 and later).
         SkeletonBuilder::new()
             .source(format!("bpf/{name}.bpf.c"))

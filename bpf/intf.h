@@ -12,7 +12,7 @@
 #ifndef GTH_INTF_H
 #define GTH_INTF_H
 
-#include "kernel.h"
+#include "vmlinux_min.h"
 
 enum gth_limit {
 	GTH_MAX_CPUS = 1024,		/* power of two: used as an index mask */
@@ -171,7 +171,7 @@ struct gth_tables {
 	/*
 	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
 	 * GTH_MAX_RESERVED after those of even ones, so that what still waits in
-	 * a pool of the policy before is told apart (drain.h).
+	 * a pool of the policy before is told apart (sched/drain.bpf.h).
 	 */
 	u16 cpu_pool[GTH_MAX_CPUS];
 	u16 pool_cpus[GTH_MAX_POOLS];	/* how many CPUs each pool has */

@@ -8,10 +8,10 @@
  * attached, and nobody could unload it under a running gthctl. A kprobe is only put out
  * of action by that (kill_kprobe(), kernel/kprobes.c).
  */
-#include "kernel.h"
+#include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
-#include "context.h"
-#include "mark.h"
+#include "marks/context.bpf.h"
+#include "marks/mark.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

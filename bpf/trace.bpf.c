@@ -6,7 +6,7 @@
  * Each function has a pair of these programs attached: fentry and fexit where it has
  * BTF, a load of its own for each, or kprobe and kretprobe where it has not.
  */
-#include "context.h"
+#include "marks/context.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use gthctl::cli::Cli;
-use gthctl::config::Config;
+use gthctl::daemon::config::Config;
 use gthctl::policy::Policy;
 
 /// What documents use besides gthctl, make, cargo and the scripts of the checkout.

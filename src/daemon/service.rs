@@ -49,7 +49,7 @@ pub struct Options {
 /// How often gthctl wakes up where the BPF program cannot wake an idle CPU: the
 /// idle CPU that gthctl wakes up on looks for waiting tasks when it sleeps again,
 /// which bounds how long a task waits that was queued just as a CPU went idle
-/// (bpf/gthctl.bpf.c, enqueue_shared()).
+/// (bpf/sched/queue.bpf.h, enqueue_shared()).
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
 /// How long the start waits for interrupts to be placed before it goes on without.

@@ -1,10 +1,10 @@
 //! The BPF programs of bpf/, as build.rs has compiled them.
 
-/// The skeleton of bpf/gthctl.bpf.c: its maps, programs and shared types.
-pub mod gthctl {
+/// The skeleton of bpf/sched.bpf.c: its maps, programs and shared types.
+pub mod scheduler {
     #![allow(clippy::all, dead_code, missing_docs)]
 
-    include!(concat!(env!("OUT_DIR"), "/gthctl.skel.rs"));
+    include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
 }
 
 /// bpf/trace.bpf.c: its object file, and its shared types from its skeleton.

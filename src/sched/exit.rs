@@ -6,7 +6,7 @@ use std::fs;
 use super::kernel_types::KernelTypes;
 use crate::base::error::{Error, ExitCode};
 use crate::kernel::comm;
-use crate::kernel::skeletons::gthctl::types;
+use crate::kernel::skeletons::scheduler::types;
 
 /// The kernel's account of the end of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@
 use libbpf_rs::Link;
 
 use crate::base::error::Result;
-use crate::kernel::skeletons::gthctl::GthctlProgs;
+use crate::kernel::skeletons::scheduler::SchedProgs;
 use crate::policy::compile::{Compiled, Condition};
 
 pub struct Hooks {
@@ -27,7 +27,7 @@ fn needs_namespaces(policy: &Compiled) -> bool {
 
 impl Hooks {
     /// Fails when the kernel refuses one.
-    pub fn attach(progs: &mut GthctlProgs<'_>, policy: &Compiled) -> Result<Self> {
+    pub fn attach(progs: &mut SchedProgs<'_>, policy: &Compiled) -> Result<Self> {
         let always = [
             progs.gth_task_rename.attach().map_err(super::scheduler::refused)?,
             progs.gth_cgroup_attach.attach().map_err(super::scheduler::refused)?,
@@ -38,7 +38,7 @@ impl Hooks {
     }
 
     /// Attaches what `policy` needs besides, before it is in force.
-    pub fn extend(&mut self, progs: &mut GthctlProgs<'_>, policy: &Compiled) -> Result<()> {
+    pub fn extend(&mut self, progs: &mut SchedProgs<'_>, policy: &Compiled) -> Result<()> {
         if needs_credentials(policy) && self.credentials.is_none() {
             self.credentials =
                 Some(progs.gth_commit_creds.attach().map_err(super::scheduler::refused)?);

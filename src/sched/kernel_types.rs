@@ -5,7 +5,7 @@ use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto};
 use libbpf_rs::btf::{Btf, BtfType};
 
 use crate::base::error::{Error, ExitCode, Result};
-use crate::kernel::skeletons::gthctl::types::gth_ops_flag;
+use crate::kernel::skeletons::scheduler::types::gth_ops_flag;
 
 /// The kernel's types, as far as the loader must know them itself.
 pub struct KernelTypes<'btf> {

@@ -2,7 +2,7 @@
 //!
 //! It stands below `policy`: it uses the BPF program's types and nothing else of `sched`.
 
-use crate::kernel::skeletons::gthctl::types::{gth_limit, gth_mask};
+use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_mask};
 
 /// A set of rules, one bit each.
 pub type RuleSet = u128;

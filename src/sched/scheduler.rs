@@ -1,7 +1,7 @@
 //! The scheduler in the kernel: load, attach, feed, watch, unload.
 //!
 //! Everything that is decided about a task is decided by the BPF program
-//! (bpf/gthctl.bpf.c); here it gets its tables and is watched.
+//! (bpf/sched.bpf.c); here it gets its tables and is watched.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -28,8 +28,10 @@ use super::watchdog;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::kernel::libbpf_log;
-use crate::kernel::skeletons::gthctl::types::{gth_knobs, gth_machine, gth_ops_flag, gth_request};
-use crate::kernel::skeletons::gthctl::{GthctlSkel, GthctlSkelBuilder};
+use crate::kernel::skeletons::scheduler::types::{
+    gth_knobs, gth_machine, gth_ops_flag, gth_request,
+};
+use crate::kernel::skeletons::scheduler::{SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
 use crate::policy::compile::Compiled;
 
@@ -47,7 +49,7 @@ pub struct Settings {
 
 /// A loaded scheduler. Dropping it takes it out of the kernel.
 pub struct Scheduler<'obj> {
-    skel: GthctlSkel<'obj>,
+    skel: SchedSkel<'obj>,
     ops: Option<Link>,
     hooks: Hooks,
     report: Link,
@@ -78,7 +80,7 @@ impl<'obj> Scheduler<'obj> {
     ) -> Result<Self> {
         let kernel = KernelTypes::read()?;
         libbpf_log::capture(settings.debug);
-        let mut open = GthctlSkelBuilder::default().open(object).map_err(refused)?;
+        let mut open = SchedSkelBuilder::default().open(object).map_err(refused)?;
         let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
         describe_machine(topology, settings, machine)?;
         let tunables = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
@@ -265,7 +267,7 @@ impl<'obj> Scheduler<'obj> {
         data.expect("the program has .data.knobs").knobs.generation
     }
 
-    /// Waits until every BPF program that runs now has ended (bpf/drain.h).
+    /// Waits until every BPF program that runs now has ended (bpf/sched/drain.bpf.h).
     fn wait_for_readers(&self) -> Result<()> {
         let maps = &self.skel.maps;
         let inner = maps.grace_period_inner.as_fd().as_raw_fd();
@@ -308,7 +310,7 @@ impl<'obj> Scheduler<'obj> {
 
 /// Writes `policy` where `generation` is read from.
 fn install(
-    skel: &mut GthctlSkel<'_>,
+    skel: &mut SchedSkel<'_>,
     policy: &Compiled,
     numbers: &Numbers,
     nr_llcs: usize,
@@ -386,7 +388,7 @@ fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
     }
 }
 
-impl GthctlSkel<'_> {
+impl SchedSkel<'_> {
     fn tunables(&mut self) -> &mut gth_knobs {
         &mut self.maps.data_knobs_data.as_mut().expect("the program has .data.knobs").knobs
     }

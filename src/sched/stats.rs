@@ -8,7 +8,7 @@ use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Style};
 
 use crate::base::units::Nanoseconds;
-use crate::kernel::skeletons::gthctl::types::{gth_counter, gth_path, gth_stats};
+use crate::kernel::skeletons::scheduler::types::{gth_counter, gth_path, gth_stats};
 
 const PATHS: [(gth_path, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
     (gth_path::GTH_PATH_IDLE, "idle CPU"),

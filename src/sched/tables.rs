@@ -2,7 +2,7 @@
 
 use super::layout::{Limits, RuleSet};
 use super::traffic::Numbers;
-use crate::kernel::skeletons::gthctl::types::{
+use crate::kernel::skeletons::scheduler::types::{
     self, gth_condition, gth_limit, gth_rank, gth_rule_flag,
 };
 use crate::policy::compile::{Compiled, CompiledRule, Condition};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::gtp::Module;
 use crate::kernel::comm;
-use crate::kernel::skeletons::gthctl::types::{gth_limit, gth_mark_report};
+use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_mark_report};
 use crate::policy::compile::TrafficCondition;
 
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;

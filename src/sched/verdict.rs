@@ -1,5 +1,5 @@
 //! What a policy makes of each task, as the scheduler's own matching finds it:
-//! the records of the task iterator in bpf/match.h.
+//! the records of the task iterator in bpf/sched.bpf.c.
 
 use std::io::Read;
 
@@ -9,7 +9,7 @@ use super::layout::RuleSet;
 use super::tables::rule_set;
 use crate::base::error::{Error, Result};
 use crate::kernel::comm;
-use crate::kernel::skeletons::gthctl::types::{gth_limit, gth_verdict};
+use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_verdict};
 use crate::policy::compile::Condition;
 
 /// One thread, and the rules of a policy that it meets.

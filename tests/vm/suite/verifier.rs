@@ -6,7 +6,7 @@ use libbpf_rs::query::ProgInfoIter;
 use crate::gthctl::Gthctl;
 
 /// Instructions that the verifier may look at for the scheduler's programs together.
-const CEILING: u32 = 600_000;
+const CEILING: u32 = 110_000;
 
 #[test]
 fn the_scheduler_takes_few_instructions_to_verify() {

@@ -351,7 +351,7 @@ enum scx_pick_idle_cpu_flags {
 
 /*
  * ops.flags, set before loading, when nothing is relocated yet; user space
- * checks these against the kernel's BTF (src/sched/kernel.rs).
+ * checks these against the kernel's BTF (src/sched/kernel_types.rs).
  */
 enum gth_ops_flag {
 	GTH_OPS_ENQ_LAST = 1 << 1,

@@ -6,7 +6,7 @@
 #ifndef GTH_IDLE_H
 #define GTH_IDLE_H
 
-#include "masks.h"
+#include "sched/masks.bpf.h"
 
 enum {
 	NO_MASK = 0xffff,

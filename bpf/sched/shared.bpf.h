@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * The state that the scheduler has in common with bpf/mark.bpf.c, which is given the
- * scheduler's maps of the same names (src/trace/mark.rs).
+ * scheduler's maps of the same names (src/daemon/marker.rs).
  */
 #ifndef GTH_SHARED_H
 #define GTH_SHARED_H

@@ -6,10 +6,10 @@
 #ifndef GTH_CONTEXT_H
 #define GTH_CONTEXT_H
 
-#include "kernel.h"
+#include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
-#include "trace.h"
+#include "trace_intf.h"
 
 /* include/linux/preempt.h */
 enum {

@@ -8,7 +8,7 @@
 #ifndef GTH_TICKLESS_H
 #define GTH_TICKLESS_H
 
-#include "idle.h"
+#include "sched/idle.bpf.h"
 
 enum {
 	ENDLESS = ~0ULL,	/* SCX_SLICE_INF, include/linux/sched/ext.h */

@@ -7,7 +7,7 @@
 #ifndef GTH_MASKS_H
 #define GTH_MASKS_H
 
-#include "state.h"
+#include "sched/state.bpf.h"
 
 struct mask_slot {
 	struct bpf_cpumask __kptr *mask;
@@ -84,57 +84,6 @@ static __always_inline struct bpf_cpumask *scratch_mask(void)
 	struct mask_slot *slot = bpf_map_lookup_elem(&scratch, &zero);
 
 	return slot ? slot->mask : NULL;
-}
-
-/* Replaces a mask as requested; readers of the old one are waited for by RCU. */
-SEC("syscall")
-int set_mask(void *ctx)
-{
-	struct bpf_cpumask *mask, *old;
-	struct mask_slot *slot;
-	u32 index = request.mask;
-	u32 cpu;
-
-	slot = bpf_map_lookup_elem(&masks, &index);
-	if (!slot)
-		return -22; /* EINVAL */
-	mask = bpf_cpumask_create();
-	if (!mask)
-		return -12; /* ENOMEM */
-	bpf_for(cpu, 0, machine.nr_cpus) {
-		if ((request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] >> (cpu % 64)) & 1)
-			bpf_cpumask_set_cpu(cpu, mask);
-	}
-	old = bpf_kptr_xchg(&slot->mask, mask);
-	if (old)
-		bpf_cpumask_release(old);
-	return 0;
-}
-
-/* Reads a mask back: which CPUs the scheduler takes it to hold. */
-SEC("syscall")
-int get_mask(void *ctx)
-{
-	struct mask_slot *slot;
-	const struct cpumask *mask;
-	u32 index = request.mask;
-	u32 cpu;
-
-	slot = bpf_map_lookup_elem(&masks, &index);
-	if (!slot)
-		return -22; /* EINVAL */
-	bpf_for(cpu, 0, GTH_CPU_WORDS)
-		request.cpus[cpu & (GTH_CPU_WORDS - 1)] = 0;
-	bpf_rcu_read_lock();
-	mask = (const struct cpumask *)slot->mask;
-	if (mask) {
-		bpf_for(cpu, 0, machine.nr_cpus) {
-			if (bpf_cpumask_test_cpu(cpu, mask))
-				request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
-		}
-	}
-	bpf_rcu_read_unlock();
-	return 0;
 }
 
 static __always_inline s32 fill_slot(struct mask_slot *slot, bool full)

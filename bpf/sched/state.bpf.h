@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * All state of the scheduler: what user space sets, what each CPU and each
- * task carries, and the counters; in shared.h what it has in common with the
+ * task carries, and the counters; in sched/shared.bpf.h what it has in common with the
  * programs that mark tasks.
  */
 #ifndef GTH_STATE_H
 #define GTH_STATE_H
 
-#include "shared.h"
-#include "compat.h"
+#include "sched/shared.bpf.h"
+#include "scx_compat.bpf.h"
 
 /* ---- set by user space ---- */
 
@@ -119,14 +119,14 @@ struct cpu_ctx {
 	u64 turn_began;		/* when that was; now_ns() */
 	u32 turn_weight;	/* at which its virtual time goes on */
 	bool has_victim;	/* who was preempted here waits at the head of the local DSQ */
-	bool held;		/* it is not in the preemptible mask, see masks.h */
+	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
 	bool overdue;		/* a task that has had less waits for that turn to end */
 	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
 	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
 	bool took_stale;	/* ... and that it took one then */
-	bool endless;		/* the slice that runs has no end, see tickless.h */
+	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */

@@ -17,7 +17,7 @@
 #ifndef GTH_COMPAT_H
 #define GTH_COMPAT_H
 
-#include "kernel.h"
+#include "vmlinux_min.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_helpers.h>
 

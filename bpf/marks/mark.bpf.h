@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks of tasks that process packets. bpf/mark.bpf.c begins and prolongs a task's own
- * marks, in that task, and the scheduler those of whom it wakes up (woken.h); whoever
+ * marks, in that task, and the scheduler those of whom it wakes up (marks/woken.bpf.h); whoever
  * finds one over ends it.
  *
  * Times are of bpf_ktime_get_ns(): now_ns() is another clock.
@@ -9,7 +9,7 @@
 #ifndef GTH_MARK_H
 #define GTH_MARK_H
 
-#include "shared.h"
+#include "sched/shared.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);

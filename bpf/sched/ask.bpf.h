@@ -10,7 +10,7 @@
 #ifndef GTH_ASK_H
 #define GTH_ASK_H
 
-#include "state.h"
+#include "sched/state.bpf.h"
 
 enum {
 	ASK_NS = 50000,		/* more than such a program takes */

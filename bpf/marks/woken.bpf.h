@@ -7,8 +7,8 @@
 #ifndef GTH_WOKEN_H
 #define GTH_WOKEN_H
 
-#include "context.h"
-#include "mark.h"
+#include "marks/context.bpf.h"
+#include "marks/mark.bpf.h"
 
 /* Counts a packet for @p, which the current task wakes up. */
 __noinline int count_handed_on(struct task_struct *p __arg_trusted)

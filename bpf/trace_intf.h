@@ -6,7 +6,7 @@
 #ifndef GTH_TRACE_H
 #define GTH_TRACE_H
 
-#include "kernel.h"
+#include "vmlinux_min.h"
 
 enum gth_trace_limit {
 	GTH_TRACE_KEYS = 8192,		/* of tasks, contexts and functions that are remembered */

@@ -5,12 +5,12 @@
  * its affinity allows belong to others now. go_live() moves each such task in the same
  * breath; what a program that still knew the old policy queues just after that,
  * drain_queues() finds, once all such programs have ended and before the tables of that
- * policy are used again (src/sched/mod.rs, set_policy()).
+ * policy are used again (src/sched/scheduler.rs, set_policy()).
  */
 #ifndef GTH_DRAIN_H
 #define GTH_DRAIN_H
 
-#include "idle.h"
+#include "sched/idle.bpf.h"
 
 /* Where a task is to wait: the DSQ of a pool, or a CPU itself. */
 struct home {
@@ -142,42 +142,6 @@ static __always_inline void kick_all(void)
 		if ((request.cpus[(i / 64) & (GTH_CPU_WORDS - 1)] >> (i % 64)) & 1)
 			kick_preempt(i);
 	}
-}
-
-/* Has every CPU of request.cpus, which are those online, choose anew what it runs. */
-SEC("syscall")
-int kick_cpus(void *ctx)
-{
-	kick_all();
-	return 0;
-}
-
-/*
- * Makes request.generation the live one, for what waits and what runs at once. Nothing
- * comes in between: whoever runs this may have to wait long for its next turn.
- */
-SEC("syscall")
-int go_live(void *ctx)
-{
-	bpf_preempt_disable();
-	*(volatile u32 *)&knobs.generation = request.generation;
-	drain_all();
-	kick_all();
-	bpf_preempt_enable();
-	return 0;
-}
-
-SEC("syscall")
-int drain_queues(void *ctx)
-{
-	bool moved;
-
-	bpf_preempt_disable();
-	moved = drain_all();
-	bpf_preempt_enable();
-	if (moved)
-		kick_all();
-	return 0;
 }
 
 /*

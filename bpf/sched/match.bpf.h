@@ -2,16 +2,16 @@
 /*
  * Which rule of the policy a task falls under. The answer is kept in the task's
  * record with the generation it was found under. A newer generation, the end of a
- * mark (mark.h), and whatever changes what rules ask about (an exec, another name,
+ * mark (marks/mark.bpf.h), and whatever changes what rules ask about (an exec, another name,
  * user, cgroup or network namespace, a mark) makes it be found again, when the task is next queued,
  * woken up, or has its turn; one that runs is made to choose at once.
  */
 #ifndef GTH_MATCH_H
 #define GTH_MATCH_H
 
-#include "paths.h"
-#include "ask.h"
-#include "mark.h"
+#include "sched/paths.bpf.h"
+#include "sched/ask.bpf.h"
+#include "marks/mark.bpf.h"
 
 static __always_inline struct gth_tables *tables_at(u32 index)
 {
@@ -393,7 +393,7 @@ static __always_inline const struct gth_rule *rule_in(u64 match)
  * ---- what changes a task's rule ----
  *
  * On a CPU where a task was preempted in one of these programs, the kernel skips that
- * program for other tasks (src/sched/mod.rs, has_missed_changes()): each tells user space
+ * program for other tasks (src/sched/scheduler.rs, has_missed_changes()): each tells user space
  * at its end, when whatever was skipped meanwhile is counted.
  */
 
@@ -417,144 +417,6 @@ static __always_inline void match_again(struct task_struct *p)
 		ask_soon();
 	else if (scx_bpf_task_running(p) && !is_migration_disabled(p))
 		kick_preempt(scx_bpf_task_cpu(p));
-}
-
-/*
- * prctl(PR_SET_NAME), a write to /proc/PID/comm, or exec. Runs before the name
- * is stored (fs/exec.c, __set_task_comm()), so the new one is taken from the
- * event. A renamed process leader changes what its threads match.
- */
-SEC("tp_btf/task_rename")
-int BPF_PROG(gth_task_rename, struct task_struct *p, const char *new_comm)
-{
-	struct task_ctx *tctx = task_of(p);
-	struct task_struct *thread;
-
-	if (!tctx)
-		return 0;
-	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), new_comm);
-	match_again(p);
-	if (p->pid == p->tgid) {
-		bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
-			if (thread != p)
-				match_again(thread);
-		}
-	}
-	tell_of_changes();
-	return 0;
-}
-
-/* A write to cgroup.procs or cgroup.threads. */
-SEC("tp_btf/cgroup_attach_task")
-int BPF_PROG(gth_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *p, bool whole_process)
-{
-	struct task_struct *thread;
-
-	match_again(p);
-	if (whole_process) {
-		bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS)
-			match_again(thread);
-	}
-	tell_of_changes();
-	return 0;
-}
-
-/* setuid(2) and its like; also the last step of an exec that a rule may ask about. */
-SEC("fexit/commit_creds")
-int BPF_PROG(gth_commit_creds)
-{
-	match_again(bpf_get_current_task_btf());
-	tell_of_changes();
-	return 0;
-}
-
-/* setns(2), unshare(2). */
-SEC("fexit/switch_task_namespaces")
-int BPF_PROG(gth_switch_namespaces)
-{
-	match_again(bpf_get_current_task_btf());
-	tell_of_changes();
-	return 0;
-}
-
-/* ---- for user space ---- */
-
-/* Matches every task, or request.tid, by one of the tables; changes nothing. */
-SEC("iter/task")
-int report_task(struct bpf_iter__task *ctx)
-{
-	struct task_struct *p = ctx->task;
-	struct task_ctx *tctx;
-	struct scratch *s;
-	struct gth_verdict *v;
-
-	if (!p || (request.tid && p->pid != request.tid))
-		return 0;
-	tctx = task_of(p);
-	s = scratch_of(SCRATCH_ITER);
-	if (!tctx || !s)
-		return 0;
-	match_task(p, request.tables, request.tables == GTH_TABLES_TRIAL ? 0 : knobs.generation, SCRATCH_ITER);
-	v = &s->verdict;
-	v->tid = p->pid;
-	v->tgid = p->tgid;
-	v->in_force = match_rule(tctx->match);
-	v->generation = match_generation(tctx->match);
-	__builtin_memcpy(v->comm, tctx->comm, GTH_COMM_LEN);
-	bpf_seq_write(ctx->meta->seq, v, sizeof(*v));
-	return 0;
-}
-
-/* Reports what the live policy's gates know of each task, or of request.tid; ends what is over. */
-SEC("iter/task")
-int report_mark(struct bpf_iter__task *ctx)
-{
-	const struct gth_tables *t = live_tables(knobs.generation);
-	struct task_struct *p = ctx->task;
-	struct gth_mark_report report = {};
-	struct gth_marks *m;
-	u64 now, until;
-	u32 i;
-
-	if (!p || (request.tid && p->pid != request.tid))
-		return 0;
-	m = bpf_task_storage_get(&marks, p, NULL, 0);
-	if (!m)
-		return 0;
-	now = bpf_ktime_get_ns();
-	bpf_for(i, 0, t->nr_gates) {
-		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
-		struct gth_mark *mark = mark_of(m, gate);
-
-		if (mark->gate != gate->id)
-			continue;
-		until = *(volatile u64 *)&mark->until;
-		if (until && until <= now)
-			end_mark(gate, mark, until);
-		report.tid = p->pid;
-		report.tgid = p->tgid;
-		bpf_probe_read_kernel_str(report.comm, sizeof(report.comm), p->comm);
-		report.mark = *mark;
-		bpf_seq_write(ctx->meta->seq, &report, sizeof(report));
-	}
-	return 0;
-}
-
-/*
- * Has every task matched again, by its name as it is now: the kernel has skipped one
- * of the programs above (src/sched/mod.rs, has_missed_changes()).
- */
-SEC("iter/task")
-int rematch_task(struct bpf_iter__task *ctx)
-{
-	struct task_struct *p = ctx->task;
-	struct task_ctx *tctx = p ? task_of(p) : NULL;
-
-	if (!tctx)
-		return 0;
-	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), p->comm);
-	match_again(p);
-	return 0;
 }
 
 #endif

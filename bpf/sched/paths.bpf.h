@@ -6,7 +6,7 @@
 #ifndef GTH_PATHS_H
 #define GTH_PATHS_H
 
-#include "state.h"
+#include "sched/state.bpf.h"
 
 /*
  * Where a task is matched. Each CPU has one for the scheduler, which uses it with

@@ -1,0 +1,730 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * gthctl's sched_ext scheduler.
+ *
+ * A task that wakes up goes straight onto an idle CPU. If there is none, a
+ * priority task goes in front of something weaker, and a normal task into its
+ * pool's DSQ in the order of virtual time. A pool is an LLC's CPUs, or the
+ * CPUs a rule has to itself. When a CPU has nothing to run it takes, in this
+ * order: a waiting priority task, the earliest normal task of its own or its
+ * pool's DSQ, one of another LLC, the task it just ran.
+ *
+ * Two things keep priority from starving the rest, each with a test of its own
+ * in tests/vm/suite: a priority task that runs BURST_SLICES slices without
+ * sleeping shares fairly until it sleeps, and a CPU that has given priority
+ * tasks GUARD_RATIO times what normal tasks got gives those a turn. Who runs on
+ * pays for that; a priority task that was woken up goes first until twice as
+ * much is owed.
+ *
+ * Every SEC() program is in this file; the code by concern is in sched/ and marks/.
+ *
+ * vmlinux_min.h      the kernel's types
+ * scx_compat.bpf.h   one name for each kfunc
+ * intf.h             shared with user space
+ * sched/shared       what mark.bpf.c has, too
+ * sched/state        CPU, pool and task records
+ * sched/masks        CPU masks
+ * sched/paths        the names and paths that rules ask for
+ * sched/match        which rule a task falls under
+ * sched/ask          making the running task choose its CPU anew
+ * sched/clock        virtual time and slices
+ * sched/plan         what a rule makes of a task
+ * sched/idle         finding a CPU
+ * sched/wakeup, queue, dispatch, turn, life
+ *                    a task's way: woken up, queued, taken by a CPU, on it and off it
+ * sched/tickless     CPUs without a tick
+ * sched/drain        what waits when a policy changes
+ * marks/mark         tasks that process packets
+ * marks/context      in whose context a packet is processed
+ * marks/woken        whom those tasks wake up
+ */
+#include "vmlinux_min.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
+#include "intf.h"
+#include "scx_compat.bpf.h"
+#include "sched/wakeup.bpf.h"
+#include "sched/queue.bpf.h"
+#include "sched/dispatch.bpf.h"
+#include "sched/turn.bpf.h"
+#include "sched/life.bpf.h"
+#include "sched/drain.bpf.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+/* ---- wake-up ---- */
+
+SEC("struct_ops/select_cpu")
+s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 here = bpf_get_smp_processor_id();
+	struct plan plan = {};
+	s32 cpu;
+
+	if (!tctx)
+		return prev;
+	note_handed_on(p, wake_flags & WAKE_SYNC);
+	make_plan(p, tctx, prev, &plan);
+	note_priority_wakeup(tctx, plan.rank);
+
+	cpu = pick_idle(p, &plan, prev, wake_flags);
+	if (cpu >= 0) {
+		tctx->rank = plan.rank;
+		occupy(cpu, plan.rank);
+		set_clock(tctx, plan.pool, cpu);
+		count_path(GTH_PATH_IDLE);
+		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
+		return cpu;
+	}
+	if (!is_priority(plan.rank)) {
+		cpu = overtake(p, tctx, &plan, here, wake_flags & WAKE_SYNC);
+		if (cpu < 0)
+			return plan.cpu;
+		tctx->rank = plan.rank;
+		dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+		return cpu;
+	}
+	if (follow_waker(p, tctx, &plan, here, wake_flags)) {
+		tctx->rank = plan.rank;
+		tctx->follows = true;
+		set_clock(tctx, plan.pool, here);
+		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
+		return here;
+	}
+	cpu = claim(p, &plan, plan.cpu, here);
+	if (cpu < 0)
+		return plan.cpu;
+	tctx->rank = plan.rank;
+	tctx->interrupts = cpu != here;
+	if (!plan.place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
+		cpu_of(cpu)->none_idle_at = tctx->woken_at;
+	set_clock(tctx, plan.pool, cpu);
+	count_path(GTH_PATH_PREEMPT);
+	dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+	return cpu;
+}
+
+/* ---- queueing ---- */
+
+SEC("struct_ops/enqueue")
+void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct plan plan = {};
+	bool pinned;
+
+	if (!tctx) {
+		dsq_insert(p, DSQ_LOCAL, knobs.slice_ns, enq_flags);
+		return;
+	}
+	pinned = is_pinned(p);
+	if (pinned) /* gth_select_cpu() was not asked */
+		note_handed_on(p, enq_flags & ENQ_WAKEUP);
+	make_plan(p, tctx, cpu, &plan);
+	if (enq_flags & ENQ_WAKEUP)
+		note_priority_wakeup(tctx, plan.rank);
+	tctx->rank = plan.rank;
+	tctx->queued_at = now_ns();
+	tctx->kept = false;
+	plan.none_idle = !(enq_flags & ENQ_WAKEUP) && !plan.place.exclusive &&
+			 tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
+	if (pinned) /* whatever CPUs its rule gives it, it waits for this one */
+		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
+	set_clock(tctx, plan.pool, cpu);
+
+	if ((enq_flags & ENQ_WAKEUP) && pinned && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu, false)) {
+		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
+	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
+		if (plan.let_in)
+			count(GTH_COUNT_RESERVED_KTHREAD);
+		count_path(GTH_PATH_KTHREAD);
+		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | (is_tickless(cpu) ? ENQ_PREEMPT : 0));
+	} else if (pinned) {
+		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
+	} else if (plan.let_in) {
+		count(GTH_COUNT_RESERVED_PINNED);
+		enqueue_on(p, tctx, &plan, cpu, enq_flags);
+		make_room(cpu);
+	} else if ((enq_flags & ENQ_REENQ) && is_priority(plan.rank) && enqueue_elsewhere(p, &plan, cpu, enq_flags)) {
+		return;
+	} else if (is_priority(plan.rank)) {
+		enqueue_shared(p, &plan, prio_dsq(plan.pool), prio_key(plan.rank), enq_flags);
+	} else {
+		enqueue_shared(p, &plan, pool_dsq(plan.pool), tctx->vtime - plan.credit, enq_flags);
+	}
+}
+
+/* ---- a CPU needs something to run ---- */
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	u32 pool = cpu_pool(t, cpu);
+	struct cpu_ctx *c = cpu_of(cpu);
+	const struct gth_rule *rule = NULL;
+	struct task_ctx *tctx = NULL;
+	u32 rank = GTH_RANK_IDLE;
+	u64 first = 0, shared_key = 0, pinned_key = 0;
+	u64 match, turn = GUARD_RATIO * turn_ns();
+	bool pinned_first, guarded, asked, stays, held, shared, pinned;
+
+	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
+		tctx = task_of(prev);
+		if (tctx) {
+			charge(prev, tctx, cpu);
+			tctx->running_at = now_ns();
+			asked = tctx->asked;
+			tctx->asked = false;
+			match = match_of(prev, tctx);
+			rule = rule_in(match);
+			stays = may_stay(prev, match, cpu);
+			held = is_held(prev);
+			if (held && (asked || !stays))
+				tctx->asked = true;
+			if (stays || held)
+				rank = rank_now(tctx, rule);
+		}
+	}
+	if (c->endless && rank != GTH_RANK_IDLE) {
+		if (take(prio_dsq(pool), GTH_PATH_PRIORITY) || take(cpu_dsq(cpu), GTH_PATH_PINNED) ||
+		    take(pool_dsq(pool), GTH_PATH_SHARED))
+			return;
+		if (!pool_is_exclusive(pool)) /* a new policy: it is queued anew */
+			return;
+	}
+	guarded = c->prio_debt > (is_priority(rank) ? turn : GUARD_GRACE * turn);
+	if (guarded && !head_key(pool_dsq(pool), cpu, &shared_key) && !head_key(cpu_dsq(cpu), cpu, &pinned_key)) {
+		c->prio_debt = 0; /* nobody to pay it to */
+		guarded = false;
+	}
+
+	if (look_for_stale(c, cpu, pool))
+		return;
+
+	/* The shortest way for a priority task, which may have been woken up just now. */
+	if (!guarded) {
+		if (is_priority(rank)) {
+			if (!head_key(prio_dsq(pool), cpu, &first) || prio_key_rank(first) > rank ||
+			    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
+				keep(prev, tctx, c, rule, rank, pool, cpu);
+			return;
+		}
+		if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
+			return;
+	}
+
+	if (!guarded && balance(cpu, pool))
+		return;
+
+	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
+	shared = head_key(pool_dsq(pool), cpu, &shared_key);
+	pinned = head_key(cpu_dsq(cpu), cpu, &pinned_key);
+	if (!shared && !pinned)
+		c->prio_debt = 0;
+	pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
+	first = pinned_first ? pinned_key : shared_key;
+	if (rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
+		set_clock(tctx, pool, cpu);
+		if ((s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
+			keep(prev, tctx, c, rule, rank, pool, cpu);
+			return;
+		}
+	}
+	if ((pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) ||
+	    (shared && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
+	    (pinned && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED))) {
+		if (guarded) {
+			count(GTH_COUNT_GUARDED);
+			c->protected_until = now_ns() + turn_ns();
+		}
+		return;
+	}
+	if (guarded && take(prio_dsq(pool), GTH_PATH_PRIORITY))
+		return;
+	if (rank == GTH_RANK_IDLE && steal(pool))
+		return;
+	if (rank != GTH_RANK_IDLE)
+		keep(prev, tctx, c, rule, rank, pool, cpu);
+	else
+		set_rank(cpu, c, GTH_RANK_IDLE);
+}
+
+/* ---- on and off the CPU ---- */
+
+SEC("struct_ops/running")
+void BPF_PROG(gth_running, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *c = cpu_of(cpu);
+	struct pool_ctx *pool;
+	struct gth_stats *s;
+	bool was_kept;
+	u64 lag;
+
+	if (!tctx)
+		return;
+	set_rank(cpu, c, tctx->rank);
+	tctx->charged_until = p->se.sum_exec_runtime;
+	was_kept = tctx->kept;
+	tctx->kept = false;
+	if (!was_kept) {
+		tctx->turn_began = tctx->charged_until;
+		tctx->turn_slice = p->scx.slice;
+	}
+	tctx->running_at = now_ns();
+	c->overdue = false;
+	c->turn_vtime = tctx->vtime;
+	c->turn_burst = tctx->burst;
+	c->turn_began = tctx->running_at;
+	c->turn_weight = tctx->weight ? tctx->weight : p->scx.weight;
+	if (was_kept) {
+		c->has_victim = false;
+		end_victims_turn(tctx, cpu);
+	}
+	if (tctx->woken_at) {
+		lag = tctx->running_at - tctx->woken_at;
+		tctx->woken_at = 0;
+		s = my_stats();
+		if (s)
+			s->wakeup_ns[log2_bucket(lag)]++;
+		if (tctx->interrupts)
+			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
+		else if (tctx->follows)
+			c->handover_lag = mean_of(c->handover_lag, tctx->running_at - c->slept_at);
+	}
+	tctx->interrupts = false;
+	tctx->follows = false;
+	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool);
+	if (c->endless)
+		task_set_slice(p, ENDLESS);
+	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
+		return;
+	pool = pool_of(tctx->pool);
+	if ((s64)(tctx->vtime - pool->vtime_now) > 0)
+		pool->vtime_now = tctx->vtime;
+}
+
+SEC("struct_ops/stopping")
+void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (!tctx)
+		return;
+	charge(p, tctx, cpu);
+	if (runnable) {
+		keep_place(p, tctx, cpu_of(cpu));
+		return;
+	}
+	settle(p, tctx, cpu);
+	tctx->burst = 0;
+	if (tctx->sync_at) {
+		u64 now = now_ns();
+
+		cpu_of(cpu)->slept_at = now;
+		tctx->sync_lag = mean_of(tctx->sync_lag, now - tctx->sync_at);
+		tctx->sync_at = 0;
+	}
+}
+
+/*
+ * A priority task that waits in a DSQ has found no CPU to take over, or its
+ * waker has not kept its promise to sleep. At the latest a tick ends that, as
+ * it ends the turn of a task that was asked to leave and could not, and one that
+ * had just begun when a task was woken up that has had less.
+ *
+ * A task may also have been queued just as a CPU went idle, which had looked into the DSQ
+ * before: any tick of another CPU finds it.
+ */
+SEC("struct_ops/tick")
+void BPF_PROG(gth_tick, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	struct cpu_ctx *c = cpu_of(cpu);
+	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	u64 key;
+
+	pool_of(pool)->waiting = waiting > 0 ? waiting : 0;
+	c->waiting = waiting_for(pool, cpu);
+	if (is_priority(c->rank)) {
+		if (!c->held)
+			set_held(cpu, true);
+		if (c->has_victim && can_empty_local_dsq()) {
+			c->has_victim = false;
+			scx_bpf_reenqueue_local___v2___new();
+		}
+	}
+	if ((tctx && tctx->asked) || c->overdue) {
+		c->overdue = false;
+		task_set_slice(p, 0);
+		return;
+	}
+	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
+		task_set_slice(p, 0);
+	if (can_kick() && !pool_is_exclusive(pool) && !kick_for_head(prio_dsq(pool), knobs.generation))
+		kick_for_head(pool_dsq(pool), knobs.generation);
+}
+
+/*
+ * A real-time task has taken the CPU: what it keeps from running, and what waits right
+ * behind it, is enqueued anew. The stopper is gone again at once.
+ */
+SEC("struct_ops/cpu_release")
+void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
+{
+	struct cpu_ctx *c = cpu_of(cpu);
+
+	if (!bpf_ksym_exists(scx_bpf_reenqueue_local) ||
+	    args->reason == SCX_ENUM(scx_cpu_preempt_reason, SCX_CPU_PREEMPT_STOP))
+		return;
+	c->releasing = 1;
+	scx_bpf_reenqueue_local();
+	c->releasing = 0;
+}
+
+/* ---- life cycle ---- */
+
+SEC("struct_ops.s/init_task")
+s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_ctx *tctx = bpf_task_storage_get(&task_ctxs, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!tctx)
+		return -12; /* ENOMEM */
+	tctx->pool = NO_POOL;
+	tctx->rank = GTH_RANK_NORMAL;
+	tctx->id = __sync_fetch_and_add(&newest_id, 1) + 1;
+	if (args->fork)
+		inherit(p, tctx);
+	BPF_CORE_READ_STR_INTO(&tctx->comm, p, comm);
+	return 0;
+}
+
+/* A task that is gone leaves its place among the marked ones to others. */
+SEC("struct_ops/exit_task")
+void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	struct gth_marks *m;
+	u32 i;
+
+	if (!t->nr_gates)
+		return;
+	m = bpf_task_storage_get(&marks, p, NULL, 0);
+	if (!m)
+		return;
+	bpf_for(i, 0, t->nr_gates) {
+		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
+		struct gth_mark *mark = mark_of(m, gate);
+		u64 until = *(volatile u64 *)&mark->until;
+
+		if (mark->gate == gate->id && until)
+			end_mark(gate, mark, until);
+	}
+}
+
+SEC("struct_ops.s/init")
+s32 BPF_PROG(gth_init)
+{
+	u32 i;
+	s32 err;
+
+	err = create_masks();
+	if (err)
+		return err;
+	bpf_for(i, 0, machine.nr_cpus) {
+		cpu_of(i)->rank = GTH_RANK_NORMAL;
+		init_ask(i);
+		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
+		if (err)
+			return err;
+	}
+	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
+		err = scx_bpf_create_dsq(pool_dsq(i), -1);
+		if (err)
+			return err;
+		if (i && !pool_is_exclusive(i))
+			continue; /* the LLC pools share the first one's */
+		err = scx_bpf_create_dsq(prio_dsq(i), -1);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+SEC("struct_ops.s/exit")
+void BPF_PROG(gth_exit, struct scx_exit_info *ei)
+{
+	u32 len = ei->bt_len;
+
+	bpf_probe_read_kernel_str(exited.reason, sizeof(exited.reason), ei->reason);
+	bpf_probe_read_kernel_str(exited.msg, sizeof(exited.msg), ei->msg);
+	if (len > GTH_BT_LEN)
+		len = GTH_BT_LEN;
+	bpf_probe_read_kernel(exited.bt, len * sizeof(exited.bt[0]), ei->bt);
+	exited.bt_len = len;
+	exited.exit_code = ei->exit_code;
+	exited.kind = ei->kind;
+	tell(&events);
+}
+
+/* ---- what rules ask about changes ---- */
+
+/*
+ * prctl(PR_SET_NAME), a write to /proc/PID/comm, or exec. Runs before the name
+ * is stored (fs/exec.c, __set_task_comm()), so the new one is taken from the
+ * event. A renamed process leader changes what its threads match.
+ */
+SEC("tp_btf/task_rename")
+int BPF_PROG(gth_task_rename, struct task_struct *p, const char *new_comm)
+{
+	struct task_ctx *tctx = task_of(p);
+	struct task_struct *thread;
+
+	if (!tctx)
+		return 0;
+	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), new_comm);
+	match_again(p);
+	if (p->pid == p->tgid) {
+		bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS) {
+			if (thread != p)
+				match_again(thread);
+		}
+	}
+	tell_of_changes();
+	return 0;
+}
+
+/* A write to cgroup.procs or cgroup.threads. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(gth_cgroup_attach, struct cgroup *to, const char *path, struct task_struct *p, bool whole_process)
+{
+	struct task_struct *thread;
+
+	match_again(p);
+	if (whole_process) {
+		bpf_for_each(task, thread, p, BPF_TASK_ITER_PROC_THREADS)
+			match_again(thread);
+	}
+	tell_of_changes();
+	return 0;
+}
+
+/* setuid(2) and its like; also the last step of an exec that a rule may ask about. */
+SEC("fexit/commit_creds")
+int BPF_PROG(gth_commit_creds)
+{
+	match_again(bpf_get_current_task_btf());
+	tell_of_changes();
+	return 0;
+}
+
+/* setns(2), unshare(2). */
+SEC("fexit/switch_task_namespaces")
+int BPF_PROG(gth_switch_namespaces)
+{
+	match_again(bpf_get_current_task_btf());
+	tell_of_changes();
+	return 0;
+}
+
+/* ---- for user space ---- */
+
+/* Matches every task, or request.tid, by one of the tables; changes nothing. */
+SEC("iter/task")
+int report_task(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct task_ctx *tctx;
+	struct scratch *s;
+	struct gth_verdict *v;
+
+	if (!p || (request.tid && p->pid != request.tid))
+		return 0;
+	tctx = task_of(p);
+	s = scratch_of(SCRATCH_ITER);
+	if (!tctx || !s)
+		return 0;
+	match_task(p, request.tables, request.tables == GTH_TABLES_TRIAL ? 0 : knobs.generation, SCRATCH_ITER);
+	v = &s->verdict;
+	v->tid = p->pid;
+	v->tgid = p->tgid;
+	v->in_force = match_rule(tctx->match);
+	v->generation = match_generation(tctx->match);
+	__builtin_memcpy(v->comm, tctx->comm, GTH_COMM_LEN);
+	bpf_seq_write(ctx->meta->seq, v, sizeof(*v));
+	return 0;
+}
+
+/* Reports what the live policy's gates know of each task, or of request.tid; ends what is over. */
+SEC("iter/task")
+int report_mark(struct bpf_iter__task *ctx)
+{
+	const struct gth_tables *t = live_tables(knobs.generation);
+	struct task_struct *p = ctx->task;
+	struct gth_mark_report report = {};
+	struct gth_marks *m;
+	u64 now, until;
+	u32 i;
+
+	if (!p || (request.tid && p->pid != request.tid))
+		return 0;
+	m = bpf_task_storage_get(&marks, p, NULL, 0);
+	if (!m)
+		return 0;
+	now = bpf_ktime_get_ns();
+	bpf_for(i, 0, t->nr_gates) {
+		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
+		struct gth_mark *mark = mark_of(m, gate);
+
+		if (mark->gate != gate->id)
+			continue;
+		until = *(volatile u64 *)&mark->until;
+		if (until && until <= now)
+			end_mark(gate, mark, until);
+		report.tid = p->pid;
+		report.tgid = p->tgid;
+		bpf_probe_read_kernel_str(report.comm, sizeof(report.comm), p->comm);
+		report.mark = *mark;
+		bpf_seq_write(ctx->meta->seq, &report, sizeof(report));
+	}
+	return 0;
+}
+
+/*
+ * Has every task matched again, by its name as it is now: the kernel has skipped one
+ * of the programs above (src/sched/scheduler.rs, has_missed_changes()).
+ */
+SEC("iter/task")
+int rematch_task(struct bpf_iter__task *ctx)
+{
+	struct task_struct *p = ctx->task;
+	struct task_ctx *tctx = p ? task_of(p) : NULL;
+
+	if (!tctx)
+		return 0;
+	bpf_probe_read_kernel_str(tctx->comm, sizeof(tctx->comm), p->comm);
+	match_again(p);
+	return 0;
+}
+
+/* Replaces a mask as requested; readers of the old one are waited for by RCU. */
+SEC("syscall")
+int set_mask(void *ctx)
+{
+	struct bpf_cpumask *mask, *old;
+	struct mask_slot *slot;
+	u32 index = request.mask;
+	u32 cpu;
+
+	slot = bpf_map_lookup_elem(&masks, &index);
+	if (!slot)
+		return -22; /* EINVAL */
+	mask = bpf_cpumask_create();
+	if (!mask)
+		return -12; /* ENOMEM */
+	bpf_for(cpu, 0, machine.nr_cpus) {
+		if ((request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] >> (cpu % 64)) & 1)
+			bpf_cpumask_set_cpu(cpu, mask);
+	}
+	old = bpf_kptr_xchg(&slot->mask, mask);
+	if (old)
+		bpf_cpumask_release(old);
+	return 0;
+}
+
+/* Reads a mask back: which CPUs the scheduler takes it to hold. */
+SEC("syscall")
+int get_mask(void *ctx)
+{
+	struct mask_slot *slot;
+	const struct cpumask *mask;
+	u32 index = request.mask;
+	u32 cpu;
+
+	slot = bpf_map_lookup_elem(&masks, &index);
+	if (!slot)
+		return -22; /* EINVAL */
+	bpf_for(cpu, 0, GTH_CPU_WORDS)
+		request.cpus[cpu & (GTH_CPU_WORDS - 1)] = 0;
+	bpf_rcu_read_lock();
+	mask = (const struct cpumask *)slot->mask;
+	if (mask) {
+		bpf_for(cpu, 0, machine.nr_cpus) {
+			if (bpf_cpumask_test_cpu(cpu, mask))
+				request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
+		}
+	}
+	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/*
+ * Makes request.generation the live one, for what waits and what runs at once. Nothing
+ * comes in between: whoever runs this may have to wait long for its next turn.
+ */
+SEC("syscall")
+int go_live(void *ctx)
+{
+	bpf_preempt_disable();
+	*(volatile u32 *)&knobs.generation = request.generation;
+	drain_all();
+	kick_all();
+	bpf_preempt_enable();
+	return 0;
+}
+
+SEC("syscall")
+int drain_queues(void *ctx)
+{
+	bool moved;
+
+	bpf_preempt_disable();
+	moved = drain_all();
+	bpf_preempt_enable();
+	if (moved)
+		kick_all();
+	return 0;
+}
+
+/* Has every CPU of request.cpus, which are those online, choose anew what it runs. */
+SEC("syscall")
+int kick_cpus(void *ctx)
+{
+	kick_all();
+	return 0;
+}
+
+/* To be run once, before mark.bpf.c is attached to anything or a policy has `woken`. */
+SEC("syscall")
+int look_up_kernel(void *ctx)
+{
+	look_up_bh_enable();
+	return 0;
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops gthctl_ops = {
+	.select_cpu = (void *)gth_select_cpu,
+	.enqueue = (void *)gth_enqueue,
+	.dispatch = (void *)gth_dispatch,
+	.running = (void *)gth_running,
+	.stopping = (void *)gth_stopping,
+	.tick = (void *)gth_tick,
+	.cpu_release = (void *)gth_cpu_release,
+	.init_task = (void *)gth_init_task,
+	.exit_task = (void *)gth_exit_task,
+	.init = (void *)gth_init,
+	.exit = (void *)gth_exit,
+	.flags = GTH_OPS_ENQ_LAST | GTH_OPS_ENQ_EXITING,
+	.timeout_ms = 30000, /* SCX_WATCHDOG_MAX_TIMEOUT, the kernel's limit */
+	.name = "gthctl",
+};

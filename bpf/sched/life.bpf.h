@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What a new task has from its parent.
+ */
+#ifndef GTH_LIFE_H
+#define GTH_LIFE_H
+
+#include "sched/clock.bpf.h"
+#include "sched/match.bpf.h"
+
+/*
+ * A new task goes on with its parent's burst, as forking is no sleep, and with its clock,
+ * if that is not behind: a chain of tasks that fork and end gets one task's share.
+ */
+static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx)
+{
+	struct task_ctx *parent = task_of(bpf_get_current_task_btf());
+	u64 ran, now;
+
+	if (!parent)
+		return;
+	ran = *(volatile u64 *)&parent->running_at;
+	ran = now_ns() - ran;
+	/* A parent of another class has not been charged for long. */
+	if (ran > knobs.slice_ns)
+		ran = knobs.slice_ns;
+	tctx->burst = parent->burst + ran;
+	if (parent->pool == NO_POOL || is_priority(parent->rank))
+		return;
+	ran = ran * 100 / (parent->weight ? parent->weight : 100);
+	now = pool_of(parent->pool)->vtime_now;
+	tctx->pool = parent->pool;
+	tctx->vtime = parent->vtime + ran;
+	if ((s64)(tctx->vtime - now) < 0)
+		tctx->vtime = now;
+	parent->heir = p->pid;
+	parent->heir_id = tctx->id;
+	parent->since_fork = -(s64)ran;
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What a rule makes of a task that is being queued.
+ */
+#ifndef GTH_PLAN_H
+#define GTH_PLAN_H
+
+#include "sched/clock.bpf.h"
+#include "sched/match.bpf.h"
+#include "sched/idle.bpf.h"
+
+/* What is to happen to a task that is being queued. Small: it is on the longest stack. */
+struct plan {
+	struct place place;
+	u16 rank;
+	u16 pool;
+	s32 cpu;		/* where it is, or one of its pool's CPUs instead */
+	bool let_in;		/* it may only run on CPUs that are exclusive to others */
+	bool none_idle;		/* no CPU was idle just now */
+	u64 slice;
+	u64 credit;
+};
+
+/* The turn that the guard gives a normal task. */
+/*
+ * The task's rank now: its rule's, unless it has used up its burst. From then on it
+ * shares fairly; what it ran by right of its priority is no debt that it has to wait for.
+ * It may be the one that wakes up the others, packet by packet: its rank keeps it from
+ * being pushed aside while another CPU runs something that has no priority at all.
+ */
+static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule *rule)
+{
+	u64 slice;
+
+	if (!rule || !is_priority(rule->rank))
+		return GTH_RANK_NORMAL;
+	slice = rule->slice_ns ? rule->slice_ns : knobs.slice_ns;
+	if (tctx->burst < BURST_SLICES * slice)
+		return rule->rank;
+	if (is_priority(tctx->rank)) {
+		count(GTH_COUNT_DEMOTIONS);
+		if (tctx->pool != NO_POOL)
+			tctx->vtime = pool_of(tctx->pool)->vtime_now;
+		tctx->rank = GTH_RANK_SPENT;
+	}
+	return GTH_RANK_SPENT;
+}
+
+__noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			 s32 cpu, struct plan *plan __arg_nonnull)
+{
+	const struct gth_rule *rule;
+	const struct gth_tables *t;
+	u32 generation;
+	s32 other;
+	u64 match;
+
+	tctx->asked = false;
+	match = match_of(p, tctx);
+	rule = rule_in(match);
+	generation = rule ? match_generation(match) : knobs.generation;
+	t = live_tables(generation);
+	plan->place.generation = generation;
+	plan->place.mask = GTH_MASK_NORMAL;
+	plan->place.first = NO_MASK;
+	plan->place.exclusive = false;
+	plan->rank = rank_now(tctx, rule);
+	plan->credit = rule ? rule->credit_ns : 0;
+	tctx->weight = rule ? rule->weight : 0;
+	plan->cpu = cpu;
+	plan->pool = cpu_pool(t, cpu);
+	plan->let_in = false;
+
+	if (rule && (rule->flags & GTH_RULE_CPUS)) {
+		u32 index = GTH_MASK_RULE + match_rule(match);
+
+		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
+			plan->place.first = index;
+		} else {
+			other = any_cpu_in(p, generation, index);
+			if (other >= 0) {
+				plan->place.mask = index;
+				plan->place.exclusive = true;
+				if (plan->pool != rule->pool)
+					plan->cpu = other;
+				plan->pool = rule->pool;
+				goto slice;
+			}
+			count(GTH_COUNT_RESERVED_MISSED);
+		}
+	}
+	if (pool_is_exclusive(plan->pool)) {
+		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
+		if (other >= 0) {
+			plan->cpu = other;
+			plan->pool = cpu_pool(t, other);
+			count(GTH_COUNT_RESERVED_AVOIDED);
+		} else {
+			plan->let_in = true;
+		}
+	}
+slice:
+	plan->slice = slice_of(t, rule, plan->rank, plan->pool, plan->cpu);
+	return 0;
+}
+
+#endif

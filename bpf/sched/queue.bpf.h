@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The DSQ of a task that found no CPU.
+ */
+#ifndef GTH_QUEUE_H
+#define GTH_QUEUE_H
+
+#include "sched/plan.bpf.h"
+#include "sched/tickless.bpf.h"
+
+/* Queues a normal task for one CPU. */
+static __always_inline void enqueue_on(struct task_struct *p, struct task_ctx *tctx,
+				       const struct plan *plan, s32 cpu, u64 enq_flags)
+{
+	dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
+}
+
+/* Puts a task that may run on one CPU only onto that CPU. */
+static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ctx *tctx,
+					   const struct plan *plan, s32 cpu, u64 enq_flags)
+{
+	if (plan->let_in)
+		count(GTH_COUNT_RESERVED_PINNED);
+	if (is_priority(plan->rank)) {
+		if (claim_cpu(cpu, plan->rank)) {
+			count_path(GTH_PATH_PREEMPT);
+			dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
+			return;
+		}
+		dsq_insert_vtime(p, prio_dsq(plan->pool), plan->slice, prio_key(plan->rank), enq_flags);
+	} else if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+		occupy(cpu, plan->rank);
+		count_path(GTH_PATH_IDLE);
+		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags);
+		return;
+	} else {
+		enqueue_on(p, tctx, plan, cpu, enq_flags);
+	}
+	kick_if_idle(cpu);
+	make_room(cpu);
+}
+
+/*
+ * Queues a task for whichever CPU of its pool comes first. An idle one is kicked.
+ * A CPU that goes idle at this moment may have looked into the DSQ just before and
+ * not count as idle yet: the CPU the task is on will look again in any case, unless
+ * it is not of this pool, in which case one that is gets the kick. Who has just made room
+ * for a task that found no idle CPU does not search again for the same reason.
+ *
+ * Where there is no kick (malformed kfunc BTF, see scx_compat.bpf.h), an idle CPU is
+ * looked for first and gets the task into its local DSQ, which wakes it. What
+ * goes idle between the two is found by gthctl's own wake-ups (src/daemon/service.rs);
+ * these never come to exclusive CPUs, whose tasks go into an empty local DSQ. A CPU whose
+ * local DSQ is never empty would not look at the others: what waits there comes next.
+ */
+__noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+			      u64 dsq, u64 key, u64 enq_flags)
+{
+	s32 cpu;
+
+	if (!can_kick()) {
+		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
+		if (cpu >= 0) {
+			occupy(cpu, plan->rank);
+			count_path(GTH_PATH_IDLE);
+		} else if (plan->place.exclusive) {
+			cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
+			if (cpu >= 0 && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) > 0)
+				cpu = NO_CPU;
+		}
+		if (cpu >= 0) {
+			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
+			return 0;
+		}
+	}
+	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
+	if (can_kick() && !plan->none_idle) {
+		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
+		if (cpu >= 0)
+			kick_if_idle(cpu);
+		else if (plan->cpu != scx_bpf_task_cpu(p))
+			kick_if_idle(plan->cpu);
+	}
+	if (plan->place.exclusive)
+		make_room(plan->cpu);
+	return 0;
+}
+
+/* A priority task whose CPU a real-time task has taken goes in front of something weaker elsewhere. */
+__noinline int enqueue_elsewhere(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+				 s32 prev, u64 enq_flags)
+{
+	s32 cpu = claim_in(p, prev, plan->rank, plan->place.generation, plan->place.mask);
+
+	if (cpu < 0)
+		return false;
+	count_path(GTH_PATH_PREEMPT);
+	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags | ENQ_PREEMPT);
+	return true;
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * The start and the end of a turn on a CPU.
+ */
+#ifndef GTH_TURN_H
+#define GTH_TURN_H
+
+#include "sched/plan.bpf.h"
+#include "sched/tickless.bpf.h"
+
+/*
+ * A task that a stronger one preempts keeps its CPU. ops.stopping gives it the rest of its slice
+ * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
+ * kernel/sched/ext) and does not queue it anew. It goes on without a dispatch when the
+ * stronger task sleeps. The tick queues it anew when the stronger task does not. The guard gives
+ * its turns at a dispatch, so no task keeps its place while one is due.
+ */
+static __always_inline void keep_place(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c)
+{
+	u64 used = tctx->charged_until - tctx->turn_began, left = SHORT_NS;
+
+	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->asked ||
+	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than who goes on now */
+		return;
+	if (used + SHORT_NS < tctx->turn_slice)
+		left = tctx->turn_slice - used;
+	c->has_victim = true;
+	tctx->kept = true;
+	task_set_slice(p, left);
+}
+
+/* Whoever waits in a DSQ goes before the victim when it is stronger, or clearly earlier by virtual time. */
+__noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
+{
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u64 key, vtime = tctx->vtime - knobs.slice_min_ns;
+
+	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < tctx->rank)
+		kick_preempt(cpu);
+	else if (is_priority(tctx->rank))
+		return 0;
+	else if ((head_key(pool_dsq(pool), cpu, &key) && (s64)(key - vtime) < 0) ||
+		 (head_key(cpu_dsq(cpu), cpu, &key) && (s64)(key - vtime) < 0))
+		kick_preempt(cpu);
+	return 0;
+}
+
+/* What a task was charged between its last fork and its end is for that child to pay. */
+static __always_inline bool pass_on_debt(struct task_ctx *tctx)
+{
+	struct task_struct *heir;
+	struct task_ctx *to;
+	bool passed = false;
+
+	if (!tctx->heir_id)
+		return false;
+	heir = bpf_task_from_pid(tctx->heir);
+	if (!heir)
+		return false;
+	to = task_of(heir);
+	if (to && to->id == tctx->heir_id) {
+		if (tctx->since_fork > 0)
+			to->vtime += tctx->since_fork;
+		tctx->since_fork = 0;
+		passed = true;
+	}
+	bpf_task_release(heir);
+	return passed;
+}
+
+/*
+ * Nobody gets rid of what it has run by ending: its child goes on with it, and without one
+ * the turn moves the pool's clock on for all that wait, twice: what they run themselves
+ * meanwhile does not.
+ */
+static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+{
+	u64 total = p->se.sum_exec_runtime;
+
+	if (!(p->flags & PF_EXITING) || is_priority(tctx->rank) || tctx->pool == NO_POOL)
+		return;
+	if (!pass_on_debt(tctx))
+		advance_clock(tctx->pool, cpu, 2 * (total - tctx->turn_began));
+	tctx->turn_began = total;
+}
+
+#endif

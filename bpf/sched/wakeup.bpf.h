@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Where a task that wakes up goes: an idle CPU, its waker's, or in front of something weaker.
+ */
+#ifndef GTH_WAKEUP_H
+#define GTH_WAKEUP_H
+
+#include "sched/plan.bpf.h"
+#include "marks/woken.bpf.h"
+
+static __always_inline void note_priority_wakeup(struct task_ctx *tctx, u32 rank)
+{
+	if (!is_priority(rank) || tctx->woken_at)
+		return;
+	tctx->woken_at = now_ns();
+	count(GTH_COUNT_PRIO_WAKEUPS);
+}
+
+__noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+			 s32 prev, u64 wake_flags)
+{
+	s32 cpu;
+
+	if (plan->place.first != NO_MASK) {
+		cpu = pick_idle_at(p, prev, plan->place.generation, plan->place.first);
+		if (cpu >= 0)
+			return cpu;
+	}
+	if (machine.builtin_idle)
+		return pick_idle_builtin(p, prev, wake_flags, &plan->place);
+	return pick_idle_own(p, plan->cpu, &plan->place);
+}
+
+/*
+ * True when the fastest way for @p to a CPU is to wait for its waker to leave
+ * this one. WF_SYNC promises that the waker sleeps soon; whether it does, and
+ * whether that is sooner than the interrupt of another CPU takes effect, is
+ * measured: how long this waker took the last times, how long the switch from a
+ * waker to whom it woke up took here, and how long wake-ups took on this CPU that came
+ * from others. In a stream of packets the switch does not count: throughput suffers more
+ * from the two switches on another CPU.
+ */
+static __always_inline bool follow_waker(struct task_struct *p, const struct task_ctx *tctx,
+					 const struct plan *plan, s32 here, u64 wake_flags)
+{
+	struct cpu_ctx *c = cpu_of(here);
+	struct task_ctx *waker;
+	const struct cpumask *mask;
+	u64 now, lag;
+
+	if (!(wake_flags & WAKE_SYNC))
+		return false;
+	waker = task_of(bpf_get_current_task_btf());
+	if (!waker || !is_priority(waker->rank))
+		return false;
+	now = now_ns();
+	if (waker->sync_at) /* it has not slept since: it takes at least this long */
+		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
+	waker->sync_at = now;
+	lag = waker->sync_lag;
+	if (now - tctx->running_at > STREAM_NS)
+		lag += c->handover_lag;
+	if (lag >= c->interrupt_lag)
+		return false;
+	mask = mask_of(plan->place.generation, plan->place.mask);
+	return mask && may_run_on(p, mask, here);
+}
+
+/*
+ * A CPU for a priority task, taken from something weaker: the waker's, which
+ * needs no interrupt and has the data in its cache; else the task's previous
+ * one, else any of its pool.
+ */
+__noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
+		     s32 prev, s32 here)
+{
+	u32 generation = plan->place.generation;
+	const struct cpumask *mask;
+	s32 cpu;
+
+	if (plan->place.first != NO_MASK) {
+		cpu = claim_in(p, prev, plan->rank, generation, plan->place.first);
+		if (cpu >= 0)
+			return cpu;
+	}
+	mask = mask_of(generation, plan->place.mask);
+	if (cpu_of(here)->rank > GTH_RANK_SPENT && mask && may_run_on(p, mask, here) &&
+	    llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
+		return here;
+	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
+}
+
+/*
+ * A normal task that wakes up goes in front of one that is further in virtual time by more
+ * than the shortest slice, and that has run for as long without sleeping: tasks that wake
+ * each other up for short work wait for one another. Marks the CPU as its own, so that no
+ * other goes in front of it in turn.
+ *
+ * With @sync, of a waker that passes something on, a turn that has just begun goes on until
+ * the next tick: who sends many messages is not switched out for each of them.
+ */
+__noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan *plan __arg_nonnull, s32 cpu,
+			 bool sync)
+{
+	struct cpu_ctx *c = cpu_of(cpu);
+	u64 now = now_ns(), ran, there;
+
+	if (c->rank != GTH_RANK_NORMAL || cpu_pool(live_tables(plan->place.generation), cpu) != plan->pool)
+		return false;
+	ran = now - c->turn_began;
+	if (c->turn_burst + ran < knobs.slice_min_ns)
+		return false;
+	there = c->turn_vtime + ran * 100 / (c->turn_weight ? c->turn_weight : 100);
+	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)knobs.slice_min_ns)
+		return false;
+	if (sync && ran < SETTLED_NS) {
+		c->overdue = true;
+		return false;
+	}
+	c->turn_vtime = tctx->vtime;
+	c->turn_began = now;
+	c->turn_burst = 0;
+	count_path(GTH_PATH_OVERTAKEN);
+	return true;
+}
+
+/* The CPU whose task a normal one that wakes up overtakes: its previous one, or the waker's. */
+__noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			const struct plan *plan __arg_nonnull, s32 here, bool sync)
+{
+	const struct cpumask *mask = mask_of(plan->place.generation, plan->place.mask);
+
+	if (!mask || plan->let_in)
+		return NO_CPU;
+	set_clock(tctx, plan->pool, plan->cpu);
+	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu, sync))
+		return plan->cpu;
+	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here, sync))
+		return here;
+	return NO_CPU;
+}
+
+#endif
