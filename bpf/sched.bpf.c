@@ -162,94 +162,26 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 SEC("struct_ops/dispatch")
 void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 {
-	const struct gth_tables *t = live_tables(knobs.generation);
-	u32 pool = cpu_pool(t, cpu);
+	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
-	const struct gth_rule *rule = NULL;
-	struct task_ctx *tctx = NULL;
-	u32 rank = GTH_RANK_IDLE;
-	u64 first = 0, shared_key = 0, pinned_key = 0;
-	u64 match, turn = GUARD_RATIO * turn_ns();
-	bool pinned_first, guarded, asked, stays, held, shared, pinned;
+	struct last last = {.rank = GTH_RANK_IDLE};
+	bool guarded;
 
-	if (prev && (prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED))) {
-		tctx = task_of(prev);
-		if (tctx) {
-			charge(prev, tctx, cpu);
-			tctx->running_at = now_ns();
-			asked = tctx->asked;
-			tctx->asked = false;
-			match = match_of(prev, tctx);
-			rule = rule_in(match);
-			stays = may_stay(prev, match, cpu);
-			held = is_held(prev);
-			if (held && (asked || !stays))
-				tctx->asked = true;
-			if (stays || held)
-				rank = rank_now(tctx, rule);
-		}
-	}
-	if (c->endless && rank != GTH_RANK_IDLE) {
-		if (take(prio_dsq(pool), GTH_PATH_PRIORITY) || take(cpu_dsq(cpu), GTH_PATH_PINNED) ||
-		    take(pool_dsq(pool), GTH_PATH_SHARED))
-			return;
-		if (!pool_is_exclusive(pool)) /* a new policy: it is queued anew */
-			return;
-	}
-	guarded = c->prio_debt > (is_priority(rank) ? turn : GUARD_GRACE * turn);
-	if (guarded && !head_key(pool_dsq(pool), cpu, &shared_key) && !head_key(cpu_dsq(cpu), cpu, &pinned_key)) {
-		c->prio_debt = 0; /* nobody to pay it to */
-		guarded = false;
-	}
-
+	look_at_last(prev, cpu, &last);
+	if (c->endless && last.rank != GTH_RANK_IDLE && take_beside_endless(pool, cpu))
+		return;
+	guarded = owes_a_turn(c, last.rank, pool, cpu);
 	if (look_for_stale(c, cpu, pool))
 		return;
-
-	/* The shortest way for a priority task, which may have been woken up just now. */
-	if (!guarded) {
-		if (is_priority(rank)) {
-			if (!head_key(prio_dsq(pool), cpu, &first) || prio_key_rank(first) > rank ||
-			    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
-				keep(prev, tctx, c, rule, rank, pool, cpu);
-			return;
-		}
-		if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
-			return;
-	}
-
-	if (!guarded && balance(cpu, pool))
+	if (!guarded && (take_priority(prev, &last, c, pool, cpu) || balance(cpu, pool)))
 		return;
-
-	/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. */
-	shared = head_key(pool_dsq(pool), cpu, &shared_key);
-	pinned = head_key(cpu_dsq(cpu), cpu, &pinned_key);
-	if (!shared && !pinned)
-		c->prio_debt = 0;
-	pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
-	first = pinned_first ? pinned_key : shared_key;
-	if (rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
-		set_clock(tctx, pool, cpu);
-		if ((s64)(tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
-			keep(prev, tctx, c, rule, rank, pool, cpu);
-			return;
-		}
-	}
-	if ((pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) ||
-	    (shared && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
-	    (pinned && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED))) {
-		if (guarded) {
-			count(GTH_COUNT_GUARDED);
-			c->protected_until = now_ns() + turn_ns();
-		}
+	if (take_earliest(prev, &last, c, pool, cpu, guarded))
 		return;
-	}
 	if (guarded && take(prio_dsq(pool), GTH_PATH_PRIORITY))
 		return;
-	if (rank == GTH_RANK_IDLE && steal(pool))
-		return;
-	if (rank != GTH_RANK_IDLE)
-		keep(prev, tctx, c, rule, rank, pool, cpu);
-	else
+	if (last.rank != GTH_RANK_IDLE)
+		keep(prev, &last, c, pool, cpu);
+	else if (!steal(pool))
 		set_rank(cpu, c, GTH_RANK_IDLE);
 }
 

@@ -24,15 +24,49 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 	return !pool_is_exclusive(pool) || any_cpu_in(p, generation, GTH_MASK_NORMAL) < 0;
 }
 
-static __always_inline void keep(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c,
-				 const struct gth_rule *rule, u32 rank, u32 pool, s32 cpu)
-{
-	u64 slice = c->endless ? ENDLESS : slice_of(live_tables(knobs.generation), rule, rank, pool, cpu);
+/* The task that ran last on a CPU that looks for the next one. */
+struct last {
+	struct task_ctx *tctx;
+	const struct gth_rule *rule;
+	u32 rank;		/* GTH_RANK_IDLE: there is none, or it may not go on */
+};
 
-	tctx->rank = rank;
-	set_rank(cpu, c, rank);
+/* What @prev would go on with. Who was asked to choose its CPU anew chooses now. */
+static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
+{
+	bool asked, stays, held;
+	u64 match;
+
+	if (!prev || !(prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED)))
+		return;
+	last->tctx = task_of(prev);
+	if (!last->tctx)
+		return;
+	charge(prev, last->tctx, cpu);
+	last->tctx->running_at = now_ns();
+	asked = last->tctx->asked;
+	last->tctx->asked = false;
+	match = match_of(prev, last->tctx);
+	last->rule = rule_in(match);
+	stays = may_stay(prev, match, cpu);
+	held = is_held(prev);
+	if (held && (asked || !stays))
+		last->tctx->asked = true;
+	if (stays || held)
+		last->rank = rank_now(last->tctx, last->rule);
+}
+
+/* The task that ran last goes on. */
+static __always_inline void keep(struct task_struct *p, const struct last *last, struct cpu_ctx *c, u32 pool,
+				 s32 cpu)
+{
+	u64 slice = c->endless ? ENDLESS :
+				 slice_of(live_tables(knobs.generation), last->rule, last->rank, pool, cpu);
+
+	last->tctx->rank = last->rank;
+	set_rank(cpu, c, last->rank);
 	count_path(GTH_PATH_KEPT);
-	tctx->turn_slice = tctx->charged_until - tctx->turn_began + slice;
+	last->tctx->turn_slice = last->tctx->charged_until - last->tctx->turn_began + slice;
 	task_set_slice(p, slice);
 }
 
@@ -126,6 +160,70 @@ static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 	c->looked_at = now;
 	c->took_stale = !c->took_stale && (take_stale(pool_dsq(pool), cpu) || take_stale(cpu_dsq(cpu), cpu));
 	return c->took_stale;
+}
+
+/* Beside a task that had the CPU without a tick. True also when that is to be queued anew, as a new policy wants. */
+static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
+{
+	return take(prio_dsq(pool), GTH_PATH_PRIORITY) || take(cpu_dsq(cpu), GTH_PATH_PINNED) ||
+	       take(pool_dsq(pool), GTH_PATH_SHARED) || !pool_is_exclusive(pool);
+}
+
+/* Does the guard owe a normal task that waits here a turn? */
+static __always_inline bool owes_a_turn(struct cpu_ctx *c, u32 rank, u32 pool, s32 cpu)
+{
+	u64 turn = GUARD_RATIO * turn_ns(), key;
+
+	if (c->prio_debt <= (is_priority(rank) ? turn : GUARD_GRACE * turn))
+		return false;
+	if (head_key(pool_dsq(pool), cpu, &key) || head_key(cpu_dsq(cpu), cpu, &key))
+		return true;
+	c->prio_debt = 0; /* nobody to pay it to */
+	return false;
+}
+
+/* The shortest way for a priority task, which may have been woken up just now. True: it has the CPU. */
+static __always_inline bool take_priority(struct task_struct *prev, const struct last *last, struct cpu_ctx *c,
+					  u32 pool, s32 cpu)
+{
+	u64 first;
+
+	if (!is_priority(last->rank))
+		return take(prio_dsq(pool), GTH_PATH_PRIORITY);
+	if (!head_key(prio_dsq(pool), cpu, &first) || prio_key_rank(first) > last->rank ||
+	    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
+		keep(prev, last, c, pool, cpu);
+	return true;
+}
+
+/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. True: one of them has the CPU. */
+static __always_inline bool take_earliest(struct task_struct *prev, const struct last *last, struct cpu_ctx *c,
+					  u32 pool, s32 cpu, bool guarded)
+{
+	u64 first, shared_key = 0, pinned_key = 0;
+	bool shared = head_key(pool_dsq(pool), cpu, &shared_key);
+	bool pinned = head_key(cpu_dsq(cpu), cpu, &pinned_key);
+	bool pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
+
+	if (!shared && !pinned)
+		c->prio_debt = 0;
+	first = pinned_first ? pinned_key : shared_key;
+	if (last->rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
+		set_clock(last->tctx, pool, cpu);
+		if ((s64)(last->tctx->vtime - (last->rule ? last->rule->credit_ns : 0) - first) < 0) {
+			keep(prev, last, c, pool, cpu);
+			return true;
+		}
+	}
+	if (!(pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) &&
+	    !(shared && take(pool_dsq(pool), GTH_PATH_SHARED)) &&
+	    !(pinned && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)))
+		return false;
+	if (guarded) {
+		count(GTH_COUNT_GUARDED);
+		c->protected_until = now_ns() + turn_ns();
+	}
+	return true;
 }
 
 #endif

@@ -5,8 +5,9 @@ use libbpf_rs::query::ProgInfoIter;
 
 use crate::gthctl::Gthctl;
 
-/// Instructions that the verifier may look at for the scheduler's programs together.
-const CEILING: u32 = 110_000;
+/// Instructions that the verifier may look at for the scheduler's programs together. Linux 7.2 takes
+/// 85,000, Linux 6.12 153,000.
+const CEILING: u32 = 165_000;
 
 #[test]
 fn the_scheduler_takes_few_instructions_to_verify() {
