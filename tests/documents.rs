@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use gthctl::base::error::ExitCode;
 use gthctl::cli::Cli;
 use gthctl::daemon::config::Config;
 use gthctl::policy::Policy;
@@ -246,4 +247,15 @@ fn policies_and_configs_load() {
         }
     }
     assert!(kinds[0] > 0 && kinds[1] > 3, "{kinds:?}");
+}
+
+#[test]
+fn troubleshooting_has_every_exit_code() {
+    let readme = read(&tree("README.md"));
+    let (_, after) = readme.split_once("## Troubleshooting").expect("README.md has that section");
+    let section = after.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| "));
+    let first = rows.filter_map(|row| row.split(" |").next());
+    let codes: Vec<usize> = first.flat_map(|cell| cell.split(", ")).flat_map(str::parse).collect();
+    assert_eq!(codes, (1..ExitCode::ALL.len()).collect::<Vec<_>>());
 }
