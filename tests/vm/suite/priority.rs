@@ -58,6 +58,38 @@ fn a_normal_task_preempts_who_has_had_more() {
     assert!(output.counter("fair, preempting") > 50, "{}", output.stdout);
 }
 
+/// A preempted task keeps its place on its CPU only for a short while: it goes on elsewhere
+/// when the task that preempted it stays.
+#[test]
+fn a_preempted_task_does_not_wait_for_a_long_turn() {
+    let gthctl = Gthctl::start(
+        "strategies: [{command_regex: ^prio$, priority: true, execution_time: 40ms}]",
+    );
+    let others: Vec<Task> = (0..kernel::cpus())
+        .map(|_| Task::fork("other", |shared| note_gaps(shared, 30_000_000)))
+        .collect();
+    let prio = Task::fork("prio", task::rest_and_work(40_000_000, 120_000_000));
+    std::thread::sleep(Duration::from_secs(5));
+    let turns = prio.shared().latencies().len();
+    let gaps: Vec<u64> = others.iter().flat_map(|task| task.shared().latencies()).collect();
+    println!("{turns} turns of the priority task, {} gaps: {gaps:?}", gaps.len());
+    assert!(turns > 20, "{turns} turns");
+    assert!(gaps.len() < turns / 3, "{} gaps in {turns} turns", gaps.len());
+    gthctl.stop();
+}
+
+/// Spins, and notes for how long it did not run when that is at least `least` ns.
+fn note_gaps(shared: &task::Shared, least: u64) {
+    let mut last = task::now();
+    loop {
+        let now = task::now();
+        if now - last >= least {
+            shared.add_latency(now - last);
+        }
+        last = now;
+    }
+}
+
 /// A datagram over the loopback device is delivered in softirq on the sender's
 /// CPU. The sender runs on: nobody gets a CPU because it sleeps.
 #[test]
