@@ -14,10 +14,13 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::chroot;
 
-use crate::gthctl::Gthctl;
-use crate::hot::{CPU, SOON, assert_places, on_order, other_threads, policy, with_thread};
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::hot::{CPU, SOON, assert_places, on_order, other_threads, policy, with_thread};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const NOBODY: u32 = 65534;
 const SOMEBODY: u32 = 4711;
@@ -47,7 +50,7 @@ fn thread_on_order(act: impl FnMut(u32) + Send + 'static) -> impl FnOnce(&task::
 #[test]
 fn threads_by_their_own_name_only() {
     let before = Task::fork("cold", with_thread("hot"));
-    let gthctl = Gthctl::start(&policy("threads: ^hot$"));
+    let gthctl = shared::scheduler(&policy("threads: ^hot$"));
     let one = Task::fork("cold", with_thread("hot"));
     let leader = Task::fork("hot", with_thread("worker"));
     let [before_thread, one_thread, worker] =
@@ -129,7 +132,7 @@ fn programs_by_their_path() {
     symlink("../hot/prog", programs.path("cold/link")).unwrap();
     symlink("../cold/prog", programs.path("hot/link")).unwrap();
     let before = [programs.run("hot/prog"), programs.run("cold/prog")];
-    let gthctl = Gthctl::start(&policy(&format!("exe: '{}/*'", hot.display())));
+    let gthctl = shared::scheduler(&policy(&format!("exe: '{}/*'", hot.display())));
     assert_places(&[before[0].pid], &[before[1].pid]);
 
     let later = ["hot", "cold"].map(|dir| {
@@ -161,7 +164,7 @@ fn programs_by_their_path_in_their_own_mount_namespace() {
         fs::create_dir_all(programs.path(dir)).unwrap();
     }
     let gthctl =
-        Gthctl::start(&policy(&format!("exe: '{{{}/prog,/opt/upf/prog}}'", hot.display())));
+        shared::scheduler(&policy(&format!("exe: '{{{}/prog,/opt/upf/prog}}'", hot.display())));
     let swapped = [(&cold, &hot), (&hot, &cold)].map(|(from, to)| {
         programs.run_after(&to.join("prog"), || {
             own_mounts();
@@ -210,9 +213,9 @@ fn by_the_effective_user() {
         task::spin(shared);
     });
     // What only this policy asks about is noticed from when it is in force.
-    let gthctl = Gthctl::start("strategies: []");
+    let gthctl = shared::scheduler("strategies: []");
     let users = policy_of_each(&["user: nobody", &format!("user: {SOMEBODY}")]);
-    fs::write(gthctl.policy(), users).unwrap();
+    gthctl.replace(&users);
     let by_number = Task::fork("any", move |shared| {
         set_users(somebody, somebody, somebody);
         task::spin(shared);
@@ -254,7 +257,7 @@ fn by_the_effective_user() {
 #[test]
 fn changes_by_tasks_that_preempt_each_other() {
     const TASKS: u32 = 8;
-    let gthctl = Gthctl::start(&policy("user: nobody"));
+    let gthctl = shared::scheduler(&policy("user: nobody"));
     let become_hot = || set_users(-1, NOBODY as i32, 0);
     let become_cold = || set_users(-1, 0, -1);
     // 1: to and fro, 2: ends as the one or the other.
@@ -338,7 +341,7 @@ fn by_cgroup() {
         ["/hot", "/hot/below", "/hotter", "/other", "/other/hot"].map(Cgroup::new);
     let before = Task::spinner("any");
     below.take(before.pid);
-    let gthctl = Gthctl::start(&policy("cgroup: /hot"));
+    let gthctl = shared::scheduler(&policy("cgroup: /hot"));
     let born = Task::spinner_in_cgroup("any", &File::open(&hot.0).unwrap());
     let moved = Task::fork("any", fork_on_order);
     let threads = Task::fork("any", with_thread("worker"));
@@ -375,7 +378,7 @@ fn single_threads_by_cgroup() {
     for threads in [&hot, &cold] {
         threads.write("cgroup.type", "threaded");
     }
-    let gthctl = Gthctl::start(&policy("cgroup: /process/hot"));
+    let gthctl = shared::scheduler(&policy("cgroup: /process/hot"));
     let task = Task::fork("any", with_thread("worker"));
     let second = other_threads(&task)[0];
     process.take(task.pid);
@@ -404,7 +407,7 @@ fn by_unit_and_container() {
         format!("/system.slice/docker-{other_id}.scope"),
         format!("/kubepods/burstable/pod1/{other_id}"),
     ];
-    let gthctl = Gthctl::start(&policy_of_each(&[
+    let gthctl = shared::scheduler(&policy_of_each(&[
         "systemd_unit: 'upf@*.service'",
         &format!("container: 'containerd://{}'", &ID[..12]),
     ]));
@@ -469,7 +472,7 @@ fn by_cgroup_of_the_cpu_controller_where_there_is_no_other() {
     let Some(cpu) = CpuHierarchy::mount() else { return };
     let hot = Cgroup::below(cpu.0.path(), "/hot");
     let both = Cgroup::new("/both");
-    let gthctl = Gthctl::start(&policy("cgroup: /hot"));
+    let gthctl = shared::scheduler(&policy("cgroup: /hot"));
     let task = Task::fork("any", with_thread("worker"));
     let second = other_threads(&task)[0];
     let in_both = Task::spinner("any");
@@ -524,13 +527,13 @@ fn by_network_namespace() {
     });
     let file = |pid: i32| format!("/proc/{pid}/ns/net");
     let inode = fs::metadata(file(unshared[1].pid)).unwrap().ino();
-    let gthctl = Gthctl::start("strategies: []");
+    let gthctl = shared::scheduler("strategies: []");
     let namespaces = policy_of_each(&[
         "netns: hot",
         &format!("netns: {}", file(unshared[0].pid)),
         &format!("netns: {inode}"),
     ]);
-    fs::write(gthctl.policy(), namespaces).unwrap();
+    gthctl.replace(&namespaces);
     let changes = |order| match order {
         1 => enter("/run/netns/hot"),
         2 => enter(FIRST),
@@ -628,7 +631,7 @@ fn children_and_theirs() {
     let programs = Programs::new(&["any"]);
     let program = || programs.path("any/prog");
     let before = ["hot", "cold"].map(|name| Task::fork(name, family(program())));
-    let gthctl = Gthctl::start(&policy("first"));
+    let gthctl = shared::scheduler(&policy("first"));
     let later = Task::fork("hot", family(program()));
     let [(before_middle, before_last), (cold_middle, cold_last), (later_middle, later_last)] =
         [&before[0], &before[1], &later].map(|task| {
@@ -654,8 +657,7 @@ fn children_and_theirs() {
     assert_places(&[later_last.0], &[later.pid, child_of_cold]);
 
     // What is there of the parents says it anew.
-    fs::write(gthctl.policy(), policy("second")).unwrap();
-    assert!(gthctl.says("in force as generation", 1));
+    gthctl.replace(&policy("second"));
     assert_places(
         &[before[0].pid, before_middle, before_last.0],
         &[later.pid, later_last.0, child_of_cold],
@@ -666,7 +668,7 @@ fn children_and_theirs() {
 #[test]
 fn all_conditions_at_once() {
     let cgroup = Cgroup::new("/hot");
-    let gthctl = Gthctl::start(&policy("threads: ^hot$, user: nobody, cgroup: /hot"));
+    let gthctl = shared::scheduler(&policy("threads: ^hot$, user: nobody, cgroup: /hot"));
     let meets = |name: &str, user: u32, inside: bool| {
         let task = Task::fork(name, move |shared| {
             set_users(user as i32, user as i32, user as i32);

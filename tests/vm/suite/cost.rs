@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,33 +10,15 @@ use std::time::{Duration, Instant};
 use libbpf_rs::{Link, ObjectBuilder};
 use nix::sched::{CloneFlags, setns};
 
-use crate::gthctl;
-use crate::plane::{GNB, Plane, UPF, UPLINK_TEID};
-use crate::task;
+use crate::support::gthctl;
+use crate::support::plane::{GNB, Plane, UPF, packet};
+use crate::support::task;
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::TIMING;
 
 const PACKETS: u32 = 4_000;
-const ROUNDS: usize = 7;
-
-/// A G-PDU (3GPP TS 29.281, 5) with an echo reply that nobody has asked for: the data
-/// network drops it.
-pub fn packet() -> Vec<u8> {
-    let (ue, dn) = (Ipv4Addr::new(10, 60, 0, 1), Ipv4Addr::new(10, 200, 0, 2));
-    let mut ip = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
-    ip.extend(ue.octets().into_iter().chain(dn.octets()));
-    let checksum = checksum(&ip).to_be_bytes();
-    ip[10..12].copy_from_slice(&checksum);
-    let icmp = [0, 0, 0xff, 0xff, 0, 0, 0, 0];
-    let mut packet = vec![0x30, 0xff, 0, 28];
-    packet.extend(UPLINK_TEID.to_be_bytes().into_iter().chain(ip).chain(icmp));
-    packet
-}
-
-/// RFC 1071.
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
-    let sum: u32 = words.sum();
-    !((sum & 0xffff) + (sum >> 16)) as u16
-}
+const ROUNDS: usize = 3;
 
 /// The time of one packet in ns, of many sent by this thread, which carries each through
 /// the data plane itself.

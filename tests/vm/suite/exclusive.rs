@@ -3,9 +3,13 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::gthctl::{Gthctl, Output};
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::gthctl::Gthctl;
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const CPU: usize = 1;
 const POLICY: &str =
@@ -38,15 +42,14 @@ fn user_time(cpu: usize, during: impl FnOnce()) -> f64 {
     (user_after - user) as f64 / (all_after - all).max(1) as f64
 }
 
-fn runs_alone(config: &str) -> Output {
-    // Some are there before the scheduler, some come after it.
-    let mut cold = task::spinners(kernel::cpus(), "cold");
-    let gthctl = Gthctl::start_with(config, POLICY, &[]);
+/// Some are there before the rule, some come after it.
+fn runs_alone(before: Vec<Task>) {
+    let mut cold = before;
     cold.extend(task::spinners(kernel::cpus(), "cold-too"));
     let off = || cold.iter().all(|task| kernel::cpu_of(task.pid) != Some(CPU));
     assert!(kernel::wait(Duration::from_secs(5), off));
     let used = user_time(CPU, || {
-        assert_eq!(seen_on(CPU, &cold, Duration::from_secs(2)), 0);
+        assert_eq!(seen_on(CPU, &cold, Duration::from_secs(1)), 0);
     });
     assert!(used < 0.1, "nobody has a right to it, yet {used:.2} of its time was used");
 
@@ -55,29 +58,34 @@ fn runs_alone(config: &str) -> Output {
     assert!(kernel::wait(Duration::from_secs(5), settled));
     let before: Duration = hot.iter().map(Task::cpu_time).sum();
     let begin = Instant::now();
-    assert_eq!(seen_on(CPU, &cold, Duration::from_secs(2)), 0);
+    assert_eq!(seen_on(CPU, &cold, Duration::from_secs(1)), 0);
     assert!(settled());
     let used = hot.iter().map(Task::cpu_time).sum::<Duration>() - before;
     let part = used.as_secs_f64() / begin.elapsed().as_secs_f64();
     assert!(part > 0.7, "the CPU's owners got {part:.2} of it");
-    gthctl.stop()
 }
 
 #[test]
 fn only_the_matched_run_there() {
-    let output = runs_alone("builtin_idle: false");
-    assert!(output.counter("exclusive CPU: kept off") > 0, "{}", output.stdout);
-    assert!(output.counter("exclusive CPU: kthread let in") > 0, "{}", output.stdout);
+    let before = task::spinners(kernel::cpus(), "cold");
+    let gthctl = shared::scheduler(POLICY);
+    runs_alone(before);
+    assert!(gthctl.counter("COUNT_RESERVED_AVOIDED") > 0);
+    assert!(gthctl.counter("COUNT_RESERVED_KTHREAD") > 0);
+    gthctl.stop();
 }
 
 #[test]
 fn only_the_matched_run_there_with_the_builtin_idle_selection() {
-    runs_alone("builtin_idle: true");
+    let before = task::spinners(kernel::cpus(), "cold");
+    let gthctl = Gthctl::start_with("builtin_idle: true", POLICY, &[]);
+    runs_alone(before);
+    gthctl.stop();
 }
 
 #[test]
 fn a_task_that_can_run_nowhere_else_is_let_in_and_counted() {
-    let gthctl = Gthctl::start(POLICY);
+    let gthctl = shared::scheduler(POLICY);
     let pinned = Task::fork_on("pinned", Some(&[CPU]), task::spin);
     let both = Task::fork_on("both", Some(&[0, CPU]), task::spin);
     let before = pinned.cpu_time();
@@ -85,25 +93,25 @@ fn a_task_that_can_run_nowhere_else_is_let_in_and_counted() {
     assert!(pinned.cpu_time() - before > Duration::from_millis(300));
     assert_eq!(kernel::cpu_of(pinned.pid), Some(CPU));
     assert_eq!(seen_on(CPU, &[both], Duration::from_millis(500)), 0);
-    let output = gthctl.stop();
-    assert!(output.counter("exclusive CPU: pinned task let in") > 0, "{}", output.stdout);
+    assert!(gthctl.counter("COUNT_RESERVED_PINNED") > 0);
+    gthctl.stop();
 }
 
 #[test]
 fn a_matched_task_whose_affinity_excludes_it_keeps_its_affinity() {
-    let gthctl = Gthctl::start(POLICY);
+    let gthctl = shared::scheduler(POLICY);
     let hot = Task::fork_on("hot", Some(&[0, 2]), task::spin);
     let before = hot.cpu_time();
     std::thread::sleep(Duration::from_secs(1));
     assert!(hot.cpu_time() - before > Duration::from_millis(300));
     assert!(matches!(kernel::cpu_of(hot.pid), Some(0 | 2)));
-    let output = gthctl.stop();
-    assert!(output.counter("exclusive CPU: outside the task's affinity") > 0, "{}", output.stdout);
+    assert!(gthctl.counter("COUNT_RESERVED_MISSED") > 0);
+    gthctl.stop();
 }
 
 #[test]
 fn kthreads_of_an_exclusive_cpu_still_run() {
-    let gthctl = Gthctl::start(POLICY);
+    let gthctl = shared::scheduler(POLICY);
     let hot = task::spinners(2, "hot");
     assert!(kernel::wait(Duration::from_secs(5), || kernel::cpu_of(hot[0].pid) == Some(CPU)));
     // Waits for a kworker of every CPU (mm/vmstat.c, vmstat_refresh()).
@@ -115,7 +123,7 @@ fn kthreads_of_an_exclusive_cpu_still_run() {
 
 #[test]
 fn cpus_without_exclusive_are_a_preference() {
-    let gthctl = Gthctl::start("strategies: [{command_regex: ^pref$, cpus: 2}]");
+    let gthctl = shared::scheduler("strategies: [{command_regex: ^pref$, cpus: 2}]");
     let task = Task::fork("pref", task::wake_often(2_000_000));
     let elsewhere = Task::fork_on("pref", Some(&[0, 1]), task::wake_often(2_000_000));
     std::thread::sleep(Duration::from_millis(300));

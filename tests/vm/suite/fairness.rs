@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::gthctl::Gthctl;
-use crate::kernel;
-use crate::task::{self, Task, times};
+use crate::support::gthctl::{Gthctl, NO_RULES, replace_file};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task, times};
+use crate::support::vm::{self, Vm};
 
-const NO_RULES: &str = "strategies: []";
+pub const VM: Vm = vm::SHARES;
 
 #[test]
 fn time_goes_by_weight() {
-    let gthctl = Gthctl::start(NO_RULES);
+    let gthctl = shared::scheduler(NO_RULES);
     let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
     task::set_nice(pair[1].pid, 5);
     std::thread::sleep(Duration::from_millis(500));
@@ -25,7 +27,7 @@ fn time_goes_by_weight() {
 
 #[test]
 fn time_goes_by_the_weight_of_a_rule() {
-    let gthctl = Gthctl::start(
+    let gthctl = shared::scheduler(
         "strategies:
 - {command_regex: ^light$, weight: 100}
 - {command_regex: ^heavy$, weight: 300}",
@@ -42,7 +44,7 @@ fn time_goes_by_the_weight_of_a_rule() {
 #[test]
 fn equal_tasks_get_equal_time() {
     let cpus = kernel::cpus();
-    let gthctl = Gthctl::start(NO_RULES);
+    let gthctl = shared::scheduler(NO_RULES);
     let tasks = task::spinners(cpus * 3, "equal");
     std::thread::sleep(Duration::from_millis(500));
     let got = times(&tasks, Duration::from_secs(4));
@@ -55,38 +57,76 @@ fn equal_tasks_get_equal_time() {
 
 #[test]
 fn no_cpu_is_left_idle_while_tasks_wait() {
+    let gthctl = shared::scheduler(NO_RULES);
+    assert_every_cpu_is_used();
+    gthctl.stop();
+}
+
+#[test]
+fn no_cpu_is_left_idle_with_the_builtin_idle_selection() {
+    let gthctl = Gthctl::start_with("builtin_idle: true", NO_RULES, &[]);
+    assert_every_cpu_is_used();
+    gthctl.stop();
+}
+
+#[track_caller]
+fn assert_every_cpu_is_used() {
     let cpus = kernel::cpus();
-    for idle in ["builtin_idle: false", "builtin_idle: true"] {
-        let gthctl = Gthctl::start_with(idle, NO_RULES, &[]);
-        let tasks = task::spinners(cpus, "one-each");
-        std::thread::sleep(Duration::from_millis(500));
-        let got = times(&tasks, Duration::from_secs(2));
-        let least = got.iter().copied().fold(f64::MAX, f64::min);
-        // Each has a CPU to itself, but for the test's own work and the
-        // emulation, which has fewer real CPUs.
-        let most = got.iter().copied().fold(0.0, f64::max);
-        assert!(least > most * 0.5, "{idle}: {got:?}");
-        let spread = || {
-            let homes: BTreeSet<_> =
-                tasks.iter().filter_map(|task| kernel::cpu_of(task.pid)).collect();
-            homes.len() == cpus
-        };
-        assert!(kernel::wait(Duration::from_secs(2), spread), "{idle}: a CPU has no task");
-        gthctl.stop();
-    }
+    let tasks = task::spinners(cpus, "one-each");
+    std::thread::sleep(Duration::from_millis(500));
+    let got = times(&tasks, Duration::from_secs(2));
+    let least = got.iter().copied().fold(f64::MAX, f64::min);
+    // Each has a CPU to itself, but for the test's own work and the
+    // emulation, which has fewer real CPUs.
+    let most = got.iter().copied().fold(0.0, f64::max);
+    assert!(least > most * 0.5, "{got:?}");
+    let spread = || {
+        let homes: BTreeSet<_> = tasks.iter().filter_map(|task| kernel::cpu_of(task.pid)).collect();
+        homes.len() == cpus
+    };
+    assert!(kernel::wait(Duration::from_secs(2), spread), "a CPU has no task");
 }
 
 #[test]
 fn a_task_that_sleeps_is_not_behind_those_that_spin() {
-    let gthctl = Gthctl::start(NO_RULES);
+    let gthctl = shared::scheduler(NO_RULES);
     let _load = task::spinners(kernel::cpus() * 3, "load");
     let sleeper = Task::fork("sleeper", task::wake_often(10_000_000));
-    std::thread::sleep(Duration::from_secs(3));
-    let latencies = sleeper.shared().latencies();
+    let latencies = sleeper.samples(100);
     // Three tasks a CPU with slices of at least 0.5 ms each, and ticks of 4 ms:
     // in the order of arrival it would wait for two of them or more.
     let median = Duration::from_nanos(latencies[latencies.len() / 2]);
     println!("median wake-up latency {median:?} over {}", latencies.len());
     assert!(median < Duration::from_millis(20), "{median:?}");
+    gthctl.stop();
+}
+
+#[test]
+fn slices_are_followed() {
+    const IN_FORCE: &str = "slices are in force";
+    let mut gthctl = shared::with_slices("scheduler: {slice_ns_default: 1ms}", NO_RULES);
+    let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
+    let turns = || {
+        std::thread::sleep(Duration::from_millis(300));
+        let before = kernel::involuntary_switches(pair[0].pid);
+        std::thread::sleep(Duration::from_secs(1));
+        kernel::involuntary_switches(pair[0].pid) - before
+    };
+    let short = turns();
+    gthctl.expect_errors();
+    let config = gthctl.config();
+    let before = gthctl.has_said(IN_FORCE);
+    replace_file(
+        &config,
+        "scheduler: {slice_ns_default: 100ms, slice_ns_min: 100ms}\npolicy: policy.yaml",
+    );
+    assert!(gthctl.says(IN_FORCE, before + 1));
+    let long = turns();
+    println!("{short} turns, {long} with long slices");
+    assert!(long * 4 < short, "{long} against {short}");
+    replace_file(&config, "scheduler: {slice_ns_default: 0}\npolicy: policy.yaml");
+    assert!(gthctl.says("what was in force before stays", 1));
+    let still_long = turns();
+    assert!(still_long * 4 < short, "{still_long} against {short}");
     gthctl.stop();
 }

@@ -1,10 +1,9 @@
-//! What other users have a hand in: the files that gthctl follows, its lock, the names of
-//! their tasks.
+//! What other users have a hand in: the files that gthctl follows, the names of their tasks.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -12,9 +11,13 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::json;
 
-use crate::gthctl::{self, Gthctl, notes, output, policy, report};
-use crate::kernel;
-use crate::task::Task;
+use crate::support::gthctl::{self, NO_RULES, output, policy, report};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::Task;
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const BUSYBOX: &str = "/bin/busybox";
 const NOBODY: u32 = 65_534;
@@ -29,66 +32,14 @@ impl Drop for Running {
     }
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
-}
-
-/// The files that a process has locked by flock(2), by their inodes in /proc/locks.
-fn locked_by(pid: i32) -> Vec<PathBuf> {
-    let locks = fs::read_to_string("/proc/locks").unwrap();
-    let rows = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-    let flocks = rows.filter(|row| row[1] == "FLOCK" && row[4] == pid.to_string());
-    let inodes: Vec<u64> =
-        flocks.map(|row| row[5].rsplit(':').next().unwrap().parse().unwrap()).collect();
-    let open = fs::read_dir(format!("/proc/{pid}/fd")).unwrap();
-    let open = open.filter_map(|fd| fs::read_link(fd.unwrap().path()).ok());
-    let is_locked =
-        |path: &PathBuf| fs::metadata(path).is_ok_and(|metadata| inodes.contains(&metadata.ino()));
-    open.filter(is_locked).collect()
-}
-
-#[test]
-fn nobody_can_hold_the_lock() {
-    let gthctl = Gthctl::start("strategies: []");
-    let locks = locked_by(gthctl.pid());
-    assert_eq!(locks.len(), 1, "{locks:?}");
-    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
-    let read = output(Command::new(BUSYBOX).arg("cat").arg(&locks[0]).uid(NOBODY).gid(NOBODY));
-    assert!(read.stderr.contains("Permission denied"), "{locks:?}: {}", read.stdout);
-    assert_eq!((mode(&locks[0]), mode(locks[0].parent().unwrap())), (0o600, 0o700));
-    let second = output(&mut gthctl::command(&gthctl::files("", "strategies: []"), &[]));
-    assert_eq!(second.code(), 6, "{}", second.stderr);
-    gthctl.stop();
-}
-
-#[test]
-fn files_that_others_can_change_are_named() {
-    let files = gthctl::files("", "strategies: []");
-    let (config, live) = (files.path().join("config.yaml"), files.path().join("policy.yaml"));
-    set_mode(&config, 0o666);
-    set_mode(&live, 0o664);
-    let of = |path: &Path, mode| {
-        format!(
-            "{0}: other users can change it: {0} has the mode {mode}; to end that: chmod go-w {0}",
-            path.display()
-        )
-    };
-    let told = [of(&config, "0666"), of(&live, "0664")];
-    let gthctl = Gthctl::start_on(files, &[]);
-    for note in &told {
-        assert_eq!(gthctl.has_said(&format!("gthctl: note: {note}\n")), 1, "{}", gthctl.stderr());
-    }
-    assert_eq!(notes(&report(&["status"])), told);
-    assert_eq!(report(&["check", live.to_str().unwrap()])["notes"], json!([told[1]]));
-    set_mode(&config, 0o600);
-    set_mode(&live, 0o640);
-    assert_eq!(notes(&report(&["status"])), [""; 0]);
-    gthctl.stop();
 }
 
 #[test]
 fn a_fifo_in_the_policys_place_is_refused() {
-    let gthctl = Gthctl::start("strategies: []");
+    let mut gthctl = shared::scheduler(NO_RULES);
+    gthctl.expect_errors();
     let (live, fifo) = (gthctl.policy(), gthctl.policy().with_file_name("fifo"));
     mkfifo(&fifo, Mode::from_bits_truncate(0o600)).unwrap();
     fs::rename(&fifo, &live).unwrap();
@@ -104,7 +55,7 @@ fn a_fifo_in_the_policys_place_is_refused() {
 #[test]
 fn a_tasks_name_moves_no_cursor() {
     let nasty = "a\u{1b}[2J\nb";
-    let gthctl = Gthctl::start("strategies: [{command_regex: \"^a\", weight: 200}]");
+    let gthctl = shared::scheduler("strategies: [{command_regex: \"^a\", weight: 200}]");
     let task = Task::spinner(nasty);
     let tid = task.pid.to_string();
     let table = policy(&["explain", &tid]).stdout;

@@ -11,10 +11,14 @@ use std::sync::atomic::Ordering;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
-use crate::gthctl::{Gthctl, report};
-use crate::hot::{CPU, SOON, assert_places, on_order, policy};
-use crate::kernel;
-use crate::task::Task;
+use crate::support::gthctl::report;
+use crate::support::hot::{CPU, SOON, assert_places, on_order, policy};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::Task;
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const NOBODY: u32 = 65534;
 
@@ -83,7 +87,7 @@ fn a_program_that_a_user_mounts_over_another() {
     }
     let programs = Programs::new();
     let [real, fake] = ["real/prog", "fake/prog"].map(|path| programs.path(path));
-    let gthctl = Gthctl::start(&policy(&format!("exe: {}", real.display())));
+    let gthctl = shared::scheduler(&policy(&format!("exe: {}", real.display())));
     let as_root = run_after(&real, || ());
     let as_nobody = run_after(&real, become_nobody);
     // unshare -Urm, mount --bind, exec.
@@ -174,7 +178,7 @@ fn a_cgroup_that_a_user_names() {
     }
     let rules = ["systemd_unit: upf.service", &format!("container: {ID}")]
         .map(|condition| format!("- {{{condition}, cpus: {CPU}, exclusive: true}}\n"));
-    let gthctl = Gthctl::start(&format!("strategies:\n{}", rules.concat()));
+    let gthctl = shared::scheduler(&format!("strategies:\n{}", rules.concat()));
 
     let of_root = real.each_ref().map(|cgroup| {
         let task = Task::spinner("any");

@@ -1,7 +1,6 @@
 //! `gthctl irq` on virtio-net's interrupts. eth0 has a queue pair for each CPU; eth1 and
 //! eth2, with one each, are connected with each other.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -10,77 +9,20 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::ptrace;
-use nix::sys::signal::{self, Signal};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::gthctl::{self, Output};
-use crate::kernel;
-use crate::plane::{Plane, succeeds};
-use crate::task;
+use crate::support::gthctl;
+use crate::support::kernel;
+use crate::support::nic::{
+    Pair, Restore, SAVED, affinities, affinity, counts, ip, irq, irq_of, irqs_of, on, report, taken,
+};
+use crate::support::plane::{Plane, succeeds};
+use crate::support::task;
+use crate::support::vm::{self, Vm};
 
-pub const SAVED: &str = "/run/gthctl/irq/saved.json";
-
-pub fn irq(args: &[&str]) -> Output {
-    gthctl::output(Command::new(gthctl::binary()).arg("irq").args(args).stdin(Stdio::null()))
-}
-
-/// What it reports in JSON; it must succeed.
-#[track_caller]
-pub fn report(args: &[&str]) -> Value {
-    let output = irq(&[args, &["-o", "json"]].concat());
-    assert_eq!(output.code(), 0, "{args:?}: {}", output.stderr);
-    serde_json::from_str(&output.stdout).unwrap()
-}
-
-/// Each IRQ of a virtio device with its name without the device, from /proc/interrupts.
-pub fn irqs_of(nic: &str) -> Vec<(u32, String)> {
-    let device = fs::read_link(format!("/sys/class/net/{nic}/device")).unwrap();
-    let device = format!("{}-", device.file_name().unwrap().to_str().unwrap());
-    let text = kernel::read("/proc/interrupts");
-    let lines = text.lines().filter_map(|line| {
-        let name = line.split_whitespace().next_back()?.strip_prefix(&device)?;
-        Some((line.trim_start().split(':').next()?.parse().ok()?, name.to_owned()))
-    });
-    lines.collect()
-}
-
-pub fn irq_of(nic: &str, name: &str) -> u32 {
-    irqs_of(nic).into_iter().find(|(_, one)| one == name).unwrap().0
-}
-
-pub fn affinity(irq: u32) -> String {
-    kernel::read(&format!("/proc/irq/{irq}/smp_affinity_list"))
-}
-
-/// Where all IRQs of a NIC may go.
-pub fn affinities(nic: &str) -> BTreeMap<u32, String> {
-    irqs_of(nic).into_iter().map(|(irq, _)| (irq, affinity(irq))).collect()
-}
-
-/// The interrupts that each CPU has taken of an IRQ.
-fn counts(irq: u32) -> Vec<u64> {
-    let text = kernel::read("/proc/interrupts");
-    let start = format!("{irq}:");
-    let line = text.lines().find(|line| line.trim_start().starts_with(&start)).unwrap();
-    let numbers = line.split_whitespace().skip(1).take(kernel::cpus());
-    numbers.map(|number| number.parse().unwrap()).collect()
-}
-
-/// The interrupts that each CPU takes of an IRQ during `work`.
-pub fn taken(irq: u32, work: impl FnOnce()) -> Vec<u64> {
-    let before = counts(irq);
-    work();
-    counts(irq).iter().zip(before).map(|(now, before)| now - before).collect()
-}
-
-/// True when almost all of those were taken by `cpu`: the first ones after a move may still
-/// come in where the IRQ was.
-pub fn on(taken: &[u64], cpu: usize) -> bool {
-    let all: u64 = taken.iter().sum();
-    all >= 50 && taken[cpu] * 20 >= all * 19
-}
+pub const VM: Vm = vm::OWN;
 
 /// Whether this kernel has the module: all in the image are inserted.
 fn has_module(name: &str) -> bool {
@@ -95,59 +37,6 @@ impl Drop for Cleanup {
         for command in self.0 {
             let _ = Command::new("ip").args(command.split(' ')).status();
         }
-    }
-}
-
-/// Runs commands of iproute2.
-fn ip(commands: &[&str]) {
-    for command in commands {
-        succeeds(Command::new("ip").args(command.split(' ')));
-    }
-}
-
-/// Puts everything back, whatever becomes of the test.
-pub struct Restore;
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        let _ = irq(&["restore"]);
-    }
-}
-
-/// eth1 here and eth2 in a network namespace, with addresses; until dropped.
-pub struct Pair;
-
-impl Pair {
-    /// eth1 has the address 10.44.0.1.
-    pub fn up() -> Self {
-        assert!(Path::new("/sys/class/net/eth2").exists(), "no eth2: tests/vm/run takes -n");
-        let pair = Self;
-        ip(&[
-            "netns add peer",
-            "link set eth2 netns peer",
-            "addr add 10.44.0.1/24 dev eth1",
-            "link set eth1 up",
-            "-n peer addr add 10.44.0.2/24 dev eth2",
-            "-n peer link set eth2 up",
-        ]);
-        pair.ping(1);
-        pair
-    }
-
-    /// Each answer is an interrupt of eth1's receive queue, unless several come at once.
-    pub fn ping(&self, count: usize) {
-        let ping = "-q -i 0.005 -W 5 10.44.0.2 -c";
-        succeeds(Command::new("ping").args(ping.split(' ')).arg(count.to_string()));
-    }
-}
-
-impl Drop for Pair {
-    fn drop(&mut self) {
-        for command in ["addr flush dev eth1", "link set eth1 down", "netns del peer"] {
-            let _ = Command::new("ip").args(command.split(' ')).status();
-        }
-        // The namespace gives it back once it is gone.
-        kernel::wait(Duration::from_secs(10), || Path::new("/sys/class/net/eth2").exists());
     }
 }
 
@@ -463,171 +352,6 @@ fn a_pods_veth_means_the_nic_of_its_bridge() {
     let inside = gthctl::output(&mut inside);
     assert_eq!(inside.code(), 1);
     assert!(inside.stderr.contains("; eth0 leads to another one"), "{}", inside.stderr);
-}
-
-/// Debian's irqbalance, balancing every second, until dropped.
-pub struct Irqbalance(pub Child);
-
-impl Irqbalance {
-    pub fn start(args: &[&str]) -> Self {
-        let mut command = Command::new("irqbalance");
-        command.args(["--foreground", "--interval=1"]).args(args);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let daemon = Self(command.spawn().unwrap());
-        let listed = || report(&["list", "eth0"])["irqbalance"][0]["pid"] == daemon.0.id();
-        assert!(kernel::wait(Duration::from_secs(30), listed));
-        daemon
-    }
-
-    /// The IRQs that it says it leaves alone, once it answers.
-    pub fn banned(&self) -> Vec<u64> {
-        let mut list = Value::Null;
-        let answers = kernel::wait(Duration::from_secs(30), || {
-            list = report(&["list", "eth0"])["irqbalance"][0].clone();
-            list.get("silent").is_none()
-        });
-        assert!(answers, "{list}");
-        list["banned"].as_array().unwrap().iter().map(|irq| irq.as_u64().unwrap()).collect()
-    }
-}
-
-impl Drop for Irqbalance {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-        let _ = fs::remove_dir_all("/run/irqbalance");
-    }
-}
-
-#[test]
-fn irqbalance_is_told_and_told_again() {
-    let _restore = Restore;
-    fs::create_dir_all("/run/irqbalance").unwrap();
-    // Unless it is told, it moves what it finds.
-    report(&["pin", "eth0", "--cpus", "2"]);
-    let daemon = Irqbalance::start(&[]);
-    let moved = kernel::wait(Duration::from_secs(60), || irq(&["drift"]).code() == 1);
-    assert!(moved, "irqbalance moved nothing");
-    assert!(irq(&["drift"]).stderr.contains("irqbalance runs"));
-    drop(daemon);
-    report(&["restore"]);
-
-    // One is banned by somebody else and stays so.
-    fs::create_dir_all("/run/irqbalance").unwrap();
-    let others = vec![u64::from(irq_of("eth1", "config"))];
-    let daemon = Irqbalance::start(&[&format!("--banirq={}", others[0])]);
-    assert_eq!(daemon.banned(), others);
-    let refused = irq(&["pin", "eth0", "--cpus", "2"]);
-    assert_eq!((refused.code(), Path::new(SAVED).exists()), (1, false));
-    let why = format!("gthctl: error: irqbalance runs (PID {}) and would move", daemon.0.id());
-    assert!(refused.stderr.starts_with(&why), "{}", refused.stderr);
-
-    report(&["pin", "eth0", "--cpus", "2", "--ban"]);
-    let irqs = irqs_of("eth0");
-    let mut wanted: Vec<u64> =
-        irqs.iter().map(|&(irq, _)| irq.into()).chain(others.clone()).collect();
-    wanted.sort();
-    assert_eq!(daemon.banned(), wanted);
-    // Being told, it looks at all IRQs anew, and has ten rounds for it.
-    std::thread::sleep(Duration::from_secs(10));
-    let drift = irq(&["drift"]);
-    assert_eq!(drift.code(), 0, "{}", drift.stdout);
-    assert!(!drift.stderr.contains("irqbalance"), "{}", drift.stderr);
-    // What it leaves alone is not in its way.
-    report(&["pin", "eth0", "--cpus", "1"]);
-    report(&["restore"]);
-    assert_eq!(daemon.banned(), others);
-}
-
-/// The note of a `pin --ban` of eth0 that succeeds.
-#[track_caller]
-fn ban(args: &[&str]) -> String {
-    let placed = report(&[&["pin", "eth0", "--cpus", "2", "--ban"], args].concat());
-    placed["notes"][0].as_str().unwrap().into()
-}
-
-#[test]
-fn a_busy_irqbalance_is_waited_for() {
-    let _restore = Restore;
-    fs::create_dir_all("/run/irqbalance").unwrap();
-    fs::create_dir_all("/etc/default").unwrap();
-    let file = "/etc/default/irqbalance";
-    fs::write(file, "").unwrap();
-    let first = irq_of("eth0", "config");
-    let second = irq_of("eth0", "input.0");
-    // Version 1.9.2 hears nothing for an interval when it follows a change of the bans.
-    let daemon = Irqbalance::start(&["--interval=3"]);
-    let busy = || {
-        let silent = || report(&["list", "eth0"])["irqbalance"][0].get("silent").is_some();
-        assert!(kernel::wait(Duration::from_secs(30), silent), "it answers all the time");
-    };
-    assert!(daemon.banned().is_empty());
-    ban(&["--irq", &first.to_string()]);
-    busy();
-    let note = ban(&["--irq", &second.to_string()]);
-    assert!(note.contains(&format!("leaves IRQ {second} alone")), "{note}");
-    busy();
-    report(&["restore"]);
-    assert_eq!((daemon.banned(), kernel::read(file)), (vec![], String::new()));
-    assert!(!Path::new(SAVED).exists());
-
-    // One that has stopped is not told, and what it was told stays saved.
-    ban(&["--irq", &first.to_string()]);
-    let pid = Pid::from_raw(daemon.0.id() as i32);
-    signal::kill(pid, Signal::SIGSTOP).unwrap();
-    let args = ["pin", "eth0", "--cpus", "1", "--ban", "--irq", &second.to_string()];
-    let refused = irq(&args);
-    assert_eq!((refused.code(), kernel::read(file)), (1, String::new()));
-    assert!(refused.stderr.contains("no answer in 15 s; nothing changed"), "{}", refused.stderr);
-    let restored = irq(&["restore"]);
-    assert_eq!((restored.code(), Path::new(SAVED).exists()), (1, true), "{}", restored.stderr);
-    signal::kill(pid, Signal::SIGCONT).unwrap();
-    assert_eq!(daemon.banned(), [u64::from(first)]);
-    report(&["restore"]);
-    assert_eq!((daemon.banned(), Path::new(SAVED).exists()), (vec![], false));
-    fs::remove_file(file).unwrap();
-}
-
-#[test]
-fn an_irqbalance_without_its_directory_has_an_abstract_socket() {
-    let _restore = Restore;
-    assert!(!Path::new("/run/irqbalance").exists());
-    let daemon = Irqbalance::start(&["--banirq=1"]);
-    assert_eq!(daemon.banned(), [1]);
-    let irq = irq_of("eth0", "config");
-    ban(&["--irq", &irq.to_string()]);
-    assert_eq!(daemon.banned(), [1, u64::from(irq)]);
-    report(&["restore"]);
-    assert_eq!(daemon.banned(), [1]);
-}
-
-#[test]
-fn an_irqbalance_that_does_not_answer_gets_its_environment_file() {
-    let _restore = Restore;
-    fs::create_dir_all("/run/irqbalance").unwrap();
-    fs::create_dir_all("/etc/default").unwrap();
-    let file = "/etc/default/irqbalance";
-    let text = "#IRQBALANCE_ARGS=\n";
-    fs::write(file, text).unwrap();
-    let irqs: Vec<u32> = irqs_of("eth0").iter().map(|&(irq, _)| irq).collect();
-    let daemon = Irqbalance::start(&[]);
-    daemon.banned();
-    // Its socket is there no longer.
-    fs::remove_dir_all("/run/irqbalance").unwrap();
-    let note = ban(&[]);
-    assert!(note.contains("when it is started again: systemctl restart irqbalance"), "{note}");
-    let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
-    let last = format!("\nIRQBALANCE_ARGS=\"{}\"\n", bans.join(" "));
-    let banned = fs::read_to_string(file).unwrap();
-    assert!(banned.starts_with(text) && banned.ends_with(&last), "{banned}");
-    drop(daemon);
-    let bans: Vec<&str> = bans.iter().map(String::as_str).collect();
-    let _daemon = Irqbalance::start(&bans);
-    // With those arguments it is not in the way.
-    report(&["pin", "eth0", "--cpus", "1"]);
-    report(&["restore"]);
-    assert_eq!(fs::read_to_string(file).unwrap(), text);
-    fs::remove_file(file).unwrap();
 }
 
 /// Runs `gthctl irq pin` and kills it when it is about to write the affinity of an IRQ for

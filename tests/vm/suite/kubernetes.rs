@@ -10,9 +10,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::test_api::TestApi;
-use crate::gthctl::{self, Gthctl, notes, policy, report};
-use crate::kernel::{self, runs_elsewhere, runs_on};
-use crate::task::Task;
+use crate::support::gthctl::{self, Gthctl, notes, policy, report};
+use crate::support::kernel::{self, runs_elsewhere, runs_on};
+use crate::support::task::Task;
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::OWN;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 /// The watch tries again after some seconds.

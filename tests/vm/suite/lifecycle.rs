@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -9,35 +10,36 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
-use crate::gthctl::{self, Gthctl};
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::placement::{all_on, with};
+use crate::support::gthctl::{self, Gthctl, LOADED, NO_RULES};
+use crate::support::kernel;
+use crate::support::nic::{self, Restore, SAVED, affinities};
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
 
-const NO_RULES: &str = "strategies: []";
+pub const VM: Vm = vm::OWN;
+
+const SOON: Duration = Duration::from_secs(10);
 
 #[test]
 fn takes_over_every_task_and_gives_them_back() {
+    shared::unload();
     let task = Task::spinner("some-task");
     assert!(!kernel::is_ext(task.pid));
-    let gthctl = Gthctl::start(NO_RULES);
+    let gthctl =
+        Gthctl::start("strategies: [{command_regex: ^some-task$, cpus: 1, exclusive: true}]");
     assert!(kernel::is_ext(task.pid));
+    assert!(kernel::runs_on(task.pid, 1), "it falls under the rule from the start");
     let newborn = Task::spinner("newborn");
     assert!(kernel::is_ext(newborn.pid));
     let before = newborn.cpu_time();
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(newborn.cpu_time() > before + Duration::from_millis(50));
+    let runs = || newborn.cpu_time() > before + Duration::from_millis(50);
+    assert!(kernel::wait(SOON, runs));
     let output = gthctl.stop();
     assert!(!kernel::is_ext(task.pid));
     assert!(output.counter("tasks matched") > 1, "{}", output.stdout);
     assert!(output.counter("idle CPU") > 1, "{}", output.stdout);
-}
-
-#[test]
-fn sigterm_ends_it_well() {
-    let gthctl = Gthctl::start(NO_RULES);
-    gthctl.signal(Signal::SIGTERM);
-    assert_eq!(gthctl.wait().code(), 0);
-    assert_eq!(kernel::state(), "disabled");
 }
 
 #[test]
@@ -49,45 +51,25 @@ fn kill_9_gives_the_machine_back() {
     assert!(kernel::wait(Duration::from_secs(10), || gthctl.has_ended()));
     assert!(spinners.iter().all(|task| !kernel::is_ext(task.pid)));
     let before: Vec<_> = spinners.iter().map(Task::cpu_time).collect();
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(spinners.iter().zip(before).all(|(task, before)| task.cpu_time() > before));
-    // And it can be started again at once.
-    drop(spinners);
-    Gthctl::start(NO_RULES).stop();
+    let ran = kernel::wait(SOON, || {
+        spinners.iter().zip(&before).all(|(task, before)| task.cpu_time() > *before)
+    });
+    assert!(ran, "some task does not run");
 }
 
 #[test]
-fn prints_counters_as_asked() {
-    let gthctl = Gthctl::start_with("", NO_RULES, &["--stats", "1"]);
+fn prints_counters_as_asked_and_ends_well_by_sigterm() {
+    let prio = "strategies: [{command_regex: ^prio$, priority: true}]";
+    let gthctl = Gthctl::start_with("", prio, &["--stats", "1"]);
+    let _prio = Task::fork("prio", task::wake_often(10_000_000));
     std::thread::sleep(Duration::from_millis(3500));
-    let output = gthctl.stop();
+    gthctl.signal(Signal::SIGTERM);
+    let output = gthctl.wait();
+    assert_eq!((output.code(), kernel::state()), (0, "disabled".into()), "{}", output.stderr);
+    assert!(output.counter("priority wake-ups") > 0, "{}", output.stdout);
+    assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
     let tables = output.stdout.matches("dispatched by").count();
     assert!((3..=5).contains(&tables), "{tables} tables in 3.5 s:\n{}", output.stdout);
-}
-
-#[test]
-fn a_second_one_is_told_of_the_first() {
-    let first = Gthctl::start(NO_RULES);
-    let files = gthctl::files("", NO_RULES);
-    let second = gthctl::output(&mut gthctl::command(&files, &[]));
-    assert_eq!(second.code(), 6, "{}", second.stderr);
-    assert!(second.stderr.contains(&format!("PID {}", first.pid())), "{}", second.stderr);
-    assert_eq!(kernel::ops(), "gthctl");
-    first.stop();
-}
-
-#[test]
-fn another_scheduler_is_named() {
-    // With a /run of its own the second gthctl does not see the first one's
-    // lock; to it, that is just another scheduler.
-    let first = Gthctl::start(NO_RULES);
-    let files = gthctl::files("", NO_RULES);
-    let mut second = gthctl::command(&files, &[]);
-    mount_over(&mut second, Some("tmpfs"), "/run");
-    let second = gthctl::output(&mut second);
-    assert_eq!(second.code(), 5, "{}", second.stderr);
-    assert!(second.stderr.contains("`gthctl` is loaded"), "{}", second.stderr);
-    first.stop();
 }
 
 #[test]
@@ -113,7 +95,7 @@ fn a_kernel_without_btf_is_named() {
 }
 
 /// Runs the command with something else mounted over a directory.
-fn mount_over(command: &mut Command, fstype: Option<&'static str>, target: &'static str) {
+pub fn mount_over(command: &mut Command, fstype: Option<&'static str>, target: &'static str) {
     // SAFETY: system calls only, after the fork.
     unsafe {
         command.pre_exec(move || {
@@ -128,6 +110,7 @@ fn mount_over(command: &mut Command, fstype: Option<&'static str>, target: &'sta
 
 #[test]
 fn a_missing_capability_is_named() {
+    shared::unload();
     let files = gthctl::files("", NO_RULES);
     for (bounding, named) in
         [("-bpf,-sys_admin", "CAP_BPF"), ("-perfmon,-sys_admin", "CAP_PERFMON")]
@@ -150,6 +133,7 @@ fn a_missing_capability_is_named() {
 #[test]
 fn the_two_capabilities_it_names_are_enough() {
     let files = gthctl::files("", NO_RULES);
+    shared::unload();
     let only = "-all,+bpf,+perfmon";
     let mut child = Command::new("setpriv")
         .args(["--bounding-set", only, "--inh-caps", only])
@@ -161,7 +145,7 @@ fn the_two_capabilities_it_names_are_enough() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let up = kernel::wait(Duration::from_secs(20), || {
+    let up = kernel::wait(LOADED, || {
         kernel::state() == "enabled" || child.try_wait().unwrap().is_some()
     });
     let enabled = kernel::state() == "enabled";
@@ -192,4 +176,53 @@ fn sysrq_s_evicts_it() {
     assert_eq!(output.code(), 9, "{}", output.stderr);
     assert!(output.stderr.to_lowercase().contains("sysrq"), "{}", output.stderr);
     assert_eq!(kernel::state(), "disabled");
+}
+
+#[test]
+fn killed_it_leaves_them_until_somebody_cares() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
+    gthctl.signal(Signal::SIGKILL);
+    gthctl.wait();
+    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+    assert!(all_on("eth0", "2"));
+    assert_eq!(nic::report(&["drift"])["placed"][0]["by"], "policy");
+    nic::report(&["restore"]);
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
+
+    // Or the next one does.
+    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
+    gthctl.signal(Signal::SIGKILL);
+    gthctl.wait();
+    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+    let gthctl = Gthctl::start(NO_RULES);
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
+
+    // Also one that ends against its will.
+    gthctl.replace(&with("{nic: eth0, cpus: 2}"));
+    assert!(kernel::wait(SOON, || all_on("eth0", "2")));
+    fs::write("/proc/sysrq-trigger", "S").unwrap();
+    let output = gthctl.wait();
+    assert_eq!(output.code(), 9, "{}", output.stderr);
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
+}
+
+#[test]
+fn what_was_pinned_by_hand_comes_back() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    nic::report(&["pin", "eth0", "--cpus", "1"]);
+    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
+    assert!(all_on("eth0", "2"));
+    let refused = nic::irq(&["pin", "eth0", "--cpus", "3"]);
+    let why =
+        format!("gthctl: error: eth0: the policy of the running gthctl (PID {})", gthctl.pid());
+    assert_eq!(refused.code(), 1);
+    assert!(refused.stderr.starts_with(&why), "{}", refused.stderr);
+    assert_eq!(nic::irq(&["drift"]).code(), 0);
+    gthctl.stop();
+    assert!(all_on("eth0", "1"));
+    nic::report(&["restore"]);
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }

@@ -1,37 +1,86 @@
 //! Tests on a real kernel: gthctl is driven as a user would, and what it did is
 //! read from the kernel (sysfs, /proc), not from gthctl's words alone.
 //!
-//! Run as root in the test VM by tests/vm/test, one at a time: there is only one
-//! scheduler a machine.
+//! Run as root in test VMs by tests/vm/test, one at a time: there is only one
+//! scheduler a machine. Each module has one topic and names the VM that its tests need.
+
+mod support;
 
 mod conditions;
 mod cost;
 mod daemon;
+mod descriptors;
 mod exclusive;
 mod fairness;
 mod files;
-mod gthctl;
 mod gtp5g;
-mod hot;
 mod identity;
 mod irq;
-mod kernel;
+mod irqbalance;
 mod kubernetes;
 mod lifecycle;
+mod lock;
+mod marks;
 mod matching;
-mod mix;
 mod placement;
-mod plane;
 mod policy;
 mod priority;
 mod reload;
 mod robustness;
-mod sender;
 mod shares;
 mod stalls;
-mod task;
+mod starts;
 mod tickless;
 mod timing;
 mod trace;
 mod traffic;
 mod verifier;
+
+use support::vm::Vm;
+
+/// The modules of tests, with the VM of each.
+macro_rules! modules {
+    ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
+}
+
+const MODULES: [(&str, Vm); 29] = modules![
+    conditions,
+    cost,
+    daemon,
+    descriptors,
+    exclusive,
+    fairness,
+    files,
+    gtp5g,
+    identity,
+    irq,
+    irqbalance,
+    kubernetes,
+    lifecycle,
+    lock,
+    marks,
+    matching,
+    placement,
+    policy,
+    priority,
+    reload,
+    robustness,
+    shares,
+    stalls,
+    starts,
+    tickless,
+    timing,
+    trace,
+    traffic,
+    verifier,
+];
+
+/// No test: how tests/vm/test asks which VM each module needs.
+#[test]
+#[ignore = "for tests/vm/test"]
+fn vms() {
+    for (module, Vm { name, cpus, llcs, parameters, alone }) in MODULES {
+        let smp = format!("{cpus},sockets={llcs},cores={}", cpus / llcs);
+        println!("vm:{module}:{name}:{smp}:{alone}:{parameters}");
+    }
+}

@@ -4,34 +4,37 @@
 use std::fs;
 use std::sync::atomic::Ordering;
 
-use crate::gthctl::Gthctl;
-use crate::hot::{CPU, SOON, is_cold, is_hot, other_threads, policy, rename_on_order, with_thread};
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::hot::{
+    CPU, SOON, assert_places, is_cold, is_hot, other_threads, policy, rename_on_order, with_thread,
+};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 #[test]
 fn by_name_when_it_runs_already() {
     let hot = Task::spinner("hot");
     let cold = Task::spinner("cold");
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
-    assert!(is_hot(hot.pid));
-    assert!(is_cold(cold.pid));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
+    assert_places(&[hot.pid], &[cold.pid]);
     gthctl.stop();
 }
 
 #[test]
 fn by_name_when_it_starts_later() {
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
     let hot = Task::spinner("hot");
     let cold = Task::spinner("hotter");
-    assert!(is_hot(hot.pid));
-    assert!(is_cold(cold.pid));
+    assert_places(&[hot.pid], &[cold.pid]);
     gthctl.stop();
 }
 
 #[test]
 fn after_it_renamed_itself_and_back() {
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
     let task = Task::fork("cold", rename_on_order);
     assert!(is_cold(task.pid));
     task.shared().order.store(1, Ordering::Relaxed);
@@ -43,7 +46,7 @@ fn after_it_renamed_itself_and_back() {
 
 #[test]
 fn its_children() {
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
     let task = Task::fork("hot", |shared| {
         // SAFETY: the child only spins.
         let child = unsafe { libc::fork() };
@@ -57,14 +60,13 @@ fn its_children() {
     });
     assert!(kernel::wait(SOON, || task.shared().answer.load(Ordering::Relaxed) != 0));
     let child = task.shared().answer.load(Ordering::Relaxed) as i32;
-    assert!(is_hot(task.pid));
-    assert!(is_hot(child));
+    assert_places(&[task.pid, child], &[]);
     gthctl.stop();
 }
 
 #[test]
 fn after_exec() {
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot-prog$"));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot-prog$"));
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("hot-prog");
     fs::write(&program, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
@@ -84,23 +86,20 @@ fn after_exec() {
 
 #[test]
 fn one_thread_of_a_process_by_its_own_name() {
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
     let task = Task::fork("cold", with_thread("hot"));
-    assert!(is_hot(other_threads(&task)[0]));
-    assert!(is_cold(task.pid));
+    assert_places(&[other_threads(&task)[0]], &[task.pid]);
     gthctl.stop();
 }
 
 #[test]
 fn every_thread_by_the_name_of_the_process() {
-    let gthctl = Gthctl::start(&policy("command_regex: ^hot$"));
+    let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
     let task = Task::fork("hot", with_thread("worker"));
-    assert!(is_hot(task.pid));
-    assert!(is_hot(other_threads(&task)[0]));
+    assert_places(&[task.pid, other_threads(&task)[0]], &[]);
     // And no longer when the leader takes another name.
     task.shared().order.store(2, Ordering::Relaxed);
-    assert!(is_cold(task.pid));
-    assert!(is_cold(other_threads(&task)[0]));
+    assert_places(&[], &[task.pid, other_threads(&task)[0]]);
     task.shared().order.store(1, Ordering::Relaxed);
     assert!(is_hot(other_threads(&task)[0]));
     gthctl.stop();
@@ -110,10 +109,8 @@ fn every_thread_by_the_name_of_the_process() {
 fn by_pid_with_every_thread() {
     let task = Task::fork("any", with_thread("worker"));
     let other = Task::spinner("any");
-    let gthctl = Gthctl::start(&policy(&format!("pid: {}", task.pid)));
-    assert!(is_hot(task.pid));
-    assert!(is_hot(other_threads(&task)[0]));
-    assert!(is_cold(other.pid));
+    let gthctl = shared::scheduler(&policy(&format!("pid: {}", task.pid)));
+    assert_places(&[task.pid, other_threads(&task)[0]], &[other.pid]);
     gthctl.stop();
 }
 
@@ -121,9 +118,8 @@ fn by_pid_with_every_thread() {
 fn by_the_pid_of_a_thread_only_that() {
     let task = Task::fork("any", with_thread("worker"));
     let thread = other_threads(&task)[0];
-    let gthctl = Gthctl::start(&policy(&format!("pid: {thread}")));
-    assert!(is_hot(thread));
-    assert!(is_cold(task.pid));
+    let gthctl = shared::scheduler(&policy(&format!("pid: {thread}")));
+    assert_places(&[thread], &[task.pid]);
     gthctl.stop();
 }
 
@@ -131,7 +127,7 @@ fn by_the_pid_of_a_thread_only_that() {
 fn a_reused_pid_inherits_nothing() {
     let task = Task::spinner("any");
     let pid = task.pid;
-    let gthctl = Gthctl::start(&policy(&format!("pid: {pid}")));
+    let gthctl = shared::scheduler(&policy(&format!("pid: {pid}")));
     assert!(is_hot(pid));
     drop(task);
     let heir = Task::spinner_with_pid("any", pid);
@@ -144,14 +140,13 @@ fn a_reused_pid_inherits_nothing() {
 fn the_first_rule_whose_conditions_all_hold() {
     let hot = Task::spinner("hot-1");
     let other = Task::spinner("hot-2");
-    let gthctl = Gthctl::start(&format!(
+    let gthctl = shared::scheduler(&format!(
         "strategies:
 - {{command_regex: ^hot-1$, pid: {}, cpus: 2, exclusive: true}}
 - {{command_regex: ^hot, cpus: {CPU}, exclusive: true}}",
         other.pid
     ));
-    assert!(is_hot(hot.pid));
-    assert!(is_hot(other.pid));
+    assert_places(&[hot.pid, other.pid], &[]);
     gthctl.stop();
 }
 
@@ -163,8 +158,7 @@ fn many_rules_at_once() {
     let hot = Task::spinner("hot");
     let cold = Task::spinner("cold");
     let last = format!("- {{command_regex: ^hot$, cpus: {CPU}, exclusive: true}}\n");
-    let gthctl = Gthctl::start(&format!("strategies:\n{rules}{last}"));
-    assert!(is_hot(hot.pid));
-    assert!(is_cold(cold.pid));
+    let gthctl = shared::scheduler(&format!("strategies:\n{rules}{last}"));
+    assert_places(&[hot.pid], &[cold.pid]);
     gthctl.stop();
 }

@@ -8,25 +8,27 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::gthctl::{self, Gthctl, policy, report};
-use crate::irq::{
-    self, Irqbalance, Pair, Restore, SAVED, affinities, affinity, irq_of, irqs_of, on, taken,
+use crate::support::gthctl::{self, notes, policy, report};
+use crate::support::kernel;
+use crate::support::nic::{
+    self, Pair, Restore, SAVED, affinities, affinity, hold_irq_lock, irq_of, on, taken,
 };
-use crate::kernel;
-use crate::plane::succeeds;
+use crate::support::plane::succeeds;
+use crate::support::shared;
+use crate::support::vm::{self, Vm};
 
-const IN_FORCE: &str = "in force as generation";
-const SOON: Duration = Duration::from_secs(10);
+pub const VM: Vm = vm::SHARED;
 
-fn with(irq: &str) -> String {
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub fn with(irq: &str) -> String {
     format!("strategies: []\nirq: [{irq}]\n")
 }
 
 /// True when all IRQs of a NIC, of which there are some, may come in on these CPUs only.
-fn all_on(nic: &str, cpus: &str) -> bool {
+pub fn all_on(nic: &str, cpus: &str) -> bool {
     let lists: BTreeSet<String> = affinities(nic).into_values().collect();
     lists == [cpus.to_owned()].into()
 }
@@ -35,10 +37,12 @@ fn all_on(nic: &str, cpus: &str) -> bool {
 fn placed_followed_and_put_back() {
     let _restore = Restore;
     let before = affinities("eth0");
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2, rps: match}"));
+    let mut gthctl = shared::scheduler(&with("{nic: eth0, cpus: 2, rps: match}"));
     let path = gthctl.policy();
     assert!(all_on("eth0", "2"));
-    assert_eq!(gthctl.has_said("0 rules, interrupts of eth0 on CPUs 2"), 1, "{}", gthctl.stderr());
+    assert!(gthctl.says("0 rules, interrupts of eth0 on CPUs 2", 1), "{}", gthctl.stderr());
+    let generation = || report(&["status"])["generation"].as_u64().unwrap();
+    let before_it = generation();
     let status = report(&["status"])["irqs"].clone();
     // The IRQs and a mask for each receive queue.
     let placed = before.len() + kernel::cpus();
@@ -48,9 +52,10 @@ fn placed_followed_and_put_back() {
 
     // What is wrong is refused as a whole.
     let wrong = with("{nic: eth0, cpus: 3}, {nic: eth9, cpus: 1}");
-    fs::write(&path, &wrong).unwrap();
+    gthctl.expect_errors();
+    gthctl.refuses(|| fs::write(&path, &wrong).unwrap());
+    assert!(gthctl.says("policy.yaml:2:30: \"eth9\": no such network device", 1));
     assert!(gthctl.says("what was in force before stays", 1));
-    assert_eq!(gthctl.has_said("policy.yaml:2:30: \"eth9\": no such network device"), 1);
     assert!(all_on("eth0", "2"));
     let file = path.with_file_name("new.yaml");
     let new = file.to_str().unwrap();
@@ -64,7 +69,7 @@ fn placed_followed_and_put_back() {
     let refused = policy(&["apply", new, "--yes"]);
     assert_eq!(refused.code(), 2, "{}", refused.stderr);
     assert!(refused.stderr.contains("CPUs 900: this machine has CPUs"), "{}", refused.stderr);
-    assert_eq!(report(&["status"])["generation"], 1);
+    assert_eq!(generation(), before_it);
 
     // Applied: first shown, then done.
     fs::write(&file, with("{nic: eth0, cpus: 3, queues: 1}")).unwrap();
@@ -86,17 +91,14 @@ fn placed_followed_and_put_back() {
     assert_eq!(kernel::read("/sys/class/net/eth0/queues/rx-0/rps_cpus"), "0");
 
     // Hot-reloaded, and rolled back.
-    fs::write(&path, with("{nic: eth0, cpus: \"0-1\"}")).unwrap();
-    assert!(gthctl.says(IN_FORCE, 2));
+    gthctl.changes(|| fs::write(&path, with("{nic: eth0, cpus: \"0-1\"}")).unwrap());
     assert!(all_on("eth0", "0-1"));
     assert_eq!(policy(&["rollback", "--yes"]).code(), 0);
     assert_eq!(affinity(irq_of("eth0", "input.1")), "3");
-    fs::write(&path, "strategies: []").unwrap();
-    assert!(gthctl.says(IN_FORCE, 4));
+    gthctl.changes(|| fs::write(&path, "strategies: []").unwrap());
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
     assert_eq!(report(&["status"]).get("irqs"), None);
-    fs::write(&path, with("{nic: eth0, cpus: 1}")).unwrap();
-    assert!(gthctl.says(IN_FORCE, 5));
+    gthctl.changes(|| fs::write(&path, with("{nic: eth0, cpus: 1}")).unwrap());
     assert!(all_on("eth0", "1"));
     gthctl.stop();
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
@@ -107,7 +109,7 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     let pair = Pair::up();
     let _restore = Restore;
     let input = irq_of("eth1", "input.0");
-    let gthctl = Gthctl::start(&with("{nic: eth1, cpus: 3}"));
+    let gthctl = shared::scheduler(&with("{nic: eth1, cpus: 3}"));
     let counts = taken(input, || pair.ping(100));
     assert!(on(&counts, 3), "{counts:?}");
     let file = format!("/proc/irq/{input}/smp_affinity_list");
@@ -129,61 +131,6 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     let counts = taken(input, || pair.ping(100));
     assert!(on(&counts, 3), "{counts:?}");
     gthctl.stop();
-}
-
-#[test]
-fn killed_it_leaves_them_until_somebody_cares() {
-    let _restore = Restore;
-    let before = affinities("eth0");
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    gthctl.signal(Signal::SIGKILL);
-    gthctl.wait();
-    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
-    assert!(all_on("eth0", "2"));
-    assert_eq!(irq::report(&["drift"])["placed"][0]["by"], "policy");
-    irq::report(&["restore"]);
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
-
-    // Or the next one does.
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    gthctl.signal(Signal::SIGKILL);
-    gthctl.wait();
-    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
-    let gthctl = Gthctl::start("strategies: []");
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
-    gthctl.stop();
-
-    // Also one that ends against its will.
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    fs::write("/proc/sysrq-trigger", "S").unwrap();
-    let output = gthctl.wait();
-    assert_eq!(output.code(), 9, "{}", output.stderr);
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
-}
-
-#[test]
-fn what_was_pinned_by_hand_comes_back() {
-    let _restore = Restore;
-    let before = affinities("eth0");
-    irq::report(&["pin", "eth0", "--cpus", "1"]);
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    assert!(all_on("eth0", "2"));
-    let refused = irq::irq(&["pin", "eth0", "--cpus", "3"]);
-    let why =
-        format!("gthctl: error: eth0: the policy of the running gthctl (PID {})", gthctl.pid());
-    assert_eq!(refused.code(), 1);
-    assert!(refused.stderr.starts_with(&why), "{}", refused.stderr);
-    assert_eq!(irq::irq(&["drift"]).code(), 0);
-    gthctl.stop();
-    assert!(all_on("eth0", "1"));
-
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    let restored = irq::irq(&["restore"]);
-    assert_eq!(restored.code(), 0, "{}", restored.stderr);
-    assert!(restored.stdout.contains("stays: the policy places it"), "{}", restored.stdout);
-    assert!(all_on("eth0", "2"));
-    gthctl.stop();
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }
 
 /// eth1 under another name, until dropped.
@@ -208,8 +155,9 @@ fn a_nic_that_comes_later_and_goes() {
     let input = irq_of("eth1", "input.0");
     let before = affinity(input);
     let mask = |nic: &str| kernel::read(&format!("/sys/class/net/{nic}/queues/rx-0/rps_cpus"));
-    let gthctl = Gthctl::start(&with("{nic: later, cpus: 3, rps: match}, {nic: eth0, cpus: 1}"));
-    assert_eq!(gthctl.has_said("\"later\": no such network device"), 1, "{}", gthctl.stderr());
+    let gthctl =
+        shared::scheduler(&with("{nic: later, cpus: 3, rps: match}, {nic: eth0, cpus: 1}"));
+    assert!(gthctl.says("\"later\": no such network device", 1), "{}", gthctl.stderr());
     assert!(all_on("eth0", "1"));
     let waiting = || report(&["status"])["irqs"]["waiting"].as_array().unwrap().len();
     assert_eq!((waiting(), affinity(input)), (1, before.clone()));
@@ -234,7 +182,7 @@ fn an_exclusive_cpu_that_interrupts_come_in_on() {
 irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpus: {cpus}}}]"
         )
     };
-    let gthctl = Gthctl::start(&policy(3));
+    let gthctl = shared::scheduler(&policy(3));
     let note = "CPUs 3 are exclusive, and interrupts of eth1 come in there";
     assert!(gthctl.says(note, 1), "{}", gthctl.stderr());
     let notes = || {
@@ -245,42 +193,12 @@ irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpu
         others.collect::<Vec<_>>().join("\n")
     };
     assert!(notes().contains(note));
-    fs::write(gthctl.policy(), policy(2)).unwrap();
-    assert!(gthctl.says(IN_FORCE, 1));
+    gthctl.replace(&policy(2));
     assert_eq!(notes(), "");
     fs::write(gthctl.policy(), policy(3)).unwrap();
     assert!(gthctl.says(note, 2), "{}", gthctl.stderr());
     assert!(notes().contains(note));
     gthctl.stop();
-}
-
-#[test]
-fn irqbalance_in_the_way_of_a_policy() {
-    let _restore = Restore;
-    fs::create_dir_all("/run/irqbalance").unwrap();
-    let daemon = Irqbalance::start(&[]);
-    assert_eq!(daemon.banned(), [0_u64; 0]);
-    // Told, and no reason not to schedule.
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    let why = format!("irqbalance runs (PID {}) and would move IRQ ", daemon.0.id());
-    assert!(gthctl.says(&format!("gthctl: error: {why}"), 1), "{}", gthctl.stderr());
-    let waiting = report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
-    assert!(waiting.starts_with(&why) && waiting.contains("`irqbalance: ban`"), "{waiting}");
-    assert!(!Path::new(SAVED).exists());
-    // Once it is not in the way any more, they are placed.
-    drop(daemon);
-    assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
-    assert!(kernel::wait(SOON, || report(&["status"])["irqs"]["waiting"] == json!([])));
-    gthctl.stop();
-
-    let daemon = Irqbalance::start(&[]);
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2, irqbalance: ban}"));
-    assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
-    let irqs: Vec<u64> = irqs_of("eth0").into_iter().map(|(irq, _)| irq.into()).collect();
-    assert_eq!(daemon.banned(), irqs);
-    gthctl.stop();
-    // From here on it may move them again.
-    assert_eq!((daemon.banned(), Path::new(SAVED).exists()), (vec![], false));
 }
 
 #[test]
@@ -295,4 +213,59 @@ fn a_policy_is_checked_without_root() {
     let shown: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(shown["irq"][0], json!({"nic": "eth0", "cpus": "1", "spread": true}));
     assert!(checked.stderr.contains("\"eth9\": no such network device"), "{}", checked.stderr);
+}
+
+#[test]
+fn what_a_policy_places_is_not_restored_by_hand() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    nic::report(&["pin", "eth0", "--cpus", "1"]);
+    let gthctl = shared::scheduler(&with("{nic: eth0, cpus: 2}"));
+    let restored = nic::irq(&["restore"]);
+    assert_eq!(restored.code(), 0, "{}", restored.stderr);
+    assert!(restored.stdout.contains("stays: the policy places it"), "{}", restored.stdout);
+    assert!(all_on("eth0", "2"));
+    gthctl.stop();
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
+}
+
+fn with_rule(rule: u32, irq: &str) -> String {
+    format!(
+        "strategies: [{{name: r{rule}, command_regex: ^none{rule}$, priority: 1}}]\nirq: [{irq}]"
+    )
+}
+
+/// Everything else goes on while interrupts cannot be placed, and the last word counts.
+#[test]
+fn a_policy_waits_for_its_interrupts() {
+    let _restore = Restore;
+    let before = affinities("eth0");
+    let placed = |cpu: &str| affinities("eth0").values().all(|cpus| cpus == cpu);
+    let gthctl = shared::scheduler(&with_rule(0, ""));
+    let lock = hold_irq_lock();
+    fs::write(gthctl.policy(), with_rule(1, "{nic: eth0, cpus: 2}")).unwrap();
+    let note = "the new content of the policy file waits for its interrupts to be placed";
+    assert!(kernel::wait(SOON, || notes(&report(&["status"])) == [note]));
+    gthctl.changes(|| fs::write(gthctl.policy(), with_rule(2, "")).unwrap());
+    assert_eq!(report(&["show"])["rules"][0]["name"], "r2");
+    drop(lock);
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(kernel::wait(SOON, || affinities("eth0") == before));
+
+    // One that is applied waits as well.
+    let lock = hold_irq_lock();
+    let new = gthctl.policy().with_file_name("new.yaml");
+    fs::write(&new, with_rule(3, "{nic: eth0, cpus: 3}")).unwrap();
+    let mut apply = Command::new(gthctl::binary());
+    let mut apply = apply.args(["policy", "apply", "--yes"]).arg(&new).spawn().unwrap();
+    let generation = || report(&["status"])["generation"].as_u64().unwrap();
+    let before_it = generation();
+    assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
+    assert_eq!(generation(), before_it);
+    drop(lock);
+    assert!(apply.wait().unwrap().success());
+    assert!(placed("3") && generation() == before_it + 1);
+    assert_eq!(fs::read(gthctl.policy()).unwrap(), fs::read(&new).unwrap());
+    gthctl.stop();
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }

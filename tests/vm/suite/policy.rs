@@ -13,9 +13,13 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use crate::gthctl::{self, Gthctl, Output, policy, policy_from, report};
-use crate::kernel::{self, runs_elsewhere, runs_on};
-use crate::task::{self, Task};
+use crate::support::gthctl::{self, Gthctl, Output, policy, policy_from, report};
+use crate::support::kernel::{self, runs_elsewhere, runs_on};
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const SOCKET: &str = "/run/gthctl/control.sock";
 const SOON: Duration = Duration::from_secs(5);
@@ -87,7 +91,7 @@ fn planned_applied_and_rolled_back() {
 - {name: first, command_regex: ^any, priority: 15}
 - {name: hot, command_regex: ^hot$, cpus: 2-3, exclusive: true}
 - {name: new, command_regex: ^new$, priority: 12}";
-    let gthctl = Gthctl::start(before);
+    let gthctl = shared::scheduler(before);
     let path = gthctl.policy();
     let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
     let _few = ["gone", "gone", "any-1", "any-2", "other", "new", "new", "new"]
@@ -98,8 +102,6 @@ fn planned_applied_and_rolled_back() {
     fs::set_permissions(&path, Permissions::from_mode(0o640)).unwrap();
     chown(&path, Some(7), Some(8)).unwrap();
 
-    let rolled = policy(&["rollback", "--yes"]);
-    assert_fails(&rolled, 1, "there is no policy before this one");
     let untouched = in_force(&gthctl);
     let plan = report(&["apply", &new, "--dry-run"]);
     let change = |kind: &str, name: &str, before, after| (kind.into(), name.into(), before, after);
@@ -174,7 +176,7 @@ fn apply_request(text: &str, generation: u64) -> Value {
 
 #[test]
 fn what_is_refused_changes_nothing() {
-    let gthctl = Gthctl::start(HOT_ON_1);
+    let gthctl = shared::scheduler(HOT_ON_1);
     let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
     assert!(runs_on(hot.pid, 1) && runs_elsewhere(cold.pid, 1));
     let good = beside(&gthctl, "good.yaml", HOT_ON_2);
@@ -183,6 +185,7 @@ fn what_is_refused_changes_nothing() {
     let all = beside(&gthctl, "all.yaml", &all);
     let dir = gthctl.policy().parent().unwrap().to_owned();
     let untouched = in_force(&gthctl);
+    let way_back = report(&["rollback", "--dry-run"]);
 
     let unasked = policy(&["apply", &good, "-o", "json"]);
     assert_fails(&unasked, 2, "there is no terminal to ask on; nothing changed");
@@ -213,14 +216,14 @@ fn what_is_refused_changes_nothing() {
     let now = in_force(&gthctl);
     assert_eq!((&now.file, &now.rules), (&untouched.file, &untouched.rules));
     assert!(runs_on(hot.pid, 1) && runs_elsewhere(cold.pid, 1));
-    assert_eq!(report(&["status"])["can_roll_back"], false);
+    assert_eq!(report(&["rollback", "--dry-run"]), way_back);
     assert_eq!(fs::read_dir(&dir).unwrap().count(), 5);
     gthctl.stop();
 }
 
 #[test]
 fn status_show_and_explain() {
-    let gthctl = Gthctl::start(
+    let mut gthctl = shared::scheduler(
         "strategies:
 - {name: not-root, command_regex: ^worker, user: 4711, priority: 12}
 - {name: rx, threads: ^rx$, priority: 11}
@@ -258,6 +261,7 @@ fn status_show_and_explain() {
     assert!(kernel::wait(SOON, || thread().is_some()));
     let thread = thread().unwrap();
 
+    let before = generation();
     let show = report(&["show"]);
     let tasks: Vec<u64> = show["rules"]
         .as_array()
@@ -266,7 +270,7 @@ fn status_show_and_explain() {
         .map(|rule| rule["tasks"].as_u64().unwrap())
         .collect();
     assert_eq!(tasks, [0, 1, 2]);
-    assert_eq!((&show["generation"], &show["exclusive_cpus"]), (&json!(1), &json!("1")));
+    assert_eq!((&show["generation"], &show["exclusive_cpus"]), (&json!(before), &json!("1")));
     let yaml = policy(&["show", "-o", "yaml"]).stdout;
     assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap()["rules"], show["rules"]);
     let status = report(&["status"]);
@@ -312,6 +316,7 @@ fn status_show_and_explain() {
     );
     assert_fails(&policy(&["explain", "4194303"]), 1, "no thread 4194303");
 
+    gthctl.expect_errors();
     let good = fs::read_to_string(gthctl.policy()).unwrap();
     fs::write(gthctl.policy(), "strategies: [{pid: 0, priority: 1}]").unwrap();
     let rejected = || report(&["status"]).get("rejected").cloned();
@@ -321,10 +326,10 @@ fn status_show_and_explain() {
     assert!(why["since"].as_str().unwrap() >= status["running_since"].as_str().unwrap(), "{why}");
     let table = policy(&["status"]).stdout;
     assert!(table.contains("REJECTED since "), "{table}");
-    assert_eq!(report(&["status"])["generation"], 1);
+    assert_eq!(generation(), before);
     fs::write(gthctl.policy(), good).unwrap();
     assert!(kernel::wait(SOON, || rejected().is_none()));
-    assert_eq!(generation(), 1);
+    assert_eq!(generation(), before);
     gthctl.stop();
 }
 
@@ -340,6 +345,7 @@ fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
 
 #[test]
 fn only_root_is_answered_while_it_runs() {
+    shared::unload();
     let status = policy(&["status"]);
     assert_fails(&status, 10, "no gthctl run is active");
     let files = gthctl::files("", HOT_ON_1);
@@ -361,6 +367,10 @@ fn only_root_is_answered_while_it_runs() {
     let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(SOCKET), mode("/run/gthctl")), (0o600, 0o700));
     let untouched = in_force(&gthctl);
+    assert_eq!(report(&["status"])["can_roll_back"], false);
+    let rolled = policy(&["rollback", "--yes"]);
+    assert_fails(&rolled, 1, "there is no policy before this one");
+    assert_eq!(in_force(&gthctl), untouched);
     let good = beside(&gthctl, "good.yaml", HOT_ON_2);
     let open = Permissions::from_mode(0o755);
     fs::set_permissions(Path::new(&good).parent().unwrap(), open.clone()).unwrap();

@@ -4,9 +4,13 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use crate::gthctl::Gthctl;
-use crate::kernel;
-use crate::task::{self, Task, part};
+use crate::support::gthctl::NO_RULES;
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task, part};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::TIMING;
 
 /// Slices so long that whoever waits for the end of one is told apart from
 /// whoever does not, on however slow a machine.
@@ -19,27 +23,23 @@ const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
 
 #[test]
 fn a_priority_task_preempts_at_its_wakeup() {
-    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
+    let gthctl = shared::with_slices(LONG_SLICES, PRIO);
     let load = task::spinners(kernel::cpus() * 3, "load");
     // One after the other: a CPU that the first one leaves would take the second.
-    let [prio, normal] = ["prio", "normal"].map(|comm| {
+    let [prio, normal] = [("prio", 300), ("normal", 60)].map(|(comm, samples)| {
         let task = Task::fork(comm, task::rest_and_work(1_000_000, MORE_THAN_ITS_SHARE));
-        std::thread::sleep(Duration::from_secs(5));
-        task.shared().latencies()
+        task.samples(samples)
     });
     let (fast, slow) = (part(&prio, 0.5), part(&normal, 0.5));
     println!("p50 {fast:?}, without priority {slow:?}");
     assert!(fast * 4 < slow, "{fast:?}, without priority {slow:?}");
     drop(load);
-    let output = gthctl.stop();
-    assert!(output.counter("preemptions") > 100, "{}", output.stdout);
+    let (preemptions, wakeups) =
+        (gthctl.counter("COUNT_PREEMPTIONS"), gthctl.counter("COUNT_PRIO_WAKEUPS"));
+    assert!(preemptions > 100, "{preemptions}");
     // Now and then one is late enough not to have to sleep at all.
-    assert!(
-        output.counter("priority wake-ups") as usize >= prio.len() * 9 / 10,
-        "{}",
-        output.stdout
-    );
-    assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
+    assert!(wakeups as usize >= prio.len() * 9 / 10, "{wakeups}");
+    gthctl.stop();
 }
 
 /// A task without priority that sleeps most of the time has had less than those that spin: it
@@ -47,15 +47,14 @@ fn a_priority_task_preempts_at_its_wakeup() {
 #[test]
 fn a_normal_task_preempts_who_has_had_more() {
     let gthctl =
-        Gthctl::start_with("scheduler: {slice_ns_default: 60ms, slice_ns_min: 20ms}", PRIO, &[]);
+        shared::with_slices("scheduler: {slice_ns_default: 60ms, slice_ns_min: 20ms}", PRIO);
     let _load = task::spinners(kernel::cpus(), "load");
     let normal = Task::fork("normal", task::wake_often(25_000_000));
-    std::thread::sleep(Duration::from_secs(4));
-    let late = part(&normal.shared().latencies(), 0.75);
+    let late = part(&normal.samples(100), 0.75);
     println!("p75 {late:?}");
     assert!(late < Duration::from_millis(5), "{late:?}");
-    let output = gthctl.stop();
-    assert!(output.counter("fair, preempting") > 50, "{}", output.stdout);
+    assert!(gthctl.counter("PATH_OVERTAKEN") > 50);
+    gthctl.stop();
 }
 
 /// A preempted task keeps its place on its CPU only for a short while: it goes on elsewhere
@@ -94,7 +93,7 @@ fn note_gaps(shared: &task::Shared, least: u64) {
 /// CPU. The sender runs on: nobody gets a CPU because it sleeps.
 #[test]
 fn also_when_softirq_on_another_cpu_wakes_it() {
-    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
+    let gthctl = shared::with_slices(LONG_SLICES, PRIO);
     let _load = task::spinners(kernel::cpus() * 3, "load");
     let anywhere: Vec<usize> = (0..kernel::cpus()).collect();
     for cpus in [&anywhere[1..], &anywhere] {
@@ -110,8 +109,7 @@ fn also_when_softirq_on_another_cpu_wakes_it() {
 fn datagram_delays(comm: &str, cpus: &[usize]) -> Vec<u64> {
     let (receiver, to) = receiver(comm, Some(cpus), MORE_THAN_ITS_SHARE);
     let _sender = Task::fork_on("sender", Some(&[0]), send_to(to, 5_000_000));
-    std::thread::sleep(Duration::from_secs(3));
-    receiver.shared().latencies()
+    receiver.samples(100)
 }
 
 /// A task that notes how long datagrams take to it and then runs for `work` ns, and its address.
@@ -143,12 +141,11 @@ fn send_to(to: SocketAddr, every: u64) -> impl FnOnce(&task::Shared) {
 #[test]
 fn a_stronger_priority_preempts_a_weaker_one() {
     let cpus = kernel::cpus() as u64;
-    let gthctl = Gthctl::start_with(
+    let gthctl = shared::with_slices(
         LONG_SLICES,
         "strategies:
 - {command_regex: ^strong$, priority: 1}
 - {command_regex: ^(weak|same)$, priority: 5}",
-        &[],
     );
     // Weaker priority tasks that sleep now and then, so that they keep their rank.
     let weak: Vec<Task> = (0..cpus * 2)
@@ -156,8 +153,7 @@ fn a_stronger_priority_preempts_a_weaker_one() {
         .collect();
     let [fast, slow] = ["strong", "same"].map(|comm| {
         let task = Task::fork(comm, task::wake_often(7_000_000));
-        std::thread::sleep(Duration::from_secs(3));
-        part(&task.shared().latencies(), 0.5)
+        part(&task.samples(200), 0.5)
     });
     println!("p50 {fast:?} against {slow:?}");
     assert!(fast * 2 < slow, "{fast:?} against {slow:?}");
@@ -170,7 +166,7 @@ fn a_stronger_priority_preempts_a_weaker_one() {
 #[test]
 fn priority_spinners_starve_nobody() {
     let cpus = kernel::cpus();
-    let gthctl = Gthctl::start("strategies: [{command_regex: ^prio$, priority: true}]");
+    let gthctl = shared::scheduler("strategies: [{command_regex: ^prio$, priority: true}]");
     let prio = task::spinners(cpus * 2, "prio");
     let normal = task::spinners(cpus, "normal");
     let pinned: Vec<Task> =
@@ -192,15 +188,15 @@ fn priority_spinners_starve_nobody() {
     }
     assert_eq!(kernel::state(), "enabled");
     drop(prio);
-    let output = gthctl.stop();
-    assert!(output.counter("demotions to fair sharing") > 0, "{}", output.stdout);
+    assert!(gthctl.counter("COUNT_DEMOTIONS") > 0);
+    gthctl.stop();
 }
 
 /// What a task ran by right of its priority is no debt that it has to wait for once it
 /// shares fairly: of 80 ms, among two others for each CPU, that would take 160 ms.
 #[test]
 fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
-    let gthctl = Gthctl::start(
+    let gthctl = shared::scheduler(
         "strategies: [{command_regex: ^prio$, priority: true, execution_time: 20ms}]",
     );
     let _load = task::spinners(kernel::cpus() * 2, "load");
@@ -210,27 +206,25 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     println!("the longest wait: {gap:?}");
     assert!(gap < Duration::from_millis(100), "did not run for {gap:?}");
     drop(prio);
-    let output = gthctl.stop();
-    assert!(output.counter("demotions to fair sharing") > 0, "{}", output.stdout);
+    assert!(gthctl.counter("COUNT_DEMOTIONS") > 0);
+    gthctl.stop();
 }
 
 /// One that has used up its burst and wakes up others that have not: they take the CPU of
 /// a task without any priority, not its own.
 #[test]
 fn a_task_that_has_used_up_its_burst_is_not_put_off_by_whom_it_wakes_up() {
-    let gthctl = Gthctl::start_with(LONG_SLICES, PRIO, &[]);
+    let gthctl = shared::with_slices(LONG_SLICES, PRIO);
     let _load = task::spinners(kernel::cpus() * 2, "load");
     let (receiver, to) = receiver("prio", None, 0);
     let sender = Task::fork("prio", send_to(to, 2_000_000));
     // Until the sender's burst is used up.
     std::thread::sleep(Duration::from_secs(1));
-    let (turns, woken) =
-        (kernel::involuntary_switches(sender.pid), receiver.shared().latencies().len());
-    std::thread::sleep(Duration::from_secs(3));
+    let (turns, woken) = (kernel::involuntary_switches(sender.pid), receiver.shared().noted());
+    receiver.samples(woken + 500);
     let turns = kernel::involuntary_switches(sender.pid) - turns;
-    let woken = receiver.shared().latencies().len() - woken;
+    let woken = receiver.shared().noted() - woken;
     println!("put off {turns} times while it sent to {woken}");
-    assert!(woken > 100, "only {woken}");
     assert!((turns as usize) < woken / 3, "put off {turns} times while it sent to {woken}");
     gthctl.stop();
 }
@@ -239,7 +233,7 @@ fn a_task_that_has_used_up_its_burst_is_not_put_off_by_whom_it_wakes_up() {
 #[test]
 fn priority_tasks_that_hardly_sleep_starve_nobody() {
     let cpus = kernel::cpus();
-    let gthctl = Gthctl::start("strategies: [{command_regex: ^prio$, priority: true}]");
+    let gthctl = shared::scheduler("strategies: [{command_regex: ^prio$, priority: true}]");
     let prio: Vec<Task> =
         (0..cpus * 2).map(|_| Task::fork("prio", task::spin_and_rest(4_000_000, 20_000))).collect();
     let normal = task::spinners(cpus, "normal");
@@ -256,44 +250,46 @@ fn priority_tasks_that_hardly_sleep_starve_nobody() {
     }
     assert_eq!(kernel::state(), "enabled");
     drop(prio);
-    let output = gthctl.stop();
-    assert!(output.counter("turns guarded for normal tasks") > 0, "{}", output.stdout);
+    assert!(gthctl.counter("COUNT_GUARDED") > 0);
+    gthctl.stop();
 }
 
 #[test]
 fn per_cpu_kthreads_may_be_given_priority() {
     // A per-CPU kworker takes its work in fair order, or at once if the policy names it.
     let refresh = |policy: &str| {
-        let gthctl = Gthctl::start(policy);
+        let gthctl = shared::scheduler(policy);
         let _load = task::spinners(kernel::cpus() * 2, "load");
         for _ in 0..20 {
             std::fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
         }
-        gthctl.stop()
+        let counts = ["COUNT_PRIO_WAKEUPS", "PATH_KTHREAD"].map(|name| gthctl.counter(name));
+        gthctl.stop();
+        counts
     };
-    let fair = refresh("strategies: []");
-    assert_eq!(fair.counter("priority wake-ups"), 0);
-    assert!(fair.counter("per-CPU kthread") > 0, "{}", fair.stdout);
-    let first = refresh("strategies: [{command_regex: '^(kworker|ksoftirqd)/', priority: 1}]");
-    let wakeups = first.counter("priority wake-ups");
-    assert!(wakeups >= 20, "{}", first.stdout);
+    let [wakeups, kthreads] = refresh(NO_RULES);
+    assert_eq!(wakeups, 0);
+    assert!(kthreads > 0);
+    let [wakeups, _] =
+        refresh("strategies: [{command_regex: '^(kworker|ksoftirqd)/', priority: 1}]");
+    assert!(wakeups >= 20, "{wakeups}");
 }
 
 #[test]
 fn a_rule_with_only_a_slice_takes_effect() {
     // Two tasks on one CPU: long slices mean few turns.
     let turns = |policy: &str| {
-        let gthctl = Gthctl::start(policy);
+        let gthctl = shared::scheduler(policy);
         let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
         std::thread::sleep(Duration::from_millis(500));
         let switches = || kernel::involuntary_switches(pair[0].pid);
         let before = switches();
-        std::thread::sleep(Duration::from_secs(2));
+        std::thread::sleep(Duration::from_secs(1));
         let turns = switches() - before;
         gthctl.stop();
         turns
     };
-    let short = turns("strategies: []");
+    let short = turns(NO_RULES);
     let long = turns("strategies: [{command_regex: ^pair$, execution_time: 100ms}]");
     println!("{short} turns, {long} with the long slice");
     assert!(long * 4 < short, "{long} against {short}");

@@ -7,13 +7,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
-use crate::gthctl::{Gthctl, notes, report};
-use crate::kernel::{self, runs_elsewhere, runs_on};
-use crate::task::{self, Task};
+use crate::support::gthctl::{NO_RULES, notes, replace_file, report, status};
+use crate::support::kernel::{self, runs_elsewhere, runs_on};
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
 
-const NOBODY: &str = "strategies: []";
+pub const VM: Vm = vm::SHARED;
+
 const HOT_ON_1: &str = "strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]";
 const HOT_ON_2: &str = "strategies: [{command_regex: ^hot$, cpus: 2, exclusive: true}]";
 const IN_FORCE: &str = "in force as generation";
@@ -27,70 +31,62 @@ fn is_on(hot: &Task, cold: &Task, cpu: usize) -> bool {
     })
 }
 
-fn replace(path: &Path, text: &str) {
-    let new = path.with_extension("new");
-    fs::write(&new, text).unwrap();
-    fs::rename(new, path).unwrap();
-}
-
 #[test]
 fn a_policy_is_followed_however_it_is_replaced() {
-    let gthctl = Gthctl::start(NOBODY);
+    let gthctl = shared::scheduler(NO_RULES);
     let path = gthctl.policy();
     let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
-    fs::write(&path, HOT_ON_1).unwrap();
-    assert!(gthctl.says(IN_FORCE, 1));
+    gthctl.changes(|| fs::write(&path, HOT_ON_1).unwrap());
     assert!(is_on(&hot, &cold, 1));
-    replace(&path, HOT_ON_2);
-    assert!(gthctl.says(IN_FORCE, 2));
+    gthctl.changes(|| replace_file(&path, HOT_ON_2));
     assert!(is_on(&hot, &cold, 2));
-    fs::remove_file(&path).unwrap();
-    fs::write(&path, HOT_ON_1).unwrap();
-    assert!(gthctl.says(IN_FORCE, 3));
+    gthctl.changes(|| {
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, HOT_ON_1).unwrap();
+    });
     assert!(is_on(&hot, &cold, 1));
     let elsewhere = path.with_file_name("elsewhere.yaml");
     fs::write(&elsewhere, HOT_ON_2).unwrap();
-    fs::remove_file(&path).unwrap();
-    symlink(&elsewhere, &path).unwrap();
-    assert!(gthctl.says(IN_FORCE, 4));
+    gthctl.changes(|| {
+        fs::remove_file(&path).unwrap();
+        symlink(&elsewhere, &path).unwrap();
+    });
     assert!(is_on(&hot, &cold, 2));
+    assert_eq!(gthctl.has_said(IN_FORCE), 4, "{}", gthctl.stderr());
     gthctl.stop();
 }
 
 #[test]
 fn a_bad_policy_changes_nothing() {
-    let gthctl = Gthctl::start(HOT_ON_1);
+    let mut gthctl = shared::scheduler(HOT_ON_1);
+    gthctl.expect_errors();
     let path = gthctl.policy();
     let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
     assert!(is_on(&hot, &cold, 1));
-    let bad = ["strategies: [", "strategies: [{pid: 0}]", "strategies: [{pid: 1, cpus: 99}]", ""];
-    for (i, bad) in bad.iter().enumerate() {
-        replace(&path, bad);
-        assert!(gthctl.says(REFUSED, i + 1), "of {bad:?}");
+    for bad in ["strategies: [", "strategies: [{pid: 0}]", "strategies: [{pid: 1, cpus: 99}]", ""] {
+        gthctl.refuses(|| replace_file(&path, bad));
         assert!(is_on(&hot, &cold, 1), "after {bad:?}");
     }
-    fs::remove_file(&path).unwrap();
-    assert!(gthctl.says(REFUSED, 5));
+    gthctl.refuses(|| fs::remove_file(&path).unwrap());
     assert!(is_on(&hot, &cold, 1));
-    replace(&path, HOT_ON_2);
+    assert!(gthctl.says(REFUSED, 5), "{}", gthctl.stderr());
+    gthctl.replace(HOT_ON_2);
     assert!(is_on(&hot, &cold, 2));
-    let output = gthctl.stop();
-    assert!(output.stderr.contains("policy.yaml:1:"), "{}", output.stderr);
+    assert!(gthctl.has_said("policy.yaml:1:") > 0, "{}", gthctl.stderr());
+    gthctl.stop();
 }
 
 /// Tasks wait in the queue of exclusive CPUs, then of a whole last-level cache,
 /// when a policy takes those queues' CPUs away: nobody is left behind.
 #[test]
 fn nobody_is_left_in_a_queue_without_cpus() {
-    let gthctl = Gthctl::start(HOT_ON_1);
-    let path = gthctl.policy();
+    let gthctl = shared::scheduler(HOT_ON_1);
     let mut tasks = task::spinners(4, "hot");
     tasks.extend(task::spinners(kernel::cpus() * 2, "cold"));
     let second_llc = "strategies: [{command_regex: ^none$, cpus: 2-3, exclusive: true}]";
-    let policies = [NOBODY, HOT_ON_2, second_llc, HOT_ON_1, second_llc, NOBODY];
-    for (i, policy) in policies.iter().enumerate() {
-        replace(&path, policy);
-        assert!(gthctl.says(IN_FORCE, i + 1), "of {policy}");
+    let policies = [NO_RULES, HOT_ON_2, second_llc, HOT_ON_1, second_llc, NO_RULES];
+    for policy in policies {
+        gthctl.replace(policy);
         let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
         let all_run = || {
             let times = tasks.iter().map(Task::cpu_time);
@@ -102,35 +98,9 @@ fn nobody_is_left_in_a_queue_without_cpus() {
 }
 
 #[test]
-fn slices_are_followed() {
-    let gthctl = Gthctl::start_with("scheduler: {slice_ns_default: 1ms}", NOBODY, &[]);
-    let pair = [(); 2].map(|()| Task::fork_on("pair", Some(&[0]), task::spin));
-    let turns = || {
-        std::thread::sleep(Duration::from_millis(300));
-        let before = kernel::involuntary_switches(pair[0].pid);
-        std::thread::sleep(Duration::from_secs(2));
-        kernel::involuntary_switches(pair[0].pid) - before
-    };
-    let short = turns();
-    let config = gthctl.policy().with_file_name("config.yaml");
-    replace(
-        &config,
-        "scheduler: {slice_ns_default: 100ms, slice_ns_min: 100ms}\npolicy: policy.yaml",
-    );
-    assert!(gthctl.says("slices are in force", 1));
-    let long = turns();
-    println!("{short} turns, {long} with long slices");
-    assert!(long * 4 < short, "{long} against {short}");
-    replace(&config, "scheduler: {slice_ns_default: 0}\npolicy: policy.yaml");
-    assert!(gthctl.says(REFUSED, 1));
-    let still_long = turns();
-    assert!(still_long * 4 < short, "{still_long} against {short}");
-    gthctl.stop();
-}
-
-#[test]
 fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
-    let mut gthctl = Gthctl::start(NOBODY);
+    let mut gthctl = shared::scheduler(NO_RULES);
+    gthctl.expect_errors();
     let path = gthctl.policy();
     let data = [1, 2].map(|i| path.with_file_name(format!("data-{i}.yaml")));
     let swap_link = |to: &Path| {
@@ -149,7 +119,7 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
         let text = [HOT_ON_1, "strategies: [{", HOT_ON_2][i % 3];
         match i / 3 % 3 {
             0 => fs::write(&path, text).unwrap(),
-            1 => replace(&path, text),
+            1 => replace_file(&path, text),
             _ => {
                 fs::write(&data[i % 2], text).unwrap();
                 swap_link(&data[i % 2]);
@@ -178,10 +148,10 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     let _ = forks.kill();
     let _ = forks.wait();
     assert!(!gthctl.has_ended());
-    let output = gthctl.stop();
-    let generations = output.stderr.matches(IN_FORCE).count();
-    println!("{generations} generations, {} refused", output.stderr.matches(REFUSED).count());
-    assert!(generations >= 5, "{}", output.stderr);
+    let generations = gthctl.has_said(IN_FORCE);
+    println!("{generations} generations, {} refused", gthctl.has_said(REFUSED));
+    assert!(generations >= 5, "{}", gthctl.stderr());
+    gthctl.stop();
 }
 
 /// A user and a network namespace that the policy names, and that appear later.
@@ -197,7 +167,7 @@ fn what_a_policy_names_is_followed() {
 - {{name: pid, pid: {}, cpus: 3, exclusive: true}}",
         victim.pid
     );
-    let gthctl = Gthctl::start(&policy);
+    let gthctl = shared::scheduler(&policy);
     let of_user = Task::fork("of-user", |shared| {
         // SAFETY: no pointers.
         assert_eq!(unsafe { libc::setuid(1001) }, 0);
@@ -238,30 +208,31 @@ fn what_a_policy_names_is_followed() {
     gthctl.stop();
 }
 
-/// Names that come to be while the scheduler is being loaded.
 #[test]
-fn what_appears_during_the_start_is_seen() {
-    const SOCKET: &str = "/run/gthctl/control.sock";
-    let of_netns = Task::fork("of-netns", |shared| {
-        // SAFETY: no pointers.
-        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
-        task::spin(shared)
-    });
-    let name = Path::new("/run/netns/early");
-    fs::create_dir_all("/run/netns").unwrap();
-    let ns = format!("/proc/{}/ns/net", of_netns.pid);
-    let _ = fs::remove_file(SOCKET);
-    let appears = std::thread::spawn(move || {
-        assert!(kernel::wait(Duration::from_secs(20), || Path::new(SOCKET).exists()));
-        std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(kernel::state(), "disabled");
-        fs::write(name, "").unwrap();
-        mount(Some(ns.as_str()), name, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
-    });
-    let gthctl = Gthctl::start("strategies: [{netns: early, cpus: 2, exclusive: true}]");
-    appears.join().unwrap();
-    assert!(runs_on(of_netns.pid, 2));
+fn sighup_has_both_files_read_again() {
+    let rule = |name: &str| format!("strategies: [{{command_regex: ^{name}$, priority: 1}}]");
+    let gthctl = shared::scheduler(&rule("none0"));
+    let path = gthctl.policy();
+    let other = path.with_file_name("other.yaml");
+    fs::write(&other, rule("none1")).unwrap();
+    let generation = || status().map(|status| status.generation);
+    let before = generation();
+    // Of a mount, inotify tells nothing.
+    mount(Some(&other), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let early = generation();
+    gthctl.signal(Signal::SIGHUP);
+    let changed = kernel::wait(SOON, || generation() > before);
+    umount2(&path, MntFlags::MNT_DETACH).unwrap();
+    assert_eq!((early, changed), (before, true), "{}", gthctl.stderr());
+    let config = gthctl.config();
+    fs::write(&other, "policy: policy.yaml\nscheduler: {slice_ns_default: 9000000}").unwrap();
+    mount(Some(&other), &config, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    gthctl.signal(Signal::SIGHUP);
+    let said = gthctl.says("slices are in force", 1);
+    umount2(&config, MntFlags::MNT_DETACH).unwrap();
+    assert!(said, "{}", gthctl.stderr());
+    gthctl.signal(Signal::SIGHUP);
+    assert!(gthctl.says("slices are in force", 2), "{}", gthctl.stderr());
     gthctl.stop();
-    umount2(name, MntFlags::MNT_DETACH).unwrap();
-    fs::remove_file(name).unwrap();
 }

@@ -4,9 +4,12 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::gthctl::{self, Gthctl};
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::gthctl::{self, Gthctl};
+use crate::support::kernel;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::OWN;
 
 const POLICY: &str = "strategies:
 - {command_regex: ^hot, cpus: 1, exclusive: true}
@@ -22,7 +25,7 @@ fn survives_storms_of_tasks() {
         let mut gthctl = Gthctl::start_with(idle, POLICY, &[]);
         let done = Command::new("stress-ng")
             .args("--fork 2 --switch 2 --affinity 2 --schedpolicy 2 --yield 2 --pipe 2".split(' '))
-            .args("--pthread 2 --exec 1 --timeout 6 --oom-avoid".split(' '))
+            .args("--pthread 2 --exec 1 --timeout 4 --oom-avoid".split(' '))
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .output()
@@ -57,9 +60,9 @@ fn a_cpu_goes_and_comes_back() {
     std::thread::sleep(Duration::from_millis(500));
     back(&mut gthctl);
     let fourth = Task::fork_on("fourth", Some(&[3]), task::spin);
-    std::thread::sleep(Duration::from_millis(500));
+    let runs = || fourth.cpu_time() > Duration::from_millis(50);
+    assert!(kernel::wait(Duration::from_secs(10), runs));
     assert!(kernel::is_ext(fourth.pid));
-    assert!(fourth.cpu_time() > Duration::from_millis(50));
     let output = gthctl.stop();
     assert_eq!(output.stderr.matches("loading again").count(), 2, "{}", output.stderr);
 }

@@ -5,44 +5,31 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::gthctl::{self, Gthctl, report};
-use crate::kernel;
-use crate::mix::Mix;
-use crate::task::{self, Task};
+use crate::support::gthctl::report;
+use crate::support::kernel;
+use crate::support::mix::Mix;
+use crate::support::shared::{self, Lease};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARES;
 
 /// What nobody may wait, whatever the policy.
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// gthctl under a watchdog that ends it soon after a task has waited for too long.
-fn start(config: &str, policy: &str) -> Gthctl {
-    Gthctl::start_watched(gthctl::files(config, policy), LIMIT)
+fn start(config: &str, policy: &str) -> Lease {
+    shared::watched(LIMIT, config, policy)
 }
 
-/// Replaces the policy and waits until it is in force.
-fn replace(gthctl: &Gthctl, policy: &str) {
-    let generation = || report(&["status"])["generation"].as_u64().unwrap();
-    let before = generation();
-    fs::write(gthctl.policy(), policy).unwrap();
-    assert!(
-        kernel::wait(Duration::from_secs(10), || generation() != before),
-        "{}",
-        gthctl.stderr()
-    );
-}
-
-/// Each of the tasks gets CPU time in each of three seconds.
+/// Each of the tasks gets CPU time, three times, some slices apart.
 #[track_caller]
 fn assert_all_run(what: &str, tasks: &[Task]) {
-    for second in 1..=3 {
+    for time in 1..=3 {
         let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
-        std::thread::sleep(Duration::from_secs(1));
-        for (task, before) in tasks.iter().zip(before) {
-            assert!(
-                task.cpu_time() > before,
-                "{what}: {} does not run in second {second}",
-                task.pid
-            );
-        }
+        let all_run = || tasks.iter().zip(&before).all(|(task, before)| task.cpu_time() > *before);
+        assert!(kernel::wait(Duration::from_secs(3), all_run), "{what}: not all run, time {time}");
+        std::thread::sleep(Duration::from_millis(200));
     }
 }
 
@@ -55,9 +42,9 @@ fn a_policy_that_takes_the_cpus_of_queued_tasks() {
     let mut gthctl = start("", "strategies: [{command_regex: ^hot, priority: true}]");
     let confined = spinners_on(3, "confined", &[2, 3]);
     for _ in 0..4 {
-        replace(&gthctl, "strategies: [{command_regex: ^hot, cpus: 2-3, exclusive: true}]");
+        gthctl.replace("strategies: [{command_regex: ^hot, cpus: 2-3, exclusive: true}]");
         assert_all_run("exclusive", &confined);
-        replace(&gthctl, "strategies: [{command_regex: ^hot, priority: true}]");
+        gthctl.replace("strategies: [{command_regex: ^hot, priority: true}]");
     }
     assert_all_run("no longer exclusive", &confined);
     assert!(!gthctl.has_ended());
@@ -71,10 +58,7 @@ fn a_reload_that_keeps_an_exclusive_rule() {
     let mut gthctl = start("", &format!("strategies: [{rule}]"));
     let hot = spinners_on(3, "hot", &[2, 3]);
     for weight in 1..=4 {
-        replace(
-            &gthctl,
-            &format!("strategies: [{rule}, {{command_regex: ^x$, weight: {weight}}}]"),
-        );
+        gthctl.replace(&format!("strategies: [{rule}, {{command_regex: ^x$, weight: {weight}}}]"));
         assert_all_run("the rule stays", &hot);
     }
     assert!(!gthctl.has_ended());
@@ -88,12 +72,12 @@ fn policies_that_follow_one_another_at_once() {
     let mut gthctl = start("scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}", exclusive);
     let hot = spinners_on(40, "hot", &[2, 3]);
     for round in 1..=8 {
-        replace(&gthctl, "strategies: []");
-        replace(&gthctl, &format!("strategies: [{{command_regex: ^x$, weight: {round}}}]"));
-        replace(&gthctl, exclusive);
+        gthctl.replace("strategies: []");
+        gthctl.replace(&format!("strategies: [{{command_regex: ^x$, weight: {round}}}]"));
+        gthctl.replace(exclusive);
     }
-    replace(&gthctl, "strategies: []");
-    replace(&gthctl, "strategies: [{command_regex: ^x$, weight: 9}]");
+    gthctl.replace("strategies: []");
+    gthctl.replace("strategies: [{command_regex: ^x$, weight: 9}]");
     assert_all_run("no rule any more", &hot);
     assert!(!gthctl.has_ended());
     gthctl.stop();
@@ -242,7 +226,8 @@ fn priority_tasks_keep_clear_of_a_real_time_one() {
 #[test]
 fn an_idle_cpu_is_given_to_one_task_only() {
     const WORK: u64 = 20_000_000;
-    let gthctl = Gthctl::start(
+    let gthctl = start(
+        "",
         "strategies:
 - {command_regex: ^prio$, priority: true, execution_time: 20ms}
 - {command_regex: ^waker$, priority: true, execution_time: 20ms}",
@@ -266,8 +251,7 @@ fn an_idle_cpu_is_given_to_one_task_only() {
             }
         })
     });
-    std::thread::sleep(Duration::from_secs(5));
-    let mut waits: Vec<u64> = woken.iter().flat_map(|task| task.shared().latencies()).collect();
+    let mut waits: Vec<u64> = woken.iter().flat_map(|task| task.samples(50)).collect();
     waits.sort_unstable();
     let [p50, p75] = [0.5, 0.75].map(|part| task::part(&waits, part));
     println!("p50 {p50:?}, p75 {p75:?} of {}", waits.len());
@@ -316,59 +300,13 @@ fn a_crowd_that_may_not_run_elsewhere() {
     let confined = spinners_on(4, "confined", &[0, 1, 2]);
     let before: Duration = confined.iter().map(Task::cpu_time).sum();
     let begin = std::time::Instant::now();
-    std::thread::sleep(Duration::from_secs(3));
+    std::thread::sleep(Duration::from_secs(2));
     let got = confined.iter().map(Task::cpu_time).sum::<Duration>() - before;
     let part = got.as_secs_f64() / begin.elapsed().as_secs_f64();
     println!("{part:.2} of a CPU");
     assert!(part > 0.5, "CPU 2 is theirs alone, yet they get {part:.2} of it");
     assert!(!gthctl.has_ended());
     gthctl.stop();
-}
-
-/// A CPU that is offline until this is dropped.
-struct Offline(usize);
-
-impl Offline {
-    fn new(cpu: usize) -> Self {
-        Self::write(cpu, "0");
-        Self(cpu)
-    }
-
-    fn write(cpu: usize, online: &str) {
-        fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), online).unwrap();
-    }
-}
-
-impl Drop for Offline {
-    fn drop(&mut self) {
-        Self::write(self.0, "1");
-    }
-}
-
-/// A CPU goes while gthctl loads, after it has looked which ones there are.
-#[test]
-fn a_cpu_that_goes_during_the_load() {
-    let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
-    let mut child =
-        gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // It reads the topology at once, and then the verifier takes seconds.
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(kernel::state(), "disabled", "loaded already");
-    let offline = Offline::new(3);
-    let loaded = || kernel::state() == "enabled";
-    assert!(kernel::wait(Duration::from_secs(60), loaded));
-    // Loaded twice, then, which takes as long again.
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(kernel::wait(Duration::from_secs(60), loaded));
-    std::thread::sleep(Duration::from_secs(1));
-    // SAFETY: no pointers.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    let mut stderr = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
-    let status = child.wait().unwrap();
-    drop(offline);
-    assert!(status.success(), "{stderr}");
-    assert!(stderr.contains("gthctl: scheduling 3 CPUs"), "{stderr}");
 }
 
 /// Tasks that are preempted within a BPF program cannot migrate there; the kernel asks

@@ -3,9 +3,12 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use crate::gthctl::Gthctl;
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::kernel;
+use crate::support::shared::{self, Lease};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::TICKLESS;
 
 const POLICY: &str = "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true}]";
 const CPU: usize = 1;
@@ -25,9 +28,9 @@ fn ticks() -> u64 {
 }
 
 /// A scheduler with the policy, and a task that has its CPU to itself and has no tick any more.
-fn lonely() -> (Gthctl, Task) {
+fn lonely() -> (Lease, Task) {
     assert_eq!(kernel::read("/sys/devices/system/cpu/nohz_full").trim(), CPU.to_string());
-    let gthctl = Gthctl::start(POLICY);
+    let gthctl = shared::scheduler(POLICY);
     let hot = Task::spinner("hot");
     let is_there = || kernel::cpu_of(hot.pid) == Some(CPU);
     assert!(kernel::wait(Duration::from_secs(5), is_there));
@@ -69,7 +72,7 @@ fn a_lone_task_has_no_tick_until_others_come() {
 #[test]
 fn a_policy_that_gives_the_cpu_to_all_ends_it() {
     let (gthctl, hot) = lonely();
-    fs::write(gthctl.policy(), "strategies: []").unwrap();
+    gthctl.replace("strategies: []");
     let mut tasks = task::spinners(3, "cold");
     tasks.push(hot);
     let are_equal = || {

@@ -10,17 +10,20 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::gthctl::Gthctl;
-use crate::kernel;
-use crate::sender;
-use crate::task::{self, Task};
+use crate::support::gthctl::{Gthctl, NO_RULES};
+use crate::support::kernel;
+use crate::support::sender;
+use crate::support::shared::{self, Lease};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
 
-const NO_RULES: &str = "strategies: []";
+pub const VM: Vm = vm::TIMING;
+
 const IN_FORCE: &str = "in force as generation";
 
 /// True on kernels where a running task cannot be made to choose its CPU at once.
-fn cannot_kick(gthctl: &Gthctl) -> bool {
-    let cannot = gthctl.has_said("scx_bpf_kick_cpu") > 0;
+fn cannot_kick(gthctl: &Lease) -> bool {
+    let cannot = gthctl.has_ever_said("scx_bpf_kick_cpu");
     if cannot {
         println!("skipped: this kernel has no usable scx_bpf_kick_cpu");
     }
@@ -61,7 +64,7 @@ fn a_rule_is_in_force_when_a_program_begins() {
     times.set_len(SLOT * PROCESSES as u64).unwrap();
 
     let rule = format!("exe: {}, cpus: 1-{}, exclusive: true", program.display(), cpus - 1);
-    let gthctl = Gthctl::start(&format!("strategies: [{{{rule}}}]"));
+    let gthctl = shared::scheduler(&format!("strategies: [{{{rule}}}]"));
     if cannot_kick(&gthctl) {
         return;
     }
@@ -136,8 +139,8 @@ fn the_first_packet_boosts_its_sender() {
     let cpus = kernel::cpus();
     let _plane = sender::plane();
     let rule = format!("gtp: {{module: gtp, hold: 3600s}}, cpus: 1-{}, exclusive: true", cpus - 1);
-    let gthctl = Gthctl::start(&format!("strategies: [{{{rule}}}]"));
-    assert!(gthctl.says("packets are seen by", 1));
+    let gthctl = shared::scheduler(&format!("strategies: [{{{rule}}}]"));
+    gthctl.sees_packets();
     // SAFETY: no pointers.
     let is_there = || unsafe { libc::sched_getcpu() } > 0;
     let senders = |job: fn(&dyn Fn() -> bool, &UdpSocket) -> u64| {
@@ -189,9 +192,9 @@ fn the_first_packet_boosts_its_sender() {
         }),
     );
     assert!(worst < Duration::from_nanos(LOST), "not in force at the first wake-up");
-    let output = gthctl.stop();
-    assert_eq!(output.counter("traffic: tasks marked"), 2 * SENDERS as u64);
-    assert_eq!(output.counter("traffic: refused, max_tasks are marked"), 0);
+    let counts = ["COUNT_MARKED", "COUNT_MARKS_REFUSED"].map(|name| gthctl.counter(name));
+    assert_eq!(counts, [2 * SENDERS as u64, 0]);
+    gthctl.stop();
 }
 
 /// 100 rules of every kind, none of which anything here falls under.
@@ -300,6 +303,7 @@ fn ten_thousand_tasks_and_a_hundred_rules() {
     let reload = |policy: &str, times: usize| {
         let before = (process_time(pid), reads(pid));
         fs::write(gthctl.policy(), policy).unwrap();
+        // To ask would cost it time.
         assert!(gthctl.says(IN_FORCE, times));
         (process_time(pid) - before.0, reads(pid) - before.1)
     };
@@ -388,20 +392,17 @@ fn rules_cost_nothing_at_each_decision() {
     let matching = "- {command_regex: ^load$, weight: 100}\n";
     let one = format!("strategies:\n{matching}");
     let many = many_rules(127, "many") + matching;
-    let gthctl = Gthctl::start(&one);
+    let gthctl = shared::scheduler(&one);
     let mut load: Vec<Task> = (0..3).map(|_| Task::fork("load", ping_pong)).collect();
     load.extend(task::spinners(2, "load"));
     let stats = BpfStats::on();
-    let mut generations = 0;
-    let mut cost = |policy: &str| {
-        if generations > 0 {
-            fs::write(gthctl.policy(), policy).unwrap();
-            assert!(gthctl.says(IN_FORCE, generations));
+    let cost = |policy: &str| {
+        if fs::read_to_string(gthctl.policy()).unwrap() != policy {
+            gthctl.replace(policy);
         }
-        generations += 1;
         std::thread::sleep(Duration::from_millis(300));
         let before = stats.read(gthctl.pid());
-        std::thread::sleep(Duration::from_secs(3));
+        std::thread::sleep(Duration::from_secs(2));
         let after = stats.read(gthctl.pid());
         let runs = after.1 - before.1;
         assert!(runs > 1000, "only {runs} runs");
@@ -421,7 +422,7 @@ fn rules_cost_nothing_at_each_decision() {
 
 #[test]
 fn a_saved_policy_is_soon_in_force() {
-    let gthctl = Gthctl::start(NO_RULES);
+    let gthctl = shared::scheduler(NO_RULES);
     let mut took: Vec<u64> = (1..=20)
         .map(|i| {
             let rule = format!("{{command_regex: ^hot-{i}$, priority: {i}, execution_time: 1ms}}");

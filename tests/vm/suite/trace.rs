@@ -8,23 +8,26 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::cost;
-use crate::gthctl::{self, Gthctl};
-use crate::gtp5g::FUNCTIONS;
-use crate::irq::{self, Pair};
-use crate::kernel;
-use crate::plane::{self, Plane, succeeds};
-use crate::sender;
-use crate::task::{self, Task};
+use crate::support::gthctl::{self, NO_RULES};
+use crate::support::kernel;
+use crate::support::nic::{self, Pair};
+use crate::support::plane::{self, GTP5G_FUNCTIONS, Plane, packet, succeeds};
+use crate::support::sender;
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const PROBES: usize = 40;
+const SOON: Duration = Duration::from_secs(10);
 /// A probe in its tunnel, from the UDP header on, and without.
 const UPLINK_BYTES: u64 = 100;
 const DOWNLINK_BYTES: u64 = 84;
@@ -40,8 +43,10 @@ struct Trace {
 impl Trace {
     /// Starts it; it is attached when this returns.
     fn start(args: &[&str]) -> Self {
+        let begin = Instant::now();
         let trace = Self::start_waiting(args);
         assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
+        println!("trace: attached in {:?}", begin.elapsed());
         // All of them are told at once.
         trace
     }
@@ -185,7 +190,7 @@ fn the_cpu_is_where_the_thread_was_put() {
         task::set_affinity(tid, &all);
     }
     // The scheduler's rule does the same.
-    let gthctl = Gthctl::start(
+    let gthctl = shared::scheduler(
         "strategies: [{command_regex: ^nr-gnb$, priority: true, cpus: 1, exclusive: true}]",
     );
     plane.ping(3);
@@ -235,30 +240,41 @@ fn softirq_is_nobodys() {
             zero.read_exact(&mut bytes).unwrap();
         }
     };
+    const PACKETS: u64 = PROBES as u64;
     for args in [&["gtp"][..], &["gtp", "--kprobe"]] {
-        for (load, context) in [("", "idle"), ("spins", "softirq"), ("reads", "softirq")] {
+        let trace = Trace::start(args);
+        let uplink = || -> Vec<Value> {
+            let rows = totals(&trace.lines.lock().unwrap());
+            rows.into_iter().filter(|row| row["function"] == "gtp_encap_recv").collect()
+        };
+        let counts = || {
+            ["idle", "softirq", "task"].map(|context| -> u64 {
+                let rows = uplink().into_iter().filter(|row| row["context"] == context);
+                rows.map(|row| row["packets"].as_u64().unwrap()).sum()
+            })
+        };
+        let mut before = [0; 3];
+        for (round, load, context) in [(1, "", 0), (2, "spins", 1), (3, "reads", 1)] {
             let _load = match load {
                 "" => None,
                 "spins" => Some(Task::fork_on(load, Some(&[1]), task::spin)),
                 _ => Some(Task::fork_on(load, Some(&[1]), in_kernel)),
             };
-            let trace = Trace::start(args);
             plane.ping(PROBES);
-            let rows = totals(&trace.stop());
-            let uplink: Vec<&Value> =
-                rows.iter().filter(|row| row["function"] == "gtp_encap_recv").collect();
-            let packets = |context: &str| -> u64 {
-                let of = uplink.iter().filter(|row| row["context"] == context);
-                of.map(|row| row["packets"].as_u64().unwrap()).sum()
-            };
-            assert!(uplink.iter().all(|row| row["cpu"] == 1), "{args:?}, {load}: {rows:#?}");
-            assert_eq!(packets("task"), 0, "{args:?}, {load}: {rows:#?}");
+            let all = || counts().iter().sum::<u64>() == round * PACKETS;
+            assert!(kernel::wait(SOON, all), "{args:?}, {load}: {:#?}", uplink());
+            let now = counts();
+            assert_eq!(now[2], 0, "{args:?}, {load}: {:#?}", uplink());
             // Now and then the CPU is about something else.
-            let most = PROBES as u64 * 3 / 4;
-            assert!(packets(context) >= most, "{args:?}, {load}: {rows:#?}");
-            let all = packets("idle") + packets("softirq");
-            assert_eq!(all, PROBES as u64, "{args:?}, {load}: {rows:#?}");
+            let most = PACKETS * 3 / 4;
+            let these = now[context] - before[context];
+            assert!(these >= most, "{args:?}, {load}: {:#?}", uplink());
+            before = now;
         }
+        let rows = uplink();
+        assert!(rows.iter().all(|row| row["cpu"] == 1), "{args:?}: {rows:#?}");
+        let rows = totals(&trace.stop());
+        assert_eq!(sum(&rows, "gtp_encap_recv", "packets"), 3 * PACKETS, "{args:?}: {rows:#?}");
     }
 }
 
@@ -270,7 +286,7 @@ fn send_through_eth1(most: usize, go_on: impl Fn() -> bool + Send) {
         setns(fs::File::open("/run/netns/peer").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
         let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
         for _ in (0..most).take_while(|_| go_on()) {
-            socket.send_to(&cost::packet(), "10.44.0.1:2152").unwrap();
+            socket.send_to(&packet(), "10.44.0.1:2152").unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
     };
@@ -287,11 +303,11 @@ fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
         }
     }
     let pair = Pair::up();
-    let _restore = irq::Restore;
+    let _restore = nic::Restore;
     succeeds(Command::new("ip").args("link add gtp0 type gtp role ggsn".split(' ')));
     let _gtp = Gtp;
     for cpu in [2, 1] {
-        irq::report(&["pin", "eth1", "--cpus", &cpu.to_string()]);
+        nic::report(&["pin", "eth1", "--cpus", &cpu.to_string()]);
         // The first interrupt after a move still comes in where the IRQ was.
         pair.ping(5);
         let trace = Trace::start(&["gtp"]);
@@ -500,7 +516,7 @@ fn gtp5g_with_and_without_btf() {
         let gnb = plane.gnb_threads();
         let lines = trace.stop();
         let rows = of_threads(&totals(&lines), &gnb);
-        for function in FUNCTIONS {
+        for function in GTP5G_FUNCTIONS {
             let how = lines.iter().find(|l| l["kind"] == "function" && l["function"] == function);
             assert_eq!(how.unwrap()["how"], format!("{function}: {wanted}"), "{variant}");
             // These are passed in both directions.
@@ -540,7 +556,7 @@ fn a_policy_for_what_was_seen() {
     let output = suggest.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{stderr}");
-    let gthctl = Gthctl::start("strategies: []");
+    let gthctl = shared::scheduler(NO_RULES);
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("suggested.yaml");
     fs::write(&file, &text).unwrap();

@@ -9,12 +9,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use crate::gthctl::{Gthctl, notes, report};
-use crate::hot::{CPU, SOON, assert_places, is_cold, is_hot};
-use crate::kernel;
-use crate::plane::{Plane, succeeds};
-use crate::sender::{self, send, sender, spinning_sender};
-use crate::task::{self, Task};
+use crate::support::gthctl::{notes, report};
+use crate::support::hot::{CPU, SOON, assert_places, is_cold, is_hot};
+use crate::support::kernel;
+use crate::support::plane::{Plane, succeeds};
+use crate::support::sender::{self, send, sender, spinning_sender};
+use crate::support::shared::{self, Lease};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
 
 const SEEN: &str = "packets are seen by";
 const NONE: [i32; 0] = [];
@@ -26,9 +30,9 @@ fn policy(keys: &str) -> String {
 }
 
 /// gthctl with that policy, once it sees packets.
-fn start(policy: &str) -> Gthctl {
-    let gthctl = Gthctl::start(policy);
-    assert!(gthctl.says(SEEN, 1), "{}", gthctl.stderr());
+fn start(policy: &str) -> Lease {
+    let gthctl = shared::scheduler(policy);
+    gthctl.sees_packets();
     gthctl
 }
 
@@ -51,8 +55,16 @@ fn marked() -> Vec<i32> {
     tids
 }
 
-fn counter(name: &str) -> u64 {
-    traffic()[name].as_u64().unwrap()
+/// What the test has counted so far; gthctl's own count is since the scheduler was loaded.
+fn counter(gthctl: &Lease, name: &str) -> u64 {
+    let (counter, told) = match name {
+        "marked" => ("COUNT_MARKED", traffic()["marked"].as_u64()),
+        "ended" => ("COUNT_MARKS_ENDED", traffic()["ended"].as_u64()),
+        _ => ("COUNT_MARKS_REFUSED", traffic()["refused"].as_u64()),
+    };
+    // Status and map agree.
+    assert_eq!(told, Some(gthctl.counters().get(counter)), "{name}");
+    gthctl.counter(counter)
 }
 
 /// Whether the thread is scheduled by the rule.
@@ -102,8 +114,8 @@ fn whoever_handles_packets_falls_under_the_rule() {
     assert!(task["packets"].as_u64().unwrap() >= 80, "{task}");
     assert!((1..=5000).contains(&task["ends_in_ms"].as_u64().unwrap()), "{task}");
     assert!(why(worker).contains(" ago by gtp_encap_recv, "), "{}", why(worker));
-    let output = gthctl.stop();
-    assert_eq!(output.counter("traffic: tasks marked"), 1);
+    assert_eq!(counter(&gthctl, "marked"), 1);
+    gthctl.stop();
 }
 
 /// ping handles no packet of the tunnel, but waits for what the gNB takes out of it.
@@ -145,8 +157,8 @@ fn softirqs_are_nobodys() {
     plane.ping(100);
     assert_eq!(marked(), NONE, "{}", traffic());
     drop((busy, in_kernel));
-    let output = gthctl.stop();
-    assert_eq!(output.counter("traffic: tasks marked"), 0);
+    assert_eq!(counter(&gthctl, "marked"), 0);
+    gthctl.stop();
 }
 
 #[test]
@@ -161,18 +173,18 @@ fn a_mark_ends_after_the_last_packet() {
         std::thread::sleep(Duration::from_millis(200));
         send(&sender, 1);
     }
-    assert_eq!(counter("marked"), 1);
+    assert_eq!(counter(&gthctl, "marked"), 1);
     std::thread::sleep(Duration::from_millis(1600));
     assert!(!in_force(sender.pid));
     assert_eq!(marked(), NONE);
-    assert_eq!((counter("marked"), counter("ended")), (1, 1));
+    assert_eq!((counter(&gthctl, "marked"), counter(&gthctl, "ended")), (1, 1));
     send(&sender, 1);
     assert!(kernel::wait(SOON, || in_force(sender.pid)));
     // It ends with the task, too.
     drop(sender);
-    let output = gthctl.stop();
-    let counts = ["traffic: tasks marked", "traffic: marks ended"].map(|name| output.counter(name));
-    assert_eq!(counts, [2, 2]);
+    let counts = || (counter(&gthctl, "marked"), counter(&gthctl, "ended"));
+    assert!(kernel::wait(SOON, || counts() == (2, 2)), "{:?}", counts());
+    gthctl.stop();
 }
 
 /// Of a task that does not run, and about which nobody asks.
@@ -183,11 +195,11 @@ fn a_mark_ends_by_itself() {
     let [one, two] = ["one", "two"].map(sender);
     send(&one, 1);
     kill(Pid::from_raw(one.pid), Signal::SIGSTOP).unwrap();
-    std::thread::sleep(Duration::from_secs(3));
+    // In the scheduler's own count: to ask gthctl would end it, too.
+    assert!(kernel::wait(SOON, || gthctl.counter("COUNT_MARKS_ENDED") == 1));
     send(&two, 1);
-    let output = gthctl.stop();
-    assert_eq!(output.counter("traffic: tasks marked"), 2);
-    assert_eq!(output.counter("traffic: refused, max_tasks are marked"), 0);
+    assert_eq!((counter(&gthctl, "marked"), counter(&gthctl, "refused")), (2, 0));
+    gthctl.stop();
 }
 
 #[test]
@@ -232,7 +244,7 @@ fn no_more_tasks_than_max_tasks() {
     senders.iter().for_each(|sender| send(sender, 3));
     assert_eq!(marked(), [senders[0].pid, senders[1].pid]);
     // Once for the second, not for each packet.
-    assert_eq!((counter("marked"), counter("refused")), (2, 1));
+    assert_eq!((counter(&gthctl, "marked"), counter(&gthctl, "refused")), (2, 1));
     assert!(!in_force(senders[2].pid));
     let [one, two, three] = senders;
     drop(one);
@@ -241,9 +253,9 @@ fn no_more_tasks_than_max_tasks() {
         send(&three, 1);
         marked() == [two.pid, three.pid]
     }));
-    let output = gthctl.stop();
-    assert_eq!(output.counter("traffic: tasks marked"), 3);
-    assert!(output.counter("traffic: refused, max_tasks are marked") >= 1);
+    assert_eq!(counter(&gthctl, "marked"), 3);
+    assert!(counter(&gthctl, "refused") >= 1);
+    gthctl.stop();
 }
 
 #[test]
@@ -254,6 +266,7 @@ fn the_module_goes_and_comes_again() {
     }
     let plane = sender::plane();
     let gthctl = start(&policy("hold: 3600s"));
+    assert!(gthctl.says(SEEN, 1));
     assert_eq!(kprobes(), ["gtp_dev_xmit", "gtp_encap_recv"]);
     drop(plane);
     for time in 1..=3 {
@@ -266,7 +279,7 @@ fn the_module_goes_and_comes_again() {
         assert_eq!(notes(&status), [note]);
         assert_eq!(status["traffic"]["functions"], serde_json::json!([]));
         succeeds(Command::new("insmod").arg(MODULE));
-        assert!(gthctl.says(SEEN, time + 1));
+        assert!(gthctl.says(SEEN, 1 + time));
         assert_eq!(kprobes(), ["gtp_dev_xmit", "gtp_encap_recv"]);
         let _plane = sender::plane();
         let sender = sender("sender");
@@ -329,25 +342,24 @@ fn marks_stay_over_a_reload_that_keeps_their_condition() {
     send(&sender, 3);
     assert_eq!(marked(), [sender.pid]);
     let before = traffic()["tasks"][0].clone();
-    let apply = |rules: &str, times: usize| {
-        fs::write(gthctl.policy(), format!("strategies: [{rules}]")).unwrap();
-        assert!(gthctl.says("in force as generation", times));
+    let apply = |rules: &str| {
+        gthctl.replace(&format!("strategies: [{rules}]"));
     };
     let other = "{name: other, gtp: {module: gtp, min_pps: 500}, priority: 2}";
     let first = "{name: first, gtp: {module: gtp, hold: 3600s}, weight: 50}";
     let same = "{name: traffic, gtp: {module: gtp, hold: 3600s}, priority: 1}";
-    apply(&format!("{other}, {same}"), 1);
+    apply(&format!("{other}, {same}"));
     assert!(kernel::wait(SOON, || in_force(sender.pid)));
     let after = traffic()["tasks"][0].clone();
     for key in ["tid", "packets", "function", "rules"] {
         assert_eq!(after[key], before[key], "{key}");
     }
     // For another rule too.
-    apply(&format!("{first}, {same}"), 2);
+    apply(&format!("{first}, {same}"));
     assert_eq!(traffic()["tasks"][0]["rules"], serde_json::json!(["first", "traffic"]));
-    assert_eq!(counter("marked"), 1);
+    assert_eq!(counter(&gthctl, "marked"), 1);
     // Another hold is another condition.
-    apply("{name: traffic, gtp: {module: gtp, hold: 59s}, priority: 1}", 3);
+    apply("{name: traffic, gtp: {module: gtp, hold: 59s}, priority: 1}");
     assert_eq!(marked(), NONE);
     assert!(!in_force(sender.pid));
     send(&sender, 1);
@@ -364,14 +376,13 @@ fn without_such_rules_nothing_is_attached() {
     let sender = sender("sender");
     send(&sender, 1);
     assert!(kernel::wait(SOON, || in_force(sender.pid)));
-    fs::write(gthctl.policy(), "strategies: [{command_regex: ^x$, priority: 1}]").unwrap();
-    assert!(gthctl.says("in force as generation", 1));
+    gthctl.replace("strategies: [{command_regex: ^x$, priority: 1}]");
     assert!(kernel::wait(SOON, || kprobes().is_empty()), "{:?}", kprobes());
     assert_eq!(traffic(), Value::Null);
     assert!(!in_force(sender.pid));
-    fs::write(gthctl.policy(), policy("hold: 3600s")).unwrap();
-    assert!(gthctl.says(SEEN, 2));
+    gthctl.replace(&policy("hold: 3600s"));
+    gthctl.sees_packets();
     assert_eq!(marked(), NONE, "another condition than the one before");
     gthctl.stop();
-    assert_eq!(kprobes(), [""; 0]);
+    assert!(kernel::wait(SOON, || kprobes().is_empty()), "{:?}", kprobes());
 }

@@ -3,7 +3,11 @@
 
 use libbpf_rs::query::ProgInfoIter;
 
-use crate::gthctl::Gthctl;
+use crate::support::gthctl::Gthctl;
+use crate::support::shared;
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::OWN;
 
 /// Instructions that the verifier may look at for the scheduler's programs together. Linux 7.2 takes
 /// 85,000, Linux 6.12 153,000.
@@ -11,6 +15,7 @@ const CEILING: u32 = 165_000;
 
 #[test]
 fn the_scheduler_takes_few_instructions_to_verify() {
+    shared::unload();
     let before: Vec<u32> = ProgInfoIter::default().map(|program| program.id).collect();
     let gthctl = Gthctl::start("strategies: []");
     let mut programs: Vec<(u32, String)> = ProgInfoIter::default()

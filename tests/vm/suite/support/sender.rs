@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 
 use nix::sched::{CloneFlags, setns};
 
-use crate::hot::SOON;
-use crate::kernel;
-use crate::plane::{Plane, succeeds};
-use crate::task::{self, Shared, Task};
+use crate::support::hot::SOON;
+use crate::support::kernel;
+use crate::support::plane::{Plane, succeeds};
+use crate::support::task::{self, Shared, Task};
 
 /// An address behind the gtp device that no tunnel leads to: the driver is called, and
 /// drops the packet.

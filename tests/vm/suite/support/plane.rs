@@ -5,12 +5,29 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-use crate::kernel;
+use crate::support::kernel;
 
 /// Addresses of N3, and the tunnel's end at the UPF (tests/vm/testbed/src/plane.rs).
 pub const GNB: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 1);
 pub const UPF: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 2);
 pub const UPLINK_TEID: u32 = 0x101;
+
+/// Functions of free5GC's gtp5g that every packet of the UE passes.
+pub const GTP5G_FUNCTIONS: [&str; 13] = [
+    "gtp5g_encap_recv",
+    "gtp1u_udp_encap_recv",
+    "pdr_find_by_gtp1u",
+    "gtp5g_rx",
+    "gtp5g_fwd_skb_encap",
+    "gtp5g_dev_xmit",
+    "gtp5g_handle_skb_ipv4",
+    "pdr_find_by_ipv4",
+    "gtp5g_fwd_skb_ipv4",
+    "policePacket",
+    "ip4_find_route",
+    "gtp5g_push_header",
+    "gtp5g_xmit_skb_ipv4",
+];
 
 /// The data plane, until dropped.
 pub struct Plane {
@@ -90,4 +107,25 @@ pub fn succeeds(command: &mut Command) -> Output {
 
 fn path(variable: &str) -> PathBuf {
     std::env::var_os(variable).expect("set by tests/vm/test").into()
+}
+
+/// A G-PDU (3GPP TS 29.281, 5) with an echo reply that nobody has asked for: the data
+/// network drops it.
+pub fn packet() -> Vec<u8> {
+    let (ue, dn) = (Ipv4Addr::new(10, 60, 0, 1), Ipv4Addr::new(10, 200, 0, 2));
+    let mut ip = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];
+    ip.extend(ue.octets().into_iter().chain(dn.octets()));
+    let checksum = checksum(&ip).to_be_bytes();
+    ip[10..12].copy_from_slice(&checksum);
+    let icmp = [0, 0, 0xff, 0xff, 0, 0, 0, 0];
+    let mut packet = vec![0x30, 0xff, 0, 28];
+    packet.extend(UPLINK_TEID.to_be_bytes().into_iter().chain(ip).chain(icmp));
+    packet
+}
+
+/// RFC 1071.
+fn checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks(2).map(|w| u32::from(u16::from_be_bytes([w[0], w[1]])));
+    let sum: u32 = words.sum();
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }

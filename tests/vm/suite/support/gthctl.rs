@@ -3,24 +3,39 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use ::gthctl::control::client::ask;
+use ::gthctl::control::report::Status;
+use ::gthctl::control::{Reply, Request, SOCKET};
+use libbpf_rs::query::MapInfoIter;
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::kernel;
+use crate::support::{kernel, shared};
+
+/// A policy without rules.
+pub const NO_RULES: &str = "strategies: []";
+/// How long a change of a file may take to be in force, however busy the host is.
+const IN_FORCE: Duration = Duration::from_secs(30);
+/// As long may a load take: the verifier's seconds on a CPU that others want too.
+pub const LOADED: Duration = Duration::from_secs(180);
 
 /// A `gthctl run` whose scheduler is in charge. Killed when dropped.
 pub struct Gthctl {
     child: Child,
     files: TempDir,
     stderr: Arc<Mutex<String>>,
+    /// How much of it was said before this test.
+    heard: usize,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -57,8 +72,9 @@ pub fn files(config: &str, policy: &str) -> TempDir {
     dir
 }
 
-/// `gthctl run` on these files, not started yet.
+/// `gthctl run` on these files, not started yet. The scheduler that tests share makes room.
 pub fn command(files: &TempDir, args: &[&str]) -> Command {
+    shared::unload();
     let mut command = Command::new(binary());
     command.arg("run").arg("-c").arg(files.path().join("config.yaml")).args(args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -103,6 +119,63 @@ pub fn notes(status: &Value) -> Vec<String> {
     notes.filter(|note| !OTHERS.iter().any(|other| note.contains(other))).map(Into::into).collect()
 }
 
+/// What the running gthctl answers at once, without another process.
+pub fn status() -> Option<Status> {
+    match ask(Path::new(SOCKET), &Request::Status) {
+        Ok(Reply::Status(status)) => Some(*status),
+        _ => None,
+    }
+}
+
+/// Gives a file another content, all at once.
+pub fn replace_file(path: &Path, text: &str) {
+    let new = path.with_extension("new");
+    fs::write(&new, text).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+/// The scheduler's counters, summed over the CPUs.
+pub struct Counters(Vec<u64>);
+
+impl Counters {
+    /// From the map of the gthctl with that PID.
+    fn read(pid: i32) -> Self {
+        let fds = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+        let infos = fds.map(|fd| fs::read_to_string(fd.unwrap().path()).unwrap_or_default());
+        let ids: Vec<u32> = infos
+            .filter_map(|info| {
+                let line = info.lines().find_map(|line| line.strip_prefix("map_id:"))?;
+                line.trim().parse().ok()
+            })
+            .collect();
+        let mut maps = MapInfoIter::default().filter(|map| ids.contains(&map.id));
+        let stats = maps.find(|map| map.name == "stats").expect("gthctl has a map of counters");
+        let stats = MapHandle::from_map_id(stats.id).unwrap();
+        let cpus = stats.lookup_percpu(&0_u32.to_ne_bytes(), MapFlags::ANY).unwrap().unwrap();
+        let mut sum = vec![0; cpus[0].len() / 8];
+        for cpu in &cpus {
+            for (sum, one) in sum.iter_mut().zip(cpu.chunks_exact(8)) {
+                *sum += u64::from_ne_bytes(one.try_into().unwrap());
+            }
+        }
+        Self(sum)
+    }
+
+    /// One by its name in bpf/intf.h, without `GTH_`.
+    pub fn get(&self, name: &str) -> u64 {
+        let header = include_str!("../../../../bpf/intf.h");
+        let names = |of: &str, end: &str| -> Vec<&str> {
+            let list = header.split_once(&format!("enum {of} {{")).unwrap().1;
+            let list = list.split_once(end).unwrap().0.lines();
+            list.filter_map(|line| line.trim().strip_prefix("GTH_")?.split(',').next()).collect()
+        };
+        let mut all = names("gth_path", "GTH_NR_PATHS");
+        all.extend(names("gth_counter", "GTH_NR_COUNTERS"));
+        let at = all.iter().position(|one| *one == name);
+        self.0[at.unwrap_or_else(|| panic!("no counter {name}"))]
+    }
+}
+
 /// Runs a gthctl that is expected to end by itself.
 pub fn output(command: &mut Command) -> Output {
     let output = command.output().unwrap();
@@ -129,6 +202,15 @@ impl Gthctl {
         Self::spawn(files, command)
     }
 
+    /// As [`Gthctl::start_on`], with another watchdog or the kernel's.
+    pub fn start_shared(watchdog: Option<Duration>) -> Self {
+        let files = files("", NO_RULES);
+        match watchdog {
+            Some(watchdog) => Self::start_watched(files, watchdog),
+            None => Self::start_on(files, &[]),
+        }
+    }
+
     /// As [`Gthctl::start_on`]; the kernel ends the scheduler when a task has waited so long.
     pub fn start_watched(files: TempDir, watchdog: Duration) -> Self {
         let mut command = command(&files, &[]);
@@ -137,6 +219,7 @@ impl Gthctl {
     }
 
     fn spawn(files: TempDir, mut command: Command) -> Self {
+        let begin = Instant::now();
         let mut child = command.spawn().unwrap();
         let stderr: Arc<Mutex<String>> = Arc::default();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -146,15 +229,16 @@ impl Gthctl {
                 *log.lock().unwrap() += &(line + "\n");
             }
         });
-        let mut gthctl = Self { child, files, stderr, reader: Some(reader) };
-        let up = kernel::wait(Duration::from_secs(60), || {
+        let mut gthctl = Self { child, files, stderr, heard: 0, reader: Some(reader) };
+        let up = kernel::wait(LOADED, || {
             gthctl.has_ended() || gthctl.has_said("gthctl: scheduling") > 0
         });
-        assert!(gthctl.has_ended() || kernel::ops() == "gthctl");
         if !up || gthctl.has_ended() {
             let _ = gthctl.child.kill();
             panic!("gthctl did not start: {}", gthctl.collect().stderr);
         }
+        assert_eq!(kernel::ops(), "gthctl");
+        println!("gthctl: loaded in {:?}", begin.elapsed());
         gthctl
     }
 
@@ -167,14 +251,82 @@ impl Gthctl {
         self.files.path().join("policy.yaml")
     }
 
+    /// Its config file.
+    pub fn config(&self) -> PathBuf {
+        self.files.path().join("config.yaml")
+    }
+
+    /// Replaces the policy by another one and waits until that is in force.
+    #[track_caller]
+    pub fn replace(&self, policy: &str) {
+        self.changes(|| replace_file(&self.policy(), policy));
+    }
+
+    /// Waits until what `change` does to the policy has been brought into force.
+    #[track_caller]
+    pub fn changes(&self, change: impl FnOnce()) {
+        let generation = || status().map(|status| status.generation);
+        let before = generation();
+        change();
+        let changed = kernel::wait(IN_FORCE, || {
+            generation().is_some_and(|generation| Some(generation) != before)
+        });
+        assert!(changed, "{:?}\n{}", status(), self.stderr());
+        self.has_told_all();
+    }
+
+    /// Waits until it has told of the generation that is in force: another thread writes what it
+    /// says, a little later.
+    #[track_caller]
+    pub fn has_told_all(&self) {
+        let generation = status().map(|status| status.generation);
+        let said = format!("generation {} ", generation.expect("it answers"));
+        let told = || generation == Some(1) || self.stderr.lock().unwrap().contains(&said);
+        assert!(kernel::wait(IN_FORCE, told), "{said}in {}", self.stderr());
+    }
+
+    /// Waits until the file on disk has been refused.
+    #[track_caller]
+    pub fn refuses(&self, change: impl FnOnce()) {
+        let refused = || status().and_then(|status| status.rejected);
+        let before = refused();
+        change();
+        let refuses =
+            kernel::wait(IN_FORCE, || refused().is_some_and(|refused| Some(refused) != before));
+        assert!(refuses, "{:?}\n{}", status(), self.stderr());
+    }
+
+    /// Waits until a rule about packets can see them.
+    #[track_caller]
+    pub fn sees_packets(&self) {
+        let sees = |status: Status| status.traffic.is_some_and(|of| !of.functions.is_empty());
+        let sees = kernel::wait(IN_FORCE, || status().is_some_and(sees));
+        assert!(sees, "{:?}\n{}", status(), self.stderr());
+    }
+
+    /// The scheduler's counters since it was loaded.
+    pub fn counters(&self) -> Counters {
+        Counters::read(self.pid())
+    }
+
+    /// What it says from now on is what [`Gthctl::stderr`] and the like are about.
+    pub fn begin_to_hear(&mut self) {
+        self.heard = self.stderr.lock().unwrap().len();
+    }
+
     /// How often it has said that so far, on standard error.
     pub fn has_said(&self, what: &str) -> usize {
-        self.stderr.lock().unwrap().matches(what).count()
+        self.stderr().matches(what).count()
+    }
+
+    /// Whether it has said that, be it before this test.
+    pub fn has_ever_said(&self, what: &str) -> bool {
+        self.stderr.lock().unwrap().contains(what)
     }
 
     /// All that it has said on standard error so far.
     pub fn stderr(&self) -> String {
-        self.stderr.lock().unwrap().clone()
+        self.stderr.lock().unwrap()[self.heard..].to_owned()
     }
 
     /// Waits until it has said that so many times.

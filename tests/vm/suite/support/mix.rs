@@ -5,8 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::kernel;
+use crate::support::task::{self, Task};
 
 /// At most so many tasks are there at a time.
 const MOST: usize = 24;

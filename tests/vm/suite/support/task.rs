@@ -11,7 +11,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
-use crate::kernel;
+use crate::support::kernel;
 
 /// include/uapi/linux/sched.h; libc's is cut to 32 bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
@@ -46,9 +46,14 @@ impl Shared {
         }
     }
 
+    /// How many latencies have been noted so far.
+    pub fn noted(&self) -> usize {
+        self.count.load(Ordering::Relaxed) as usize
+    }
+
     /// The latencies so far, sorted.
     pub fn latencies(&self) -> Vec<u64> {
-        let count = (self.count.load(Ordering::Relaxed) as usize).min(self.latencies.len());
+        let count = self.noted().min(self.latencies.len());
         let mut all: Vec<u64> =
             self.latencies[..count].iter().map(|ns| ns.load(Ordering::Relaxed).into()).collect();
         all.sort_unstable();
@@ -167,6 +172,16 @@ impl Task {
     pub fn kill(&self) {
         // SAFETY: our own child.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
+    }
+
+    /// So many of the latencies that it notes, or more, sorted; waits for them.
+    #[track_caller]
+    pub fn samples(&self, count: usize) -> Vec<u64> {
+        let there = || self.shared().noted() >= count;
+        let begin = self.shared().noted();
+        let enough = kernel::wait(Duration::from_secs(60), there);
+        assert!(enough, "{} samples, {begin} at first", self.shared().noted());
+        self.shared().latencies()
     }
 
     /// Gives the task an order.

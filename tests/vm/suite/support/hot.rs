@@ -5,8 +5,8 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::kernel;
-use crate::task::{self, Task};
+use crate::support::kernel;
+use crate::support::task::{self, Task};
 
 /// The CPU of the tasks that match.
 pub const CPU: usize = 1;

@@ -1,0 +1,130 @@
+//! Packets that are no business of a rule give nobody its places or its priority.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::support::gthctl::report;
+use crate::support::hot::SOON;
+use crate::support::kernel;
+use crate::support::plane::Plane;
+use crate::support::sender;
+use crate::support::shared::{self, Lease};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
+
+fn traffic() -> serde_json::Value {
+    report(&["status"])["traffic"].clone()
+}
+
+/// The threads that are marked, by name.
+fn marked() -> Vec<String> {
+    let tasks = traffic()["tasks"].clone();
+    let tasks = tasks.as_array().unwrap().iter();
+    let mut names: Vec<String> =
+        tasks.map(|task| task["comm"].as_str().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+fn start(rule: &str) -> Lease {
+    let gthctl = shared::scheduler(&format!("strategies: [{rule}]"));
+    gthctl.sees_packets();
+    gthctl
+}
+
+/// Who does not meet a rule otherwise takes none of its places.
+#[test]
+fn packets_of_others_use_up_no_places() {
+    let plane = sender::plane();
+    let gthctl = start("{name: traffic, gtp: {module: gtp, hold: 3600s}, user: root, priority: 1}");
+    // As nobody, and each with a packet before anybody has looked at it.
+    let strangers: Vec<Task> = (0..300)
+        .map(|_| {
+            Task::fork("stranger", |_| {
+                sender::enter_upf();
+                let socket = sender::socket();
+                // SAFETY: no pointers.
+                assert_eq!(unsafe { libc::setuid(65534) }, 0);
+                for _ in 0..3 {
+                    let _ = socket.send(b"packet");
+                }
+                loop {
+                    task::sleep_until(task::now() + 1_000_000_000);
+                }
+            })
+        })
+        .collect();
+    assert!(strangers.len() > 256, "as many as there are places");
+    plane.ping(20);
+    assert_eq!(marked(), ["nr-gnb"]);
+    assert_eq!((gthctl.counter("COUNT_MARKED"), gthctl.counter("COUNT_MARKS_REFUSED")), (1, 0));
+    gthctl.stop();
+}
+
+/// A softirq on top of a marked task wakes up others, to which that task hands on nothing.
+#[test]
+fn softirqs_on_top_of_a_marked_task_hand_on_nothing() {
+    let _plane = sender::plane();
+    let gthctl = start(
+        "{name: traffic, gtp: {module: gtp, woken: true, min_pps: 2, hold: 3600s}, priority: 1}",
+    );
+    // It spins on the CPU to which the loopback device's packets are steered.
+    const RPS: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
+    fs::write(RPS, "2").unwrap();
+    let marked_one = Task::fork_on("marked", Some(&[1]), |shared| {
+        sender::enter_upf();
+        let socket = sender::socket();
+        loop {
+            for _ in 0..shared.order.swap(0, Ordering::Relaxed) {
+                let _ = socket.send(b"packet");
+            }
+        }
+    });
+    marked_one.order(5);
+    assert!(kernel::wait(SOON, || marked() == ["marked"]), "{:?}", marked());
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let bystander = Task::fork_on("bystander", Some(&[2, 3]), move |shared| {
+        loop {
+            let _ = socket.recv(&mut [0; 8]);
+            shared.answer.fetch_add(1, Ordering::Relaxed);
+        }
+    });
+    let _busy = Task::fork_on("busy", Some(&[0]), move |_| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        loop {
+            let _ = socket.send_to(b"8 bytes.", to);
+            task::sleep_until(task::now() + 2_000_000);
+        }
+    });
+    let received = || bystander.shared().answer.load(Ordering::Relaxed);
+    let enough = kernel::wait(Duration::from_secs(20), || received() > 500);
+    let found = marked();
+    fs::write(RPS, "0").unwrap();
+    assert!(enough, "only {} packets came", received());
+    assert_eq!(found, ["marked"]);
+    gthctl.stop();
+}
+
+/// As [`crate::traffic`]'s, but the receiver may run on one CPU only.
+#[test]
+fn whoever_they_wake_up_on_its_only_cpu() {
+    let plane: Plane = sender::plane();
+    let gthctl = start(
+        "{name: traffic, gtp: {module: gtp, woken: true, min_pps: 5, hold: 5s}, priority: 1}",
+    );
+    let ping = "-c 1 ip netns exec ran ping -n -I uesimtun0 -i 0.05 -W 5 10.200.0.2 -c 60";
+    let mut ping =
+        Command::new("taskset").args(ping.split(' ')).stdout(Stdio::null()).spawn().unwrap();
+    let both = kernel::wait(SOON, || marked() == ["nr-gnb", "ping"]);
+    let found = marked();
+    ping.wait().unwrap();
+    assert!(both, "{found:?}");
+    drop(plane);
+    gthctl.stop();
+}

@@ -1,0 +1,195 @@
+//! What is so, or becomes so, while gthctl starts.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use serde_json::json;
+
+use crate::files::set_mode;
+use crate::support::gthctl::{self, Gthctl, LOADED, notes, report};
+use crate::support::kernel::{self, runs_on};
+use crate::support::nic::{Restore, SAVED, affinities};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::OWN;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn policy(rule: u32, irq: &str) -> String {
+    format!(
+        "strategies: [{{name: r{rule}, command_regex: ^none{rule}$, priority: 1}}]\nirq: [{irq}]"
+    )
+}
+
+#[test]
+fn files_that_others_can_change_are_named() {
+    let files = gthctl::files("", "strategies: []");
+    let (config, live) = (files.path().join("config.yaml"), files.path().join("policy.yaml"));
+    set_mode(&config, 0o666);
+    set_mode(&live, 0o664);
+    let of = |path: &Path, mode| {
+        format!(
+            "{0}: other users can change it: {0} has the mode {mode}; to end that: chmod go-w {0}",
+            path.display()
+        )
+    };
+    let told = [of(&config, "0666"), of(&live, "0664")];
+    let gthctl = Gthctl::start_on(files, &[]);
+    for note in &told {
+        assert_eq!(gthctl.has_said(&format!("gthctl: note: {note}\n")), 1, "{}", gthctl.stderr());
+    }
+    assert_eq!(notes(&report(&["status"])), told);
+    assert_eq!(report(&["check", live.to_str().unwrap()])["notes"], json!([told[1]]));
+    set_mode(&config, 0o600);
+    set_mode(&live, 0o640);
+    assert_eq!(notes(&report(&["status"])), [""; 0]);
+    gthctl.stop();
+}
+
+/// A limit of inotify, until dropped.
+struct Limit(String, String);
+
+impl Limit {
+    fn of(name: &str, value: &str) -> Self {
+        let path = format!("/proc/sys/fs/inotify/{name}");
+        let before = kernel::read(&path);
+        fs::write(&path, value).unwrap();
+        Self(path, before)
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        fs::write(&self.0, &self.1).unwrap();
+    }
+}
+
+#[test]
+fn no_inotify_left() {
+    for (name, note) in [
+        ("max_user_watches", "fs.inotify.max_user_watches (0) is reached"),
+        ("max_user_instances", "fs.inotify.max_user_instances is 0"),
+    ] {
+        let limit = Limit::of(name, "0");
+        let gthctl = Gthctl::start(&policy(0, ""));
+        let noted = || notes(&report(&["status"])).iter().any(|one| one.contains(note));
+        assert!(noted(), "{}", report(&["status"]));
+        for times in 1..=3 {
+            let begin = Instant::now();
+            gthctl.changes(|| fs::write(gthctl.policy(), policy(times, "")).unwrap());
+            println!("{name}: in force after {:?}", begin.elapsed());
+            assert!(begin.elapsed() < Duration::from_secs(3));
+        }
+        drop(limit);
+        assert!(kernel::wait(SOON, || !noted()), "{}", report(&["status"]));
+        gthctl.stop();
+    }
+}
+
+/// What gthctl takes for no file of its own, until dropped.
+struct Nonsense;
+
+impl Nonsense {
+    fn saved() -> Self {
+        fs::create_dir_all(Path::new(SAVED).parent().unwrap()).unwrap();
+        fs::write(SAVED, "nonsense").unwrap();
+        Self
+    }
+}
+
+impl Drop for Nonsense {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(SAVED);
+    }
+}
+
+#[test]
+fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
+    let _restore = Restore;
+    let nonsense = Nonsense::saved();
+    let gthctl = Gthctl::start(&policy(0, "{nic: eth0, cpus: 2}"));
+    assert_eq!(gthctl.has_said("not what gthctl saved"), 1, "{}", gthctl.stderr());
+    let waiting = report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
+    assert!(waiting.contains("not what gthctl saved"), "{waiting}");
+    drop(nonsense);
+    let placed = || affinities("eth0").values().all(|cpus| cpus == "2");
+    assert!(kernel::wait(2 * SOON, placed), "{}", gthctl.stderr());
+    gthctl.stop();
+}
+
+/// Names that come to be while the scheduler is being loaded.
+#[test]
+fn what_appears_during_the_start_is_seen() {
+    const SOCKET: &str = "/run/gthctl/control.sock";
+    let of_netns = Task::fork("of-netns", |shared| {
+        // SAFETY: no pointers.
+        assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
+        task::spin(shared)
+    });
+    let name = Path::new("/run/netns/early");
+    fs::create_dir_all("/run/netns").unwrap();
+    let ns = format!("/proc/{}/ns/net", of_netns.pid);
+    let _ = fs::remove_file(SOCKET);
+    let appears = std::thread::spawn(move || {
+        assert!(kernel::wait(Duration::from_secs(20), || Path::new(SOCKET).exists()));
+        std::thread::sleep(Duration::from_millis(200));
+        assert_eq!(kernel::state(), "disabled");
+        fs::write(name, "").unwrap();
+        mount(Some(ns.as_str()), name, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    });
+    let gthctl = Gthctl::start("strategies: [{netns: early, cpus: 2, exclusive: true}]");
+    appears.join().unwrap();
+    assert!(runs_on(of_netns.pid, 2));
+    gthctl.stop();
+    umount2(name, MntFlags::MNT_DETACH).unwrap();
+    fs::remove_file(name).unwrap();
+}
+
+/// A CPU that is offline until this is dropped.
+struct Offline(usize);
+
+impl Offline {
+    fn new(cpu: usize) -> Self {
+        Self::write(cpu, "0");
+        Self(cpu)
+    }
+
+    fn write(cpu: usize, online: &str) {
+        fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), online).unwrap();
+    }
+}
+
+impl Drop for Offline {
+    fn drop(&mut self) {
+        Self::write(self.0, "1");
+    }
+}
+
+/// A CPU goes while gthctl loads, after it has looked which ones there are.
+#[test]
+fn a_cpu_that_goes_during_the_load() {
+    let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
+    let mut child =
+        gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    // It reads the topology at once, and then the verifier takes seconds.
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(kernel::state(), "disabled", "loaded already");
+    let offline = Offline::new(3);
+    let loaded = || kernel::state() == "enabled";
+    assert!(kernel::wait(LOADED, loaded));
+    // Loaded twice, then, which takes as long again.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(kernel::wait(LOADED, loaded));
+    std::thread::sleep(Duration::from_secs(1));
+    // SAFETY: no pointers.
+    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    let mut stderr = String::new();
+    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
+    let status = child.wait().unwrap();
+    drop(offline);
+    assert!(status.success(), "{stderr}");
+    assert!(stderr.contains("gthctl: scheduling 3 CPUs"), "{stderr}");
+}

@@ -1,0 +1,190 @@
+//! One scheduler for the tests that need no start, no end and no option of their own: to load
+//! one takes seconds, to replace its policy milliseconds.
+//!
+//! It is loaded when a test asks for it first, and unloaded when a test starts one of its own.
+//! After each test it goes back to a policy without rules, and nothing of the test may be left.
+
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use ::gthctl::control::client::ask;
+use ::gthctl::control::report::Status;
+use ::gthctl::control::{Reply, Request, SOCKET};
+
+use crate::support::gthctl::{Counters, Gthctl, NO_RULES, replace_file, status};
+use crate::support::kernel;
+
+const SLICES: &str = "slices are in force";
+/// How long nothing of a test may be left after, however busy the host is.
+const CLEAN: Duration = Duration::from_secs(30);
+
+/// The scheduler while no test uses it, and its watchdog.
+static IDLE: Mutex<Option<(Gthctl, Option<Duration>)>> = Mutex::new(None);
+
+fn idle() -> MutexGuard<'static, Option<(Gthctl, Option<Duration>)>> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The scheduler while a test uses it.
+pub struct Lease {
+    /// Until the end.
+    gthctl: Option<Gthctl>,
+    watchdog: Option<Duration>,
+    /// Whether the config is not the default one.
+    configured: bool,
+    errors: bool,
+    before: Counters,
+}
+
+/// The scheduler with that policy in force.
+#[track_caller]
+pub fn scheduler(policy: &str) -> Lease {
+    lease(None, "", policy)
+}
+
+/// The same with other slices; nothing else of a config takes effect while it runs.
+#[track_caller]
+pub fn with_slices(config: &str, policy: &str) -> Lease {
+    lease(None, config, policy)
+}
+
+/// The same; the kernel ends the scheduler when a task has waited so long.
+#[track_caller]
+pub fn watched(watchdog: Duration, config: &str, policy: &str) -> Lease {
+    lease(Some(watchdog), config, policy)
+}
+
+/// Makes room for another scheduler.
+pub fn unload() {
+    let idle = idle().take();
+    if let Some((gthctl, _)) = idle {
+        gthctl.stop();
+    }
+}
+
+#[track_caller]
+fn lease(watchdog: Option<Duration>, config: &str, policy: &str) -> Lease {
+    let idle = idle().take();
+    let mut gthctl = match idle {
+        Some((gthctl, its)) if its == watchdog => gthctl,
+        Some((gthctl, _)) => {
+            gthctl.stop();
+            start(watchdog)
+        }
+        None => start(watchdog),
+    };
+    if gthctl.has_ended() {
+        // Not in a test, whose end would have told.
+        gthctl = start(watchdog);
+    }
+    gthctl.begin_to_hear();
+    let configured = !config.is_empty();
+    let before = gthctl.counters();
+    let lease = Lease { gthctl: Some(gthctl), watchdog, configured, errors: false, before };
+    if configured {
+        lease.configure(config);
+    }
+    if policy != NO_RULES {
+        lease.replace(policy);
+    }
+    lease
+}
+
+/// A child ends with the thread that made it (PR_SET_PDEATHSIG), and each test has a thread of
+/// its own: one that does not end makes this one.
+fn start(watchdog: Option<Duration>) -> Gthctl {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let _ = sender.send(Gthctl::start_shared(watchdog));
+        loop {
+            std::thread::park();
+        }
+    });
+    receiver.recv().expect("gthctl starts")
+}
+
+impl Lease {
+    /// The test has gthctl refuse something: errors are no reason to worry.
+    pub fn expect_errors(&mut self) {
+        self.errors = true;
+    }
+
+    /// What a counter has counted in this test, by its name in bpf/intf.h without `GTH_`.
+    pub fn counter(&self, name: &str) -> u64 {
+        self.counters().get(name) - self.before.get(name)
+    }
+
+    fn configure(&self, config: &str) {
+        let times = self.has_said(SLICES);
+        replace_file(&self.config(), &format!("{config}\npolicy: policy.yaml\n"));
+        assert!(self.says(SLICES, times + 1), "{}", self.stderr());
+    }
+
+    /// Ends the test's use of it: nothing may be left.
+    #[track_caller]
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    #[track_caller]
+    fn end(&mut self) {
+        assert!(!self.has_ended(), "it has ended: {}", self.stderr());
+        if self.configured {
+            self.configure("");
+        }
+        let policy = self.policy();
+        for entry in fs::read_dir(policy.parent().unwrap()).unwrap() {
+            let path = entry.unwrap().path();
+            if path != policy && path != self.config() {
+                fs::remove_file(path).unwrap();
+            }
+        }
+        replace_file(&policy, NO_RULES);
+        let is_clean = |status: Status| {
+            let Status { rules, tasks_matched, kernel_in_step, rejected, .. } = status;
+            (rules, tasks_matched, kernel_in_step, rejected) == (0, 0, true, None)
+                && (status.traffic, status.irqs, status.notes) == (None, None, vec![])
+        };
+        let clean = kernel::wait(CLEAN, || status().is_some_and(is_clean));
+        assert!(clean, "after the test: {:?}\n{}", status(), self.stderr());
+        self.has_told_all();
+        let me = Request::Explain { tid: std::process::id() };
+        let Ok(Reply::Explain(me)) = ask(Path::new(SOCKET), &me) else { panic!("no answer") };
+        assert_eq!((me.rule, me.rules.len()), (None, 0));
+        assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
+        let said = self.stderr();
+        assert!(self.errors || !said.contains("gthctl: error: "), "{said}");
+        *idle() = self.gthctl.take().map(|gthctl| (gthctl, self.watchdog));
+    }
+}
+
+impl Deref for Lease {
+    type Target = Gthctl;
+
+    fn deref(&self) -> &Gthctl {
+        self.gthctl.as_ref().expect("until the end")
+    }
+}
+
+impl DerefMut for Lease {
+    fn deref_mut(&mut self) -> &mut Gthctl {
+        self.gthctl.as_mut().expect("until the end")
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.gthctl.is_none() {
+            return;
+        }
+        if std::thread::panicking() {
+            // Whatever the test has left goes with it.
+            println!("gthctl has said:\n{}", self.stderr());
+        } else {
+            self.end();
+        }
+    }
+}

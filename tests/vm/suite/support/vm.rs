@@ -1,0 +1,30 @@
+//! The VMs that tests need. Each module of tests names its own (`VM`), and tests/vm/test asks
+//! the suite for them ([`crate::vms`]).
+
+/// A VM to be booted. All have eth0, with a queue pair for each CPU, and eth1 and eth2, which
+/// are connected with each other.
+pub struct Vm {
+    pub name: &'static str,
+    pub cpus: usize,
+    /// The last-level caches that the CPUs are divided among.
+    pub llcs: usize,
+    /// Kernel parameters.
+    pub parameters: &'static str,
+    /// Whether no other VM may run meanwhile.
+    pub alone: bool,
+}
+
+/// For tests that measure no time: on one scheduler for all of them ([`crate::support::shared`]).
+pub const SHARED: Vm = Vm { name: "shared", cpus: 4, llcs: 2, parameters: "", alone: false };
+
+/// For tests that measure no time: on schedulers of their own, or on none.
+pub const OWN: Vm = Vm { name: "own", ..SHARED };
+
+/// For tests that measure which part of the CPUs tasks get, and how long they wait at most.
+pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
+
+/// For tests that measure times: as many CPUs as the smallest machine has.
+pub const TIMING: Vm = Vm { name: "timing", cpus: 2, llcs: 1, parameters: "", alone: true };
+
+/// The same, where the last CPU needs no tick.
+pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
