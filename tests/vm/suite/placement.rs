@@ -15,7 +15,6 @@ use crate::support::kernel;
 use crate::support::nic::{
     self, Pair, Restore, SAVED, affinities, affinity, hold_irq_lock, irq_of, on, taken,
 };
-use crate::support::plane::succeeds;
 use crate::support::shared;
 use crate::support::vm::{self, Vm};
 
@@ -130,46 +129,6 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     assert!(kernel::wait(SOON, || affinity(input) == "3"));
     let counts = taken(input, || pair.ping(100));
     assert!(on(&counts, 3), "{counts:?}");
-    gthctl.stop();
-}
-
-/// eth1 under another name, until dropped.
-struct Renamed(&'static str);
-
-impl Renamed {
-    fn to(name: &'static str) -> Self {
-        succeeds(Command::new("ip").args(["link", "set", "eth1", "name", name]));
-        Self(name)
-    }
-}
-
-impl Drop for Renamed {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["link", "set", self.0, "name", "eth1"]).status();
-    }
-}
-
-#[test]
-fn a_nic_that_comes_later_and_goes() {
-    let _restore = Restore;
-    let input = irq_of("eth1", "input.0");
-    let before = affinity(input);
-    let mask = |nic: &str| kernel::read(&format!("/sys/class/net/{nic}/queues/rx-0/rps_cpus"));
-    let gthctl =
-        shared::scheduler(&with("{nic: later, cpus: 3, rps: match}, {nic: eth0, cpus: 1}"));
-    assert!(gthctl.says("\"later\": no such network device", 1), "{}", gthctl.stderr());
-    assert!(all_on("eth0", "1"));
-    let waiting = || report(&["status"])["irqs"]["waiting"].as_array().unwrap().len();
-    assert_eq!((waiting(), affinity(input)), (1, before.clone()));
-    let renamed = Renamed::to("later");
-    let said = format!("later IRQ {input} (new) to CPUs 3");
-    assert!(kernel::wait(2 * SOON, || gthctl.has_said(&said) == 1 || before == "3"));
-    assert!(kernel::wait(SOON, || waiting() == 0));
-    assert_eq!((affinity(input), mask("later")), ("3".into(), "8".into()));
-    drop(renamed);
-    assert!(kernel::wait(2 * SOON, || waiting() == 1));
-    assert!(kernel::wait(SOON, || (affinity(input), mask("eth1")) == (before.clone(), "0".into())));
-    assert!(all_on("eth0", "1"));
     gthctl.stop();
 }
 

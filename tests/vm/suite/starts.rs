@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use serde_json::json;
 
 use crate::files::set_mode;
+use crate::placement::{all_on, with};
 use crate::support::gthctl::{self, Gthctl, LOADED, notes, report};
 use crate::support::kernel::{self, runs_on};
-use crate::support::nic::{Restore, SAVED, affinities};
+use crate::support::nic::{Restore, SAVED, affinities, affinity, irq_of};
+use crate::support::plane::succeeds;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
@@ -192,4 +195,43 @@ fn a_cpu_that_goes_during_the_load() {
     drop(offline);
     assert!(status.success(), "{stderr}");
     assert!(stderr.contains("gthctl: scheduling 3 CPUs"), "{stderr}");
+}
+
+/// eth1 under another name, until dropped.
+struct Renamed(&'static str);
+
+impl Renamed {
+    fn to(name: &'static str) -> Self {
+        succeeds(Command::new("ip").args(["link", "set", "eth1", "name", name]));
+        Self(name)
+    }
+}
+
+impl Drop for Renamed {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "set", self.0, "name", "eth1"]).status();
+    }
+}
+
+#[test]
+fn a_nic_that_comes_later_and_goes() {
+    let _restore = Restore;
+    let input = irq_of("eth1", "input.0");
+    let before = affinity(input);
+    let mask = |nic: &str| kernel::read(&format!("/sys/class/net/{nic}/queues/rx-0/rps_cpus"));
+    let gthctl = Gthctl::start(&with("{nic: later, cpus: 3, rps: match}, {nic: eth0, cpus: 1}"));
+    assert!(gthctl.says("\"later\": no such network device", 1), "{}", gthctl.stderr());
+    assert!(all_on("eth0", "1"));
+    let waiting = || report(&["status"])["irqs"]["waiting"].as_array().unwrap().len();
+    assert_eq!((waiting(), affinity(input)), (1, before.clone()));
+    let renamed = Renamed::to("later");
+    let said = format!("later IRQ {input} (new) to CPUs 3");
+    assert!(kernel::wait(2 * SOON, || gthctl.has_said(&said) == 1 || before == "3"));
+    assert!(kernel::wait(SOON, || waiting() == 0));
+    assert_eq!((affinity(input), mask("later")), ("3".into(), "8".into()));
+    drop(renamed);
+    assert!(kernel::wait(2 * SOON, || waiting() == 1));
+    assert!(kernel::wait(SOON, || (affinity(input), mask("eth1")) == (before.clone(), "0".into())));
+    assert!(all_on("eth0", "1"));
+    gthctl.stop();
 }
