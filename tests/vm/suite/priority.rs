@@ -61,7 +61,7 @@ fn a_normal_task_preempts_who_has_had_more() {
 /// when the task that preempted it stays.
 #[test]
 fn a_preempted_task_does_not_wait_for_a_long_turn() {
-    let gthctl = Gthctl::start(
+    let gthctl = shared::scheduler(
         "strategies: [{command_regex: ^prio$, priority: true, execution_time: 40ms}]",
     );
     let others: Vec<Task> = (0..kernel::cpus())

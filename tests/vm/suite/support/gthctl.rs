@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ::gthctl::control::client::ask;
-use ::gthctl::control::report::Status;
-use ::gthctl::control::{Reply, Request, SOCKET};
+use ::gthctl::daemon::control::client::ask;
+use ::gthctl::daemon::control::{Reply, Request, SOCKET};
+use ::gthctl::daemon::reports::Status;
 use libbpf_rs::query::MapInfoIter;
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 

@@ -10,9 +10,9 @@ use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::Duration;
 
-use ::gthctl::control::client::ask;
-use ::gthctl::control::report::Status;
-use ::gthctl::control::{Reply, Request, SOCKET};
+use ::gthctl::daemon::control::client::ask;
+use ::gthctl::daemon::control::{Reply, Request, SOCKET};
+use ::gthctl::daemon::reports::Status;
 
 use crate::support::gthctl::{Counters, Gthctl, NO_RULES, replace_file, status};
 use crate::support::kernel;
