@@ -22,7 +22,7 @@ use crate::support::kernel;
 use crate::support::nic::{Restore, SAVED, affinities, hold_irq_lock, irq_of};
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::SHARES;
 
 const SOON: Duration = Duration::from_secs(10);
 

@@ -26,7 +26,7 @@ fn a_priority_task_preempts_at_its_wakeup() {
     let gthctl = shared::with_slices(LONG_SLICES, PRIO);
     let load = task::spinners(kernel::cpus() * 3, "load");
     // One after the other: a CPU that the first one leaves would take the second.
-    let [prio, normal] = [("prio", 300), ("normal", 60)].map(|(comm, samples)| {
+    let [prio, normal] = [("prio", 300), ("normal", 100)].map(|(comm, samples)| {
         let task = Task::fork(comm, task::rest_and_work(1_000_000, MORE_THAN_ITS_SHARE));
         task.samples(samples)
     });
@@ -109,7 +109,9 @@ fn also_when_softirq_on_another_cpu_wakes_it() {
 fn datagram_delays(comm: &str, cpus: &[usize]) -> Vec<u64> {
     let (receiver, to) = receiver(comm, Some(cpus), MORE_THAN_ITS_SHARE);
     let _sender = Task::fork_on("sender", Some(&[0]), send_to(to, 5_000_000));
-    receiver.samples(100)
+    // Not before it has had its share, which not so many samples tell.
+    std::thread::sleep(Duration::from_secs(3));
+    receiver.shared().latencies()
 }
 
 /// A task that notes how long datagrams take to it and then runs for `work` ns, and its address.
