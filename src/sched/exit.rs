@@ -1,4 +1,4 @@
-//! Why the scheduler ended, as the kernel told it (struct scx_exit_info).
+//! Why the scheduler ended, from the kernel (struct scx_exit_info).
 
 use std::fmt::Write;
 use std::fs;
@@ -8,7 +8,7 @@ use crate::base::error::{Error, ExitCode};
 use crate::kernel::comm;
 use crate::kernel::skeletons::scheduler::types;
 
-/// The kernel's account of the end of a scheduler.
+/// The kernel's report on the end of a scheduler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     pub cause: Cause,
@@ -25,7 +25,7 @@ pub struct Ended {
 pub enum Cause {
     /// gthctl itself.
     Unregistered,
-    /// The kernel, which asks for it to be loaded again (a CPU went on- or offline).
+    /// The kernel, which wants it reloaded (a CPU went on- or offline).
     Restart,
     /// An outside request: sysrq-S, or another program that unregistered it.
     Evicted,
@@ -34,8 +34,8 @@ pub enum Cause {
 }
 
 impl Ended {
-    /// Reads the copy that ops.exit made; `None` while the scheduler runs.
-    /// `detached` tells that gthctl unregistered it.
+    /// Reads the copy that ops.exit made; `None` while the scheduler runs. `detached`:
+    /// gthctl unregistered it.
     pub(super) fn read(
         exit: &types::gth_exit,
         kernel: &KernelTypes<'_>,
@@ -81,15 +81,15 @@ impl Ended {
         Some(Error::new(code, what).help("the default scheduler is back in charge"))
     }
 
-    /// The backtrace as lines of `address symbol+offset`, the symbols from
-    /// /proc/kallsyms where that may be read.
+    /// The backtrace as lines of `address symbol+offset`, with symbols if /proc/kallsyms
+    /// is readable.
     pub fn backtrace_lines(&self) -> Vec<String> {
         let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         self.backtrace.iter().map(|&address| symbolize(&kallsyms, address)).collect()
     }
 }
 
-/// Without the newline at its end.
+/// The text without its trailing newline.
 fn text(chars: &[i8]) -> String {
     comm::text(chars).trim_end().to_owned()
 }

@@ -1,8 +1,8 @@
-//! Where the kernel tells the BPF program that a task changed what rules ask about.
+//! Hooks where the BPF program learns that a task changed what rules ask about.
 //!
-//! Each hook on a function makes the kernel walk all functions that can be traced
-//! (kernel/trace/ftrace.c, `ftrace_replace_code()`), a fifth of the time that loading takes. So
-//! those that only some conditions need are there for policies with such conditions only.
+//! For each hook on a function the kernel walks all traceable functions (kernel/trace/ftrace.c,
+//! `ftrace_replace_code()`), a fifth of the loading time. So hooks that only some conditions
+//! need are attached only for policies with such conditions.
 
 use libbpf_rs::Link;
 
@@ -16,7 +16,7 @@ pub struct Hooks {
     namespaces: Option<Link>,
 }
 
-/// commit_creds(), the last step of an exec too.
+/// commit_creds(), also the last step of an exec.
 fn needs_credentials(policy: &Compiled) -> bool {
     policy.asks(Condition::User) || policy.asks(Condition::Exe)
 }
@@ -37,7 +37,7 @@ impl Hooks {
         Ok(hooks)
     }
 
-    /// Attaches what `policy` needs besides, before it is in force.
+    /// Attaches what else `policy` needs, before it is in force.
     pub fn extend(&mut self, progs: &mut SchedProgs<'_>, policy: &Compiled) -> Result<()> {
         if needs_credentials(policy) && self.credentials.is_none() {
             self.credentials =
@@ -50,7 +50,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// Detaches what `policy`, which is in force, does without.
+    /// Detaches what `policy`, now in force, does not need.
     pub fn reduce(&mut self, policy: &Compiled) {
         if !needs_credentials(policy) {
             self.credentials = None;

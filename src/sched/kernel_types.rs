@@ -1,4 +1,4 @@
-//! What the kernel's BTF says of sched_ext.
+//! What the kernel's BTF says about sched_ext.
 
 use libbpf_rs::ReferencesType;
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto};
@@ -7,7 +7,7 @@ use libbpf_rs::btf::{Btf, BtfType};
 use crate::base::error::{Error, ExitCode, Result};
 use crate::kernel::skeletons::scheduler::types::gth_ops_flag;
 
-/// The kernel's types, as far as the loader must know them itself.
+/// The kernel types that the loader itself needs.
 pub struct KernelTypes<'btf> {
     btf: Btf<'btf>,
 }
@@ -15,8 +15,8 @@ pub struct KernelTypes<'btf> {
 impl KernelTypes<'_> {
     /// Reads `/sys/kernel/btf/vmlinux` and checks what cannot be relocated.
     ///
-    /// Fails with [`ExitCode::KernelUnsupported`] when there is none or the
-    /// flags of `struct sched_ext_ops` have other values than gthctl was built with.
+    /// Fails with [`ExitCode::KernelUnsupported`] when there is none or when the flags of
+    /// `struct sched_ext_ops` differ from those gthctl was built with.
     pub fn read() -> Result<Self> {
         let unsupported = |what: String| Error::new(ExitCode::KernelUnsupported, what);
         let btf = Btf::from_vmlinux().map_err(|e| {
@@ -38,7 +38,7 @@ impl KernelTypes<'_> {
         Ok(types)
     }
 
-    /// Whether `ops.flags` knows this flag, by the value that gthctl was built with.
+    /// Whether `ops.flags` has this flag, with the value gthctl was built with.
     pub fn has_ops_flag(&self, name: &str, flag: gth_ops_flag) -> bool {
         self.enum_value("scx_ops_flags", name) == Some(i64::from(flag.0))
     }
@@ -56,12 +56,11 @@ impl KernelTypes<'_> {
 
     /// The sched_ext kfuncs whose BTF is malformed.
     ///
-    /// Since 7.0 a kfunc may take a `struct bpf_prog_aux *` that the verifier
-    /// supplies (KF_IMPLICIT_ARGS): BTF then has the prototype without it under
-    /// the kfunc's name and the full one under NAME_impl. Where BTF was made by
-    /// tools that do not know this well enough, a kfunc keeps the full
-    /// prototype and has no NAME_impl; the verifier refuses every program that
-    /// calls it. Debian trixie-backports' 7.1 and 7.2 are such kernels.
+    /// Since 7.0 a kfunc may take a `struct bpf_prog_aux *` that the verifier supplies
+    /// (KF_IMPLICIT_ARGS). BTF then has the prototype without it under the kfunc's name
+    /// and the full one under NAME_impl. If the tools that made BTF handle this wrongly,
+    /// a kfunc keeps the full prototype and has no NAME_impl; the verifier refuses every
+    /// program that calls it. Debian trixie-backports' 7.1 and 7.2 are such kernels.
     pub fn malformed_kfuncs(&self) -> Vec<&'static str> {
         const CANDIDATES: [&str; 9] = [
             "scx_bpf_dsq_insert___v2",

@@ -1,6 +1,6 @@
 //! The layout of the scheduler's tables, from bpf/intf.h: what a policy is compiled for.
 //!
-//! It stands below `policy`: it uses the BPF program's types and nothing else of `sched`.
+//! It is a layer below `policy`: it uses the BPF program's types and nothing else of `sched`.
 
 use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_mask};
 
@@ -17,7 +17,7 @@ impl Limits {
     pub const DFAS: usize = gth_limit::GTH_MAX_DFAS.0 as usize;
     pub const STATES: usize = gth_limit::GTH_MAX_STATES.0 as usize;
     pub const TRANS: usize = gth_limit::GTH_MAX_TRANS.0 as usize;
-    /// Of one policy, as the following.
+    /// Per policy, like those below.
     pub const TRAFFIC_CONDITIONS: usize = gth_limit::GTH_MAX_GATES.0 as usize;
     pub const FUNCTIONS: usize = gth_limit::GTH_MAX_FUNCTIONS.0 as usize / 2;
 }

@@ -1,7 +1,7 @@
 //! The scheduler in the kernel: load, attach, feed, watch, unload.
 //!
-//! Everything that is decided about a task is decided by the BPF program
-//! (bpf/sched.bpf.c); here it gets its tables and is watched.
+//! The BPF program (bpf/sched.bpf.c) makes every decision about a task; this code feeds
+//! it tables and watches it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -35,15 +35,15 @@ use crate::kernel::skeletons::scheduler::{SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
 use crate::policy::compile::Compiled;
 
-/// The scheduler's settings from the config file, in nanoseconds where times.
+/// The scheduler's settings from the config file; times in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub slice_ns: u64,
     pub slice_min_ns: u64,
     pub builtin_idle: bool,
     pub debug: bool,
-    /// [`kernel::hotplug_seq`] before the topology was read: a CPU that comes or goes in
-    /// between has the kernel end the scheduler, to be loaded again.
+    /// [`kernel::hotplug_seq`] before the topology was read. If a CPU comes or goes in
+    /// between, the kernel ends the scheduler and gthctl reloads it.
     pub hotplug_seq: u64,
 }
 
@@ -56,9 +56,9 @@ pub struct Scheduler<'obj> {
     rematch: Link,
     marks: Link,
     changes: RingBuffer<'static>,
-    /// Those of the live policy.
+    /// The live policy's numbers.
     numbers: Numbers,
-    /// How often the kernel had skipped a hook when it was last asked.
+    /// How often the kernel had skipped a hook at the last check.
     skipped: u64,
     kernel: KernelTypes<'static>,
     malformed: Vec<&'static str>,
@@ -67,11 +67,11 @@ pub struct Scheduler<'obj> {
 }
 
 impl<'obj> Scheduler<'obj> {
-    /// Loads the BPF program with `policy` and puts every task of the machine
-    /// under it. `object` is only storage.
+    /// Loads the BPF program with `policy` and puts every task on the machine under it.
+    /// `object` is only storage.
     ///
-    /// Fails with [`ExitCode::KernelUnsupported`] when the kernel refuses the
-    /// program; the message holds what libbpf or the verifier said last.
+    /// Fails with [`ExitCode::KernelUnsupported`] when the kernel refuses the program;
+    /// the message holds the last output of libbpf or the verifier.
     pub fn load(
         object: &'obj mut MaybeUninit<OpenObject>,
         settings: &Settings,
@@ -127,7 +127,7 @@ impl<'obj> Scheduler<'obj> {
         Ok(scheduler)
     }
 
-    /// The kfuncs whose malformed BTF the program steers clear of; usually none.
+    /// The kfuncs that the program avoids for their malformed BTF; usually none.
     pub fn malformed_kfuncs(&self) -> &[&'static str] {
         &self.malformed
     }
@@ -137,12 +137,12 @@ impl<'obj> Scheduler<'obj> {
         !self.malformed.contains(&"scx_bpf_kick_cpu")
     }
 
-    /// Makes `policy` the live one, in one step for every task, and has every
-    /// CPU act on it at once.
+    /// Makes `policy` the live one, in one step for every task; every CPU acts on it at
+    /// once.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
         let numbers = self.numbers.next(&policy.traffic_conditions);
-        // No traffic condition of the live policy counts there.
+        // The live policy counts nothing there.
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
@@ -178,8 +178,8 @@ impl<'obj> Scheduler<'obj> {
         verdict::read(&self.report)
     }
 
-    /// What the live policy's traffic conditions know of every thread, or of one. Ends marks that
-    /// are over.
+    /// What the live policy's traffic conditions know about every thread, or one. Ends expired
+    /// marks.
     pub fn marks(&mut self, tid: Option<u32>) -> Result<Vec<Mark>> {
         self.skel.request().tid = tid.unwrap_or(0);
         Ok(traffic::read(&verdict::run(&self.marks)?, &self.numbers))
@@ -191,7 +191,7 @@ impl<'obj> Scheduler<'obj> {
         data.marked_tasks.iter().any(|&tasks| tasks != 0)
     }
 
-    /// The functions that the live policy wants to be traced, with their numbers.
+    /// The functions that the live policy wants traced, with their numbers.
     pub fn traced(&self) -> &BTreeMap<Traced, u32> {
         &self.numbers.functions
     }
@@ -203,20 +203,20 @@ impl<'obj> Scheduler<'obj> {
         Some(unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) })
     }
 
-    /// A descriptor that becomes readable when tasks begin to change what rules ask about,
-    /// after [`Scheduler::has_missed_changes`] has looked at those before.
+    /// A descriptor that becomes readable when a task changes what rules ask about, for
+    /// the first time since [`Scheduler::has_missed_changes`] looked.
     pub fn changes(&self) -> BorrowedFd<'_> {
         // SAFETY: open for as long as the ring buffer lives.
         unsafe { BorrowedFd::borrow_raw(self.changes.epoll_fd()) }
     }
 
-    /// Whether it was readable; it no longer is.
+    /// Drains that descriptor; true if it was readable.
     pub fn take_changes(&self) -> bool {
         self.changes.consume_raw() > 0
     }
 
-    /// Whether the kernel has skipped a program that notices what tasks change since
-    /// the last call: it does so on a CPU where a task was preempted in that program
+    /// Whether the kernel has skipped a program that notices task changes since the last
+    /// call. It does so on a CPU where a task was preempted in that program
     /// (`recursion_misses` in `struct bpf_prog_info`).
     pub fn has_missed_changes(&mut self) -> Result<bool> {
         let progs = &self.skel.progs;
@@ -226,7 +226,7 @@ impl<'obj> Scheduler<'obj> {
             &progs.gth_commit_creds,
             &progs.gth_switch_namespaces,
         ];
-        // Before it is looked: a change from now on is told of.
+        // Cleared before the check, so that any later change is reported.
         let data = self.skel.maps.bss_changed_data.as_mut().expect("it has .bss.changed");
         // SAFETY: an aligned u32 that lives as long as the skeleton; the kernel writes it too.
         unsafe { AtomicU32::from_ptr(&raw mut data.tasks_changed) }.store(0, Ordering::SeqCst);
@@ -234,7 +234,7 @@ impl<'obj> Scheduler<'obj> {
         Ok(skipped != std::mem::replace(&mut self.skipped, skipped))
     }
 
-    /// Has every task matched again when it is next queued, wakes up, or at a tick.
+    /// Makes every task be matched again when it is next queued or wakes up, or at a tick.
     pub fn rematch(&self) -> Result<()> {
         verdict::run(&self.rematch).map(drop)
     }
@@ -254,7 +254,7 @@ impl<'obj> Scheduler<'obj> {
         Ok(tables::hold(policy, &self.numbers, self.nr_llcs, generation, live))
     }
 
-    /// Changes the slices, in nanoseconds, of what is queued from now on.
+    /// Sets the slices, in nanoseconds, for tasks queued from now on.
     pub fn set_slices(&mut self, slice_ns: u64, slice_min_ns: u64) {
         let tunables = self.skel.tunables();
         tunables.slice_ns = slice_ns;
@@ -267,7 +267,7 @@ impl<'obj> Scheduler<'obj> {
         data.expect("the program has .data.knobs").knobs.generation
     }
 
-    /// Waits until every BPF program that runs now has ended (bpf/sched/drain.bpf.h).
+    /// Waits until every BPF program running now has ended (bpf/sched/drain.bpf.h).
     fn wait_for_readers(&self) -> Result<()> {
         let maps = &self.skel.maps;
         let inner = maps.grace_period_inner.as_fd().as_raw_fd();
@@ -299,16 +299,16 @@ impl<'obj> Scheduler<'obj> {
         Ended::read(&data.exited, &self.kernel, self.ops.is_none())
     }
 
-    /// Takes the scheduler out of the kernel and waits until that is done.
+    /// Takes the scheduler out of the kernel and waits for it.
     pub fn unload(&mut self) -> Option<Ended> {
         let before = self.ended();
-        // Closing the link returns when the kernel's default scheduler is in charge.
+        // Closing the link returns once the kernel's default scheduler is in charge.
         self.ops = None;
         before.or_else(|| self.ended())
     }
 }
 
-/// Writes `policy` where `generation` is read from.
+/// Writes `policy` into the tables and masks of `generation`.
 fn install(
     skel: &mut SchedSkel<'_>,
     policy: &Compiled,
@@ -316,8 +316,8 @@ fn install(
     nr_llcs: usize,
     generation: u32,
 ) -> Result<()> {
-    // Nobody is reading the generation before the live one, which had the same
-    // place, and nothing is queued by it: set_policy() has seen to that.
+    // No CPU reads the previous generation in this place and nothing is queued by it:
+    // set_policy() made sure of that.
     for (&index, cpus) in &policy.masks {
         let request = skel.request();
         request.mask = MaskIndex::of_generation(index, generation);
@@ -359,8 +359,7 @@ fn describe_machine(
     Ok(())
 }
 
-/// Runs a SEC("syscall") program, which does what `request` says; fails when it
-/// returns an error.
+/// Runs a SEC("syscall") program on `request`; fails when it returns an error.
 fn run_program(program: &ProgramMut<'_>) -> Result<()> {
     let name = program.name().to_string_lossy().into_owned();
     let failed = |why: String| Error::failure(format!("BPF program {name}: {why}"));
@@ -371,12 +370,12 @@ fn run_program(program: &ProgramMut<'_>) -> Result<()> {
     }
 }
 
-/// How often the kernel has not run the program since it was running already.
+/// How often the kernel skipped the program because it was already running.
 fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut size = size_of_val(&info) as u32;
     let fd = program.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes at most `size` bytes to `info`, integers all of them.
+    // SAFETY: the kernel writes at most `size` bytes to `info`, all integers.
     let result =
         unsafe { libbpf_sys::bpf_obj_get_info_by_fd(fd, (&raw mut info).cast(), &mut size) };
     match result {

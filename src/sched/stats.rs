@@ -61,8 +61,8 @@ impl Stats {
         sum
     }
 
-    /// The upper bound, in nanoseconds, of the histogram bucket that holds the
-    /// given part (0 to 1) of the priority wake-ups; `None` without any.
+    /// The upper bound, in nanoseconds, of the histogram bucket that holds this quantile
+    /// (0 to 1) of the priority wake-ups; `None` without any.
     pub fn wakeup_quantile(&self, part: f64) -> Option<u64> {
         let total: u64 = self.wakeup_ns.iter().sum();
         let wanted = ((total as f64 * part).ceil() as u64).clamp(1, total.max(1));
@@ -74,7 +74,7 @@ impl Stats {
         bucket.map(|bucket| 2 << bucket)
     }
 
-    /// Tasks marked for their traffic, marks ended, and marks refused by `max_tasks`.
+    /// Tasks marked for their traffic, marks ended, and marks refused because of `max_tasks`.
     pub fn marks(&self) -> [u64; 3] {
         [
             gth_counter::GTH_COUNT_MARKED,
@@ -84,8 +84,7 @@ impl Stats {
         .map(|counter| self.counters[counter.0 as usize])
     }
 
-    /// A table of the counters: the totals, and what came since `earlier`, a
-    /// time `interval` ago, as a rate.
+    /// A table of the counters: totals, and rates since `earlier`, taken `interval` ago.
     pub fn report(&self, earlier: &Stats, interval: Duration) -> Report {
         Report { now: self.clone(), earlier: earlier.clone(), interval }
     }
@@ -128,7 +127,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// One line a bucket, from the first that is not empty to the last.
+/// One line per bucket, from the first non-empty one to the last.
 fn write_histogram(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     let buckets = &stats.wakeup_ns;
     let (Some(p50), Some(p99)) = (stats.wakeup_quantile(0.5), stats.wakeup_quantile(0.99)) else {
@@ -145,7 +144,7 @@ fn write_histogram(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
     Ok(())
 }
 
-/// A bucket's bound without digits that mean nothing: 2^20 ns is shown as 1ms.
+/// A bucket's bound, rounded to what it means: 2^20 ns is shown as 1ms.
 fn round(ns: u64) -> Nanoseconds {
     let unit = [1_000_000_000, 1_000_000, 1_000, 1].into_iter().find(|&unit| ns >= unit);
     let unit = unit.unwrap_or(1);

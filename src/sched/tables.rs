@@ -7,7 +7,7 @@ use crate::kernel::skeletons::scheduler::types::{
 };
 use crate::policy::compile::{Compiled, CompiledRule, Condition};
 
-/// The tables that are never live, for policies that are only tried out.
+/// The tables that are never live: for trying out policies.
 pub(super) const TRIAL: u32 = gth_limit::GTH_TABLES_TRIAL.0;
 
 const _: () = assert!(Limits::RULES == crate::policy::MAX_RULES);
@@ -19,9 +19,9 @@ const _: () = assert!(Condition::Pod as u32 == gth_condition::GTH_COND_POD.0);
 const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0);
 const _: () = assert!(Condition::Gtp as u32 == gth_condition::GTH_COND_GTP.0);
 
-/// Writes `policy` over the tables of `generation`, which no CPU may be reading.
+/// Overwrites the tables of `generation`, which no CPU may be reading, with `policy`.
 ///
-/// The policy was held to [`Limits`] when it was compiled.
+/// Compiling has checked the policy against [`Limits`].
 pub fn write(
     policy: &Compiled,
     numbers: &Numbers,
@@ -29,7 +29,7 @@ pub fn write(
     generation: u32,
     tables: &mut types::gth_tables,
 ) {
-    // Exclusive pools of odd generations have numbers of their own.
+    // Exclusive pools of odd generations have their own numbers.
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
     tables.nr_rules = policy.rules.len() as u32;
@@ -96,7 +96,7 @@ pub fn hold(
     tables: &types::gth_tables,
 ) -> bool {
     let mut copy = Box::<types::gth_tables>::new_uninit();
-    // SAFETY: both are of that type, which is all integers; the copy is its own.
+    // SAFETY: both are of that type, all integers; the copy is owned.
     let mut copy = unsafe {
         std::ptr::copy_nonoverlapping(tables, copy.as_mut_ptr(), 1);
         copy.assume_init()
@@ -106,11 +106,11 @@ pub fn hold(
 }
 
 fn bytes(tables: &types::gth_tables) -> &[u8] {
-    // SAFETY: all integers, without padding that anybody wrote to but zeroes.
+    // SAFETY: all integers; any padding holds only zeroes.
     unsafe { std::slice::from_raw_parts((&raw const *tables).cast(), size_of_val(tables)) }
 }
 
-/// A set of rules as the BPF program has it.
+/// A set of rules in the BPF program's form.
 fn rules(set: RuleSet) -> types::gth_rules {
     types::gth_rules { word: [set as u64, (set >> 64) as u64] }
 }
@@ -125,10 +125,10 @@ fn rule(rule: &CompiledRule) -> types::gth_rule {
     types::gth_rule {
         slice_ns: rule.slice_ns.unwrap_or(0),
         credit_ns: rule.credit_ns,
-        // No task started at the end of time: a pid that is not there matches nothing.
+        // No task starts at the end of time: a missing pid matches nothing.
         start_ticks: rule.by_pid.map_or(u64::MAX, |process| process.start_ticks),
         pid: rule.by_pid.map_or(0, |process| process.pid),
-        // Nobody's id (include/linux/uidgid.h), and no namespace's number.
+        // The invalid id (include/linux/uidgid.h), and no namespace's number.
         uid: rule.uid.unwrap_or(u32::MAX),
         netns: rule.netns.unwrap_or(0),
         weight: rule.weight.unwrap_or(0),

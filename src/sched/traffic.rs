@@ -1,5 +1,5 @@
-//! The numbers by which BPF knows a policy's conditions by traffic and the functions
-//! that they count, and what it has marked by them.
+//! The numbers that BPF has for a policy's traffic conditions and the functions they
+//! count, and what it has marked by them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::policy::compile::TrafficCondition;
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;
 const FUNCTIONS: u32 = gth_limit::GTH_MAX_FUNCTIONS.0;
 
-/// In place of a function: a marked task woke it up in handing a packet on.
+/// Instead of a function: a marked task woke it up when handing a packet on.
 pub const WAKE_UP: &str = "wake-up";
 
 /// A function of a module.
@@ -25,9 +25,9 @@ pub struct Traced {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConditionNumbers {
     pub id: u32,
-    /// Which of a task's marks is this traffic condition's.
+    /// The index of this condition's mark among a task's marks.
     pub mark: u32,
-    /// A bit for each function.
+    /// One bit per function.
     pub functions: u64,
 }
 
@@ -36,15 +36,15 @@ pub struct ConditionNumbers {
 pub struct Numbers {
     known: Vec<TrafficCondition>,
     pub conditions: Vec<ConditionNumbers>,
-    /// Each function that is to be traced, with its number.
+    /// Each function to trace, with its number.
     pub functions: BTreeMap<Traced, u32>,
     last_id: u32,
 }
 
 impl Numbers {
-    /// The numbers for the policy after this one: what it keeps keeps its numbers. None
-    /// that this policy has is given to something else, as for a moment both policies
-    /// are read, and what is attached for this one is attached still.
+    /// The numbers for the next policy. What stays keeps its number. No number of this
+    /// policy is reused: for a moment BPF reads both policies, and this one's programs
+    /// are still attached.
     pub fn next(&self, conditions: &[TrafficCondition]) -> Self {
         let mut next =
             Self { known: conditions.to_vec(), last_id: self.last_id, ..Self::default() };
@@ -95,7 +95,7 @@ impl Numbers {
         self.known.iter().position(|known| known.is_same(condition)).map(|i| self.conditions[i])
     }
 
-    /// The marks that the policy after this one uses anew.
+    /// The marks that the next policy starts to use.
     pub fn new_marks<'a>(&'a self, next: &'a Numbers) -> impl Iterator<Item = usize> + 'a {
         let is_new = |condition: &&ConditionNumbers| {
             !self.conditions.iter().any(|old| old.id == condition.id)
@@ -108,19 +108,19 @@ impl Numbers {
     }
 }
 
-/// What a traffic condition knows of a thread.
+/// What a traffic condition knows about a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub tid: u32,
     pub tgid: u32,
     pub comm: String,
-    /// The traffic condition's place in the policy.
+    /// The traffic condition's index in the policy.
     pub condition: usize,
-    /// Packets of the current second, which began then, as all times in ns of
+    /// Packets in the current second, and when it began. All times here are in ns of
     /// CLOCK_MONOTONIC.
     pub in_window: u32,
     pub window_began: u64,
-    /// There while the thread is marked.
+    /// Set while the thread is marked.
     pub marked: Option<Marked>,
 }
 
@@ -129,7 +129,7 @@ pub struct Marked {
     pub since: u64,
     pub until: u64,
     pub packets: u64,
-    /// By which it was seen, or [`WAKE_UP`].
+    /// Where its packets were seen, or [`WAKE_UP`].
     pub function: String,
 }
 
@@ -191,7 +191,7 @@ mod tests {
         let second = first.next(&[condition(3, &["c"]), moved]);
         assert_eq!(ids(&second), [(3, 2, 0b100), (2, 1, 0b10)]);
         assert_eq!(first.new_marks(&second).collect::<Vec<_>>(), [2]);
-        // One that was gone is another one.
+        // A condition that was gone gets a new number.
         let third = second.next(&[condition(1, &["a", "b"])]);
         assert_eq!(ids(&third), [(4, 0, 0b11)]);
         assert_eq!(third.next(&[]).conditions, []);
@@ -203,7 +203,7 @@ mod tests {
         let second = first.next(&[condition(1, &["b"])]);
         assert_ne!(first.conditions[0].mark, second.conditions[0].mark);
         assert_eq!(first.conditions[0].functions & second.conditions[0].functions, 0);
-        // A full policy after a full policy.
+        // One full policy after another.
         let full = |from: u32| -> Vec<TrafficCondition> {
             let names: Vec<String> = (0..32).map(|i| format!("f{}", from + i)).collect();
             let parts = names.chunks(4).map(|part| part.iter().map(String::as_str).collect());

@@ -1,5 +1,5 @@
-//! What a policy makes of each task, as the scheduler's own matching finds it:
-//! the records of the task iterator in bpf/sched.bpf.c.
+//! What a policy makes of each task, by the scheduler's own matching: the records of the
+//! task iterator in bpf/sched.bpf.c.
 
 use std::io::Read;
 
@@ -21,18 +21,17 @@ pub struct Verdict {
     pub comm: String,
     /// The rule that it falls under, from 0.
     pub rule: Option<usize>,
-    /// The rule by which the kernel schedules it, and of which generation that
-    /// is; a generation that is not the live one gives way to `rule` when the
-    /// task next runs.
+    /// The rule by which the kernel schedules it, and its generation. If that is not the
+    /// live one, `rule` takes effect when the task next runs.
     pub in_force: Option<usize>,
     pub generation: u32,
-    /// By [`Condition`]: the rules whose condition of that kind it meets.
+    /// For each [`Condition`]: the rules whose condition of that kind it meets.
     pub hits: [RuleSet; Condition::ALL.len()],
-    /// The rules that it falls under as the child of a task that meets them.
+    /// The rules that it matches as the child of a task that meets them.
     pub inherited: RuleSet,
 }
 
-/// Runs the task iterator that is attached as `link`; returns what it writes.
+/// Runs the task iterator attached as `link`; returns what it writes.
 pub(super) fn run(link: &Link) -> Result<Vec<u8>> {
     let failed = |e: &dyn std::fmt::Display| Error::failure(format!("reading the tasks: {e}"));
     let mut bytes = Vec::new();
@@ -40,7 +39,7 @@ pub(super) fn run(link: &Link) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Runs report_task, which is attached as `link`.
+/// Runs report_task, attached as `link`.
 pub(super) fn read(link: &Link) -> Result<Vec<Verdict>> {
     let bytes = run(link)?;
     let records = bytes.chunks_exact(size_of::<gth_verdict>());

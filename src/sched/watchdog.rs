@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-/// The most that the kernel allows (SCX_WATCHDOG_MAX_TIMEOUT, kernel/sched/ext).
+/// The kernel's maximum (SCX_WATCHDOG_MAX_TIMEOUT, kernel/sched/ext).
 pub const LONGEST: Duration = Duration::from_secs(30);
 
-/// An environment variable: another time in ms, for tests that want to see a stall soon.
+/// The environment variable that sets another time in ms, for tests that provoke a stall.
 pub const VARIABLE: &str = "GTHCTL_WATCHDOG_MS";
 
 /// What `ops.timeout_ms` is set to: [`LONGEST`], or less if [`VARIABLE`] says so.
