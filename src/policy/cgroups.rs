@@ -1,22 +1,21 @@
-//! The names of cgroups: what systemd, kubelets and container runtimes call them, as patterns
-//! for a policy's conditions, and what such a name tells.
+//! The names that systemd, kubelets and container runtimes give cgroups: as patterns for a
+//! policy's conditions, and what such a name means.
 //!
 //! A cgroup's path is what `/proc/PID/cgroup` shows in the initial cgroup namespace.
 //!
-//! Whoever a cgroup is delegated to names those below it as he likes: a user below
-//! `user@UID.service`, whoever is in a container below that. Units, pods and containers are
-//! therefore looked for only where systemd, the kubelet and the runtimes put them.
+//! The owner of a delegated cgroup chooses the names below it: a user below
+//! `user@UID.service`, a container's processes below its cgroup. So units, pods and
+//! containers match only where systemd, the kubelet and the runtimes put them.
 
 use serde::Serialize;
 
 use super::globs::{BadGlob, translate};
 
-/// A unit of the machine's own systemd, which names its cgroups like the units.
+/// A unit of the machine's own systemd, which names cgroups after their units.
 ///
-/// It is a slice, or what comes first below slices: systemd delegates services and scopes,
-/// never slices (systemd.resource-control(5), `Delegate=`). Of what is below user.slice only
-/// those units match that systemd-logind makes there, and only by a glob that begins with
-/// their kind of name.
+/// It is a slice, or the first non-slice below slices: systemd delegates services and
+/// scopes, never slices (systemd.resource-control(5), `Delegate=`). Below user.slice only
+/// systemd-logind's own units match, and only by a glob that begins like their names.
 pub fn unit(glob: &str) -> Result<String, BadGlob> {
     let logind = ["user-", "user@", "session-"].iter().any(|kind| glob.starts_with(kind));
     let users = if logind { format!("|{USERS}") } else { String::new() };
@@ -26,14 +25,14 @@ pub fn unit(glob: &str) -> Result<String, BadGlob> {
 /// Where systemd-logind makes a user's units (user@.service(5)).
 const USERS: &str = r"/user\.slice(?:/user-[0-9]+\.slice)?";
 
-/// Slices from the root on, perhaps none; the first is not user.slice.
+/// Zero or more slices from the root; the first is not user.slice.
 fn slices() -> String {
     format!(r"(?:/{}\.slice(?:/[^/]+\.slice)*)?", other_than("user"))
 }
 
-/// Any text that can be part of a name, but not `word`.
+/// Any text that can be part of a name, except `word`.
 fn other_than(word: &str) -> String {
-    // From its end: what may follow as much of the word as has been read.
+    // Built from the word's end: what may follow the part already read.
     let mut rest = String::from("[^/]+");
     for (read, byte) in word.bytes().enumerate().rev() {
         let byte = char::from(byte);
@@ -45,16 +44,16 @@ fn other_than(word: &str) -> String {
 
 /// The cgroup of a container by (the beginning of) its id. It is
 ///
-/// - a scope of systemd's, such as `docker-ID.scope`, `crio-ID.scope`, `libpod-ID.scope`,
-///   that comes first below slices, those of pods included;
-/// - in the cgroup of a pod, with the kubelet's cgroupfs driver: `ID`, `crio-ID`;
-/// - at the top, where a runtime without systemd makes it ([`RUNTIMES`]);
-/// - in a service: that of Podman with `--cgroups=split`, or, after a colon, that of a runtime
-///   that was meant to use systemd and does not.
+/// - a systemd scope such as `docker-ID.scope`, `crio-ID.scope`, `libpod-ID.scope`,
+///   directly below slices, including those of pods;
+/// - `ID` or `crio-ID` in a pod's cgroup, with the kubelet's cgroupfs driver;
+/// - at the top, from a runtime without systemd ([`RUNTIMES`]);
+/// - in a service: Podman with `--cgroups=split`, or, after a colon, a runtime that should use
+///   systemd and does not.
 ///
-/// `kubelets` are globs on directories with a kubepods cgroup of their own.
+/// `kubelets` are globs on directories with their own kubepods cgroup.
 pub fn container(id: &str, kubelets: &[String]) -> String {
-    // By name: with any text in its place a hundred rules take half a second to compile.
+    // Listed by name: with any text here, a hundred rules take half a second to compile.
     let prefix = "(?:(?:docker|crio|libpod|cri-containerd|nerdctl)-)?";
     let mut places = vec![
         format!(r"{}/{prefix}{id}[0-9a-f]*\.scope", slices()),
@@ -80,9 +79,9 @@ const SERVICES: &str = "(?:containerd|crio|docker|kubelet|k3s|k3s-agent|rke2-ser
 /// A pod's cgroup up to its uid with the kubelet's cgroupfs driver (pkg/kubelet/cm).
 const CGROUPFS_POD: &str = "/kubepods/(?:(?:burstable|besteffort)/)?pod";
 
-/// The cgroup of a pod among these, by the uid in its name: `podUID` with the
-/// kubelet's cgroupfs driver, `...-podUID.slice` and `_` for `-` in the UID with
-/// its systemd driver (kubelet, pkg/kubelet/cm). `kubelets` as for [`container`].
+/// The cgroup of any of these pods, by the uid in its name: `podUID` with the kubelet's
+/// cgroupfs driver, `...-podUID.slice` with `_` for `-` in the UID with its systemd
+/// driver (kubelet, pkg/kubelet/cm). `kubelets` as for [`container`].
 pub fn pods<'a>(uids: impl IntoIterator<Item = &'a str>, kubelets: &[String]) -> String {
     let uids: Vec<String> = uids
         .into_iter()
@@ -91,18 +90,18 @@ pub fn pods<'a>(uids: impl IntoIterator<Item = &'a str>, kubelets: &[String]) ->
     let mut places = vec![CGROUPFS_POD.to_owned(), systemd_pod("")];
     for glob in kubelets {
         let Ok(root) = kubelet_root(glob) else { continue };
-        // systemd puts the name of a slice before those of the slices in it.
+        // systemd prefixes a slice's name to those of the slices in it.
         let above = glob.rsplit('/').next().and_then(|name| name.strip_suffix(".slice"));
         let above = above.and_then(|name| translate(name).ok()).map(|name| name + "-");
         places.push(format!("{root}{CGROUPFS_POD}"));
         places.push(root + &systemd_pod(&above.unwrap_or_default()));
     }
-    // The uids stand there once, so that they take room in the tables once.
+    // The uids appear once, so that they take up table space once.
     format!(r"^(?:{})(?:{})(?:\.slice)?(?:/|$)", places.join("|"), uids.join("|"))
 }
 
-/// A pod's cgroup up to its uid with the kubelet's systemd driver, each slice's name after
-/// `above`, an expression.
+/// A pod's cgroup up to its uid with the kubelet's systemd driver; the expression `above`
+/// precedes each slice's name.
 fn systemd_pod(above: &str) -> String {
     let qos = "(?:burstable|besteffort)";
     let kubepods = format!("{above}kubepods");
@@ -110,7 +109,7 @@ fn systemd_pod(above: &str) -> String {
 }
 
 /// The directory in which a kubelet keeps its kubepods cgroup. Fails with the reason when
-/// `glob` is none on a path from the root.
+/// `glob` is not a valid glob on a path from the root.
 pub fn kubelet_root(glob: &str) -> Result<String, BadGlob> {
     match glob.strip_prefix('/') {
         Some(path) if path.split('/').all(|name| !["", ".", ".."].contains(&name)) => {
@@ -120,7 +119,7 @@ pub fn kubelet_root(glob: &str) -> Result<String, BadGlob> {
     }
 }
 
-/// What a cgroup's path says.
+/// What a cgroup's path tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Home {
     /// The Kubernetes pod's uid.
@@ -129,8 +128,8 @@ pub struct Home {
     /// The container's id.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// The systemd unit, if it is in no container: the first below slices, as `systemd_unit` in a
-    /// policy finds it. Those below it may be anybody's.
+    /// The systemd unit, if not in a container: the first below slices, as a policy's
+    /// `systemd_unit` finds it. Those below it may be anyone's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
 }
@@ -158,7 +157,7 @@ impl Home {
         home
     }
 
-    /// For people: the container's short id, or what else there is.
+    /// For people: the container's short id, or else the pod or unit.
     pub fn short(&self) -> String {
         let container = self.container.as_deref().map(|id| &id[..12]);
         match (&self.pod, container, &self.unit) {
@@ -204,7 +203,7 @@ mod tests {
         assert!(of("upf@*.service", "/system.slice/system-upf.slice/upf@1.service"));
         assert!(of("system.slice", "/system.slice/upf.service"));
         assert!(!of("upf.service", "/system.slice/my-upf.service"));
-        // With Slice=: a slice of one's own, one whose name is like user.slice's, none.
+        // With Slice=: its own slice, one named much like user.slice, none.
         for slice in ["/core.slice", "/use.slice", "/users.slice/users-a.slice", "/ser.slice", ""] {
             assert!(of("upf.service", &format!("{slice}/upf.service")), "{slice}");
         }
@@ -216,14 +215,14 @@ mod tests {
     fn units_that_somebody_else_named() {
         let user = "/user.slice/user-1000.slice/user@1000.service";
         for path in [
-            // systemd-run --user --unit=upf.service, and what such a unit may make of its own.
+            // systemd-run --user --unit=upf.service, and cgroups that such a unit may make.
             &format!("{user}/app.slice/upf.service"),
             &format!("{user}/upf.service"),
             "/user.slice/user-1000.slice/upf.service",
             "/user.slice/upf.service",
             "/user.slice/system.slice/upf.service",
             "/user.slice/user-1000.slice/session-1.scope/system.slice/upf.service",
-            // In a container, a delegated service, a cgroup of no systemd's.
+            // In a container, in a delegated service, in a cgroup not made by systemd.
             "/system.slice/docker-01.scope/system.slice/upf.service",
             "/system.slice/foo.service/system.slice/upf.service",
             "/system.slice/foo.service/upf.service",
@@ -244,7 +243,7 @@ mod tests {
         assert!(of("user@1000.service", &format!("{user}/user@1000.service/app.slice/a.scope")));
         assert!(of("session-*.scope", &format!("{user}/session-1.scope")));
         assert!(!of("*.scope", &format!("{user}/session-1.scope")));
-        // Not where the user makes them.
+        // Not where a user makes them.
         let inside = format!("{user}/user@1000.service/user@0.service");
         assert!(!of("user@0.service", &inside) && !of("user-0.slice", "/x/user-0.slice"));
         assert!(!of("user@0.service", &format!("{user}/session-1.scope/user@0.service")));

@@ -1,4 +1,4 @@
-//! A policy and a machine made into what the scheduler's BPF program reads.
+//! Compiles a policy for a machine into what the scheduler's BPF program reads.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::kernel::topology::Topology;
 use crate::pods::{self, Pod};
 use crate::sched::layout::{Limits, MaskIndex, RuleSet};
 
-/// What a rule may ask of a task (enum gth_condition in bpf/intf.h).
+/// What a rule may ask about a task (enum gth_condition in bpf/intf.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub enum Condition {
@@ -47,7 +47,7 @@ impl Condition {
         Condition::Gtp,
     ];
 
-    /// Those up to this one are patterns.
+    /// The conditions before this index are patterns.
     pub const PATTERNS: usize = Condition::Exe as usize + 1;
 
     /// The keys of the policy file that set it.
@@ -68,22 +68,22 @@ impl Condition {
     }
 }
 
-/// What one rule asks by number and what it does, in the scheduler's terms.
+/// One rule's numeric conditions and its effects, in the scheduler's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompiledRule {
-    /// The process or thread meant by `pid`, if there is one.
+    /// The process or thread `pid`, if it exists.
     pub by_pid: Option<Process>,
-    /// The user meant by `user`, if there is one.
+    /// The user `user`, if it exists.
     pub uid: Option<u32>,
     /// The network namespace's inode number, if it exists.
     pub netns: Option<u32>,
-    /// 0 to 9 when the rule gives preempting priority.
+    /// 0 to 9 if the rule gives a preempting priority.
     pub rank: Option<u8>,
     /// The slice, if not the default.
     pub slice_ns: Option<u64>,
-    /// How much earlier than its virtual time the task is queued (priorities 10 to 20).
+    /// How far ahead of its virtual time the task is queued (priorities 10 to 20).
     pub credit_ns: u64,
-    /// The share in fair sharing, if not the task's own.
+    /// The weight in fair sharing, if not the task's own.
     pub weight: Option<u32>,
     /// Whether the rule has a CPU mask.
     pub has_cpus: bool,
@@ -91,7 +91,7 @@ pub struct CompiledRule {
     pub pool: Option<u16>,
 }
 
-/// What marks tasks by their traffic.
+/// A condition that marks tasks by their traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficCondition {
     pub module: Module,
@@ -146,12 +146,12 @@ pub struct Compiled {
     pub pool_cpus: Vec<u16>,
     /// CPU masks by index.
     pub masks: BTreeMap<u32, CpuList>,
-    /// All CPUs that some rule has to itself.
+    /// All exclusive CPUs of any rule.
     pub reserved: CpuList,
-    /// The distinct conditions by traffic, in the order of the rules.
+    /// The distinct traffic conditions, in rule order.
     pub traffic_conditions: Vec<TrafficCondition>,
-    /// Files that the policy's names refer to: another content may change what
-    /// the policy means.
+    /// Files that resolve the policy's names: if one changes, the policy's meaning may
+    /// change.
     pub refers_to: Vec<PathBuf>,
 }
 
@@ -162,10 +162,10 @@ pub struct Machine<'a> {
     pub root: &'a Root,
     /// This node's pods.
     pub pods: &'a [Pod],
-    /// Where kubelets keep their kubepods cgroup besides the root: globs.
+    /// Globs on where kubelets keep their kubepods cgroup, besides the root.
     pub kubelets: &'a [String],
-    /// The default slice, the measure of the credit of priorities 10 to 20: half
-    /// a slice for the weakest, and half a slice more with each step.
+    /// The default slice. Priorities 10 to 20 get their credit in it: half a slice for
+    /// the weakest, and half a slice more per step.
     pub slice_ns: u64,
 }
 
@@ -176,10 +176,10 @@ impl Compiled {
     }
 }
 
-/// Compiles `policy` for `machine`. The second value holds notes for the user.
+/// Compiles `policy` for `machine`. The second value is notes for the user.
 ///
-/// Fails with [`ExitCode::Usage`] and the rule's place when its CPUs do not fit
-/// the machine or another rule, when no CPU would be left for other tasks, or
+/// Fails with [`ExitCode::Usage`] and the rule's place when its CPUs do not exist on the
+/// machine or clash with another rule's, when no CPU would be left for other tasks, or
 /// when its pattern is too large.
 pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<String>)> {
     let topology = machine.topology;
@@ -232,7 +232,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     Ok((compiled, notes))
 }
 
-/// One rule without its CPUs; what its names stand for is looked up.
+/// Compiles one rule without its CPUs; resolves its names.
 fn compiled_rule(
     rule: &Rule,
     machine: &Machine<'_>,
@@ -332,9 +332,9 @@ impl super::Conditions {
         }
     }
 
-    /// The condition as a pattern; `None` where it has none, or no pod is meant by it.
+    /// The condition as a pattern; `None` if it has none or matches no pod.
     fn pattern(&self, condition: usize, machine: &Machine<'_>) -> Option<String> {
-        // Whether it can be translated was checked when the file was read.
+        // Reading the file has checked that it can be translated.
         let glob = |glob: &Option<String>, translate: Translate| {
             glob.as_deref().and_then(|glob| translate(glob).ok())
         };
@@ -360,7 +360,7 @@ impl super::Conditions {
 
 type Translate = fn(&str) -> std::result::Result<String, globs::BadGlob>;
 
-/// The files that names in the policy are looked up in.
+/// The files in which the policy's names are looked up.
 fn refers_to(policy: &Policy, root: &Root) -> Vec<PathBuf> {
     let number = |text: &str| text.parse::<u32>().is_ok();
     let mut files: Vec<PathBuf> = Vec::new();
@@ -443,7 +443,7 @@ fn reserve(policy: &Policy, topology: &Topology) -> Result<(Vec<CpuList>, Vec<u1
     Ok((pools, cpu_pool))
 }
 
-/// A core's other CPU slows an exclusive one down, whatever runs there.
+/// Whatever runs on a core's other CPU slows the exclusive one down.
 fn note_siblings(rule: &Rule, topology: &Topology, reserved: &CpuList, notes: &mut Vec<String>) {
     let Some(cpus) = rule.effects.cpus.as_ref().filter(|_| rule.effects.exclusive) else { return };
     let siblings = cpus.iter().flat_map(|cpu| topology.siblings(cpu));

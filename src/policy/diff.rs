@@ -11,7 +11,7 @@ pub enum ChangeKind {
     Added,
     Removed,
     Changed,
-    /// The same, at another place in the order or by another name.
+    /// The same, with another place in the order or another name.
     Moved,
     Kept,
 }
@@ -26,7 +26,7 @@ pub struct Change {
 
 /// In the order of the new policy; removed rules come last.
 ///
-/// Rules belong together that say the same, else those with the same name.
+/// Pairs rules that say the same, else those with the same name.
 pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
     let same_content = |a: &Rule, b: &Rule| a.conditions == b.conditions && a.effects == b.effects;
     let same_name = |a: &Rule, b: &Rule| a.name == b.name;

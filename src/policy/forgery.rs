@@ -1,6 +1,6 @@
-//! Which rules a user without rights could bring his own tasks under.
+//! Which rules an unprivileged user could bring their own tasks under.
 //!
-//! SECURITY.md has the reasons, condition by condition.
+//! SECURITY.md gives the reasons, condition by condition.
 
 use super::patterns::{self, Budget};
 use super::{Conditions, Effects, Policy, Rule, cgroups, globs};
@@ -11,11 +11,11 @@ use crate::base::yaml::quote;
 pub struct Forgery {
     /// Such as "any user can name a task so".
     pub how: String,
-    /// The conditions that end it, as keys.
+    /// The conditions that prevent it, as keys.
     pub ends: &'static str,
 }
 
-/// A note on each rule that gives a priority or exclusive CPUs to whoever wants them.
+/// A note on each rule that gives any user a priority or exclusive CPUs.
 pub fn notes(policy: &Policy) -> Vec<String> {
     policy.rules.iter().filter_map(note).collect()
 }
@@ -26,7 +26,7 @@ fn note(rule: &Rule) -> Option<String> {
     Some(format!("{}: {}: {how} and get {gain}; {ends} ends that", rule.location, rule.name))
 }
 
-/// What one would want to be under the rule for; weights and slices are only shares.
+/// What makes the rule worth forging; weights and slices are only shares.
 fn gain(effects: &Effects) -> Option<String> {
     let priority = effects.priority.map(|priority| format!("priority {}", priority.level()));
     let cpus = effects.cpus.as_ref().filter(|_| effects.exclusive);
@@ -35,7 +35,7 @@ fn gain(effects: &Effects) -> Option<String> {
     (!gains.is_empty()).then(|| gains.join(" and "))
 }
 
-/// How any user could meet these conditions; `None` where one is out of a user's reach.
+/// How any user could meet these conditions; `None` if a user cannot meet one of them.
 pub fn forgeable(conditions: &Conditions) -> Option<Forgery> {
     let c = conditions;
     let out_of_reach = c.pid.is_some()
@@ -72,7 +72,7 @@ fn how(c: &Conditions) -> String {
         return "any user can name a task like that".into();
     }
     if c.user.is_some() {
-        // sshd, cron, su: the way to each user's shell.
+        // sshd, cron, su: they start each user's shell.
         return "any user can have a task that root's tasks have started".into();
     }
     "any user can have a task there".into()
@@ -82,8 +82,8 @@ fn is_root(user: &str) -> bool {
     user == "root" || user == "0"
 }
 
-/// What every match of a glob begins with. A glob is compiled only if that leaves the answer
-/// open: to compile a hundred takes longer than to bring a policy into force.
+/// What every match of a glob begins with. A glob is compiled only if this leaves the answer
+/// open: compiling a hundred takes longer than bringing a policy into force.
 fn beginning(glob: &str) -> &str {
     glob.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default()
 }
@@ -98,7 +98,7 @@ fn users_have_unit(glob: &str) -> bool {
     if !names.any(|name| begin_alike(beginning(glob), name)) {
         return false;
     }
-    // By its whole name a unit of systemd-logind's is one user's.
+    // A full name of a systemd-logind unit means one user.
     let is_name = !glob.contains(['*', '?', '[', '{', '\\']);
     let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
     cgroups::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
@@ -111,8 +111,8 @@ fn users_have_cgroup(glob: &str) -> bool {
     globs::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &OF_USERS))
 }
 
-/// The cgroups of some user, whom no pattern means by chance, and of services that run what
-/// users tell them, as themselves: crontab(1), at(1).
+/// The cgroups of a user that no pattern means by chance, and of services that run users'
+/// commands: crontab(1), at(1).
 const OF_USERS: [&str; 4] = [
     "/user.slice/user-4294967293.slice/",
     "/system.slice/cron.service/",
@@ -120,14 +120,14 @@ const OF_USERS: [&str; 4] = [
     "/system.slice/atd.service/",
 ];
 
-/// Whether the pattern matches one of these paths, one below it or one above it.
+/// Whether the pattern matches one of these paths, or one below or above it.
 fn can_match_below(pattern: &str, paths: &[&str]) -> bool {
     let dfas = patterns::compile(&[(0, pattern)], &mut Budget::default()).unwrap_or_default();
     paths.iter().any(|path| dfas.iter().any(|dfa| dfa.finds_some(path.as_bytes())))
 }
 
-/// The first network namespace has everybody in it; a path may lead to another, by a link,
-/// where users can write.
+/// Everyone is in the first network namespace; a path where users can write may link to
+/// another.
 fn users_have_netns(netns: &str) -> bool {
     const FIRST: [&str; 3] = ["/proc/1/", "/proc/self/", "/proc/thread-self/"];
     const WRITABLE: [&str; 5] = ["/home/", "/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/"];

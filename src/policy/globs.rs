@@ -1,4 +1,4 @@
-//! Globs on paths as regular expressions.
+//! Globs on paths, translated to regular expressions.
 //!
 //! An executable's path is what `/proc/PID/exe` shows in its mount namespace.
 
@@ -6,11 +6,11 @@ use std::fmt;
 
 use globset::{ErrorKind, GlobBuilder};
 
-/// Why a text is no glob.
+/// Why a text is not a valid glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadGlob {
     Syntax(ErrorKind),
-    /// It is to be a path from the root.
+    /// It must be a path from the root.
     NotFromRoot,
 }
 
@@ -27,19 +27,19 @@ impl std::error::Error for BadGlob {}
 
 /// The whole path of an executable.
 ///
-/// `*`, `?`, `[...]` stay within one directory, `**` does not, `{a,b}` is either;
-/// so in all globs here. Fails with the reason when `glob` is none.
+/// In all globs here `*`, `?`, `[...]` stay within one directory, `**` crosses
+/// directories, `{a,b}` is either. Fails with the reason when `glob` is invalid.
 pub fn exe(glob: &str) -> Result<String, BadGlob> {
     Ok(format!("^{}$", translate(glob)?))
 }
 
-/// The path of a cgroup or of one above it.
+/// The path of a cgroup or of an ancestor.
 pub fn cgroup(glob: &str) -> Result<String, BadGlob> {
     let glob = glob.trim_end_matches('/');
     Ok(format!("^{}(?:/|$)", translate(glob)?))
 }
 
-/// A glob as a regular expression over bytes, without anchors.
+/// A glob as an unanchored regular expression over bytes.
 pub fn translate(glob: &str) -> Result<String, BadGlob> {
     let glob = GlobBuilder::new(glob)
         .literal_separator(true)

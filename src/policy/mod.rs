@@ -1,7 +1,7 @@
-//! Policies: which tasks are treated specially, and how; and where interrupts go.
+//! Policies: which tasks get special treatment, which kind, and where interrupts go.
 //!
-//! `parse` reads a policy file into the types of `model`; `compile` makes of them what the
-//! scheduler's tables hold.
+//! `parse` reads a policy file into the types of `model`; `compile` turns them into the
+//! contents of the scheduler's tables.
 
 pub mod cgroups;
 pub mod compile;

@@ -1,6 +1,6 @@
-//! A policy as its file says it: rules, their conditions and effects, placements.
+//! A policy as written in its file: rules, their conditions and effects, placements.
 //!
-//! How the scheduler carries them out is decided elsewhere.
+//! Carrying them out is not decided here.
 
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -17,12 +17,12 @@ use crate::pods::Selector;
 /// The most rules one policy may have.
 pub const MAX_RULES: usize = 128;
 
-/// What a slice may be, in nanoseconds: 10 us, below which switching eats the
-/// time, to 1 s, well inside the kernel's watchdog.
+/// The range of a slice, in nanoseconds: from 10 us, below which switching eats the time,
+/// to 1 s, well within the kernel's watchdog.
 pub const SLICE_RANGE: RangeInclusive<u64> = 10_000..=1_000_000_000;
 
-/// An ordered list of rules, at most [`MAX_RULES`]; a task gets the first that it matches.
-/// And what the policy wants of interrupts.
+/// An ordered list of rules, at most [`MAX_RULES`], and placements of interrupts. A task
+/// gets the first rule that it matches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Policy {
     pub rules: Vec<Rule>,
@@ -43,7 +43,7 @@ pub struct Rule {
     pub location: Location,
 }
 
-/// What a task must be; `None`, empty and `false` set no condition.
+/// What a task must meet; `None`, empty and `false` set no condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Conditions {
     /// Searched (not anchored) in the thread's comm and in its process leader's
@@ -62,52 +62,52 @@ pub struct Conditions {
     /// The name or number of the effective user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
-    /// The path of the task's cgroup or of one above it, a glob that begins with `/`.
+    /// The path of the task's cgroup or of an ancestor, a glob that begins with `/`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// A systemd unit that the task is in, directly or below it, a glob.
+    /// The systemd unit that the task is in, directly or in a cgroup below it, a glob.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub systemd_unit: Option<String>,
-    /// The id of a container, or how it begins: 8 to 64 lower-case hexadecimal digits.
+    /// A container's id or its beginning: 8 to 64 lower-case hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// The network namespace: a name under /run/netns, a path, or an inode number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub netns: Option<String>,
-    /// Labels that the task's Kubernetes pod has.
+    /// Labels of the task's Kubernetes pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub selectors: Vec<Selector>,
-    /// Kubernetes namespaces, in one of which the task's pod is.
+    /// Kubernetes namespaces, any of which may hold the task's pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub k8s_namespace: Vec<String>,
     /// It processes packets of a GTP data plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gtp: Option<Gtp>,
-    /// The children of a task that meets the conditions meet them too, and theirs.
+    /// All descendants of a task that meets the conditions meet them too.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub include_children: bool,
 }
 
-/// Seen to handle so many packets within a second, the task matches for some time.
+/// A task that handles so many packets within a second matches for some time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gtp {
     pub module: Module,
-    /// The functions whose calls count as packets; empty: those that each packet enters by.
+    /// The functions whose calls count as packets; empty: the data plane's entry functions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<String>,
     /// Packets within a second, 1 to 1,000,000.
     pub min_pps: u32,
-    /// How long the task matches after the last packet, in nanoseconds.
+    /// How long the task matches after its last packet, in nanoseconds.
     #[serde(rename = "hold")]
     pub hold_ns: u64,
-    /// How many tasks match at a time, 1 to 4096; others have to wait.
+    /// How many tasks may match at a time, 1 to 4096; others wait.
     pub max_tasks: u32,
-    /// Also the tasks that these wake up in handing packets on, so often a second.
+    /// Also match tasks that these wake up, as often a second, to hand packets on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub woken: bool,
 }
 
-/// What a task gets; what is not set is as for every other task.
+/// What a task gets; whatever is not set is as for any other task.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Effects {
     /// `None` leaves the task in fair sharing.
@@ -116,20 +116,20 @@ pub struct Effects {
     /// The slice in nanoseconds, 10,000 to 1,000,000,000.
     #[serde(rename = "execution_time", skip_serializing_if = "Option::is_none")]
     pub execution_time_ns: Option<u64>,
-    /// The share in fair sharing, 1 to 10,000, where a task without has 100 (as
-    /// cgroup v2's cpu.weight).
+    /// The weight in fair sharing, 1 to 10,000, as cgroup v2's cpu.weight; 100 if not
+    /// set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
     /// Where the task runs by preference, or only there when `exclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuList>,
-    /// The CPUs are kept free of other tasks; set only where `cpus` is.
+    /// Keep other tasks off the CPUs; set only if `cpus` is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
 }
 
 impl Conditions {
-    /// True when the rule is about Kubernetes pods.
+    /// Whether the rule asks about Kubernetes pods.
     pub fn of_pods(&self) -> bool {
         !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
     }
@@ -137,7 +137,7 @@ impl Conditions {
 
 /// How strong a task is: 0 to [`Priority::MAX`], lower is stronger.
 ///
-/// 0 to 9 preempt what is strictly weaker; 10 to 20 only get a better deadline.
+/// 0 to 9 preempt strictly weaker tasks; 10 to 20 only get a better deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Priority(u8);
 
@@ -179,10 +179,10 @@ impl Policy {
     }
 }
 
-/// How patterns are read: over bytes, as neither a comm nor a path need be UTF-8.
+/// How patterns are read: over bytes, as comms and paths need not be UTF-8.
 ///
-/// Whatever compiles a rule's pattern must use it too, or patterns that were
-/// accepted here would fail there.
+/// Code that compiles a rule's pattern must use it too, or it would reject patterns
+/// accepted here.
 pub fn regex_syntax_config() -> syntax::Config {
     syntax::Config::new().unicode(false).utf8(false)
 }

@@ -1,9 +1,8 @@
 //! The patterns of a policy as dense DFAs over bytes.
 //!
-//! One walk over a comm or a path tells all patterns that are found in it, however
-//! many there are. `regex-automata` determinises; here its DFA is copied into the
-//! flat tables that BPF can walk. Patterns that blow up together are split over
-//! several DFAs.
+//! One walk over a comm or a path finds all patterns in it, however many there are.
+//! `regex-automata` determinises; this module copies its DFA into flat tables that BPF
+//! can walk. Patterns that blow up together are split over several DFAs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,24 +16,23 @@ use regex_automata::{Anchored, MatchKind};
 use super::{MAX_RULES, regex_syntax_config};
 use crate::sched::layout::{Limits, RuleSet};
 
-/// No DFA of a policy gets more states than this; a transition is stored in 16 bits.
+/// The most states of a policy's DFA; a transition is stored in 16 bits.
 const MAX_STATES: usize = 16_384;
-/// Bytes that the determinisation of one pattern may take.
+/// Bytes that determinising one pattern may take.
 const SIZE_LIMIT: usize = 8 << 20;
-/// Bytes that the determinisation of several may take before they are split. A
-/// failure takes as long as this is large.
+/// Bytes that determinising several may take before they are split. The time of a failure
+/// grows with this.
 const JOINT_SIZE_LIMIT: usize = 1 << 20;
-/// Bytes that the automaton that is determinised may take.
+/// Bytes that the NFA may take.
 const NFA_SIZE_LIMIT: usize = 2 << 20;
 
-/// What is left for the patterns of a policy: room in the kernel's tables, and
-/// patience.
+/// What is left for the policy's patterns: room in the kernel's tables, and splits.
 #[derive(Clone, Debug)]
 pub struct Budget {
     dfas: usize,
     states: usize,
     trans: usize,
-    /// How often patterns that are too large together may be split.
+    /// How often patterns too large together may be split.
     splits: usize,
 }
 
@@ -45,7 +43,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Takes what `dfa` needs; false when that is not there.
+    /// Takes what `dfa` needs; false if there is not enough.
     fn take(&mut self, dfa: &Dfa) -> bool {
         let left = (
             self.dfas.checked_sub(1),
@@ -58,9 +56,9 @@ impl Budget {
     }
 }
 
-/// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`,
-/// and at the end of the text to `trans[s * stride + stride - 1]`. Whatever
-/// `accept` holds of a state that is passed has been found.
+/// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`, and at
+/// the end of the text to `trans[s * stride + stride - 1]`. The rules in `accept` of
+/// every state passed are found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dfa {
     pub start: u16,
@@ -71,7 +69,7 @@ pub struct Dfa {
 }
 
 impl Dfa {
-    /// The rules whose patterns are found in `text`: what BPF computes, for tests.
+    /// The rules whose patterns are in `text`: what BPF computes, for tests.
     pub fn find(&self, text: &[u8]) -> RuleSet {
         let mut state = self.start;
         let mut found = 0;
@@ -86,7 +84,7 @@ impl Dfa {
 }
 
 impl Dfa {
-    /// Whether something is found in some text that begins so.
+    /// Whether some text with this beginning has a match.
     pub fn finds_some(&self, begin: &[u8]) -> bool {
         let stride = usize::from(self.stride);
         let mut state = self.start;
@@ -111,15 +109,15 @@ impl Dfa {
     }
 }
 
-/// Why a pattern is not compiled.
+/// Why a pattern was not compiled.
 #[derive(Debug)]
 pub enum TooLarge {
-    /// The automaton cannot be built, or only beyond the limits.
+    /// The automaton cannot be built within the limits.
     Build(Box<dense::BuildError>),
     Start(StartError),
     /// It has more than [`MAX_STATES`] states.
     States,
-    /// No room is left for it beside those before it.
+    /// No room is left after the patterns before it.
     Together,
 }
 
@@ -138,8 +136,8 @@ impl std::error::Error for TooLarge {}
 
 /// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
 ///
-/// Fails with the index into `patterns` of one that is too large, by itself or
-/// with those before it, and why.
+/// Fails with the index into `patterns` of one too large, alone or with those before it,
+/// and the reason.
 pub fn compile(
     patterns: &[(usize, &str)],
     budget: &mut Budget,
@@ -186,7 +184,7 @@ fn determinise(patterns: &[(usize, &str)]) -> Result<Dfa, TooLarge> {
     copy(&dfa, patterns)
 }
 
-/// Copies the states that can be reached, numbered in the order of discovery.
+/// Copies the reachable states, numbered in the order of discovery.
 fn copy(dfa: &dense::DFA<Vec<u32>>, patterns: &[(usize, &str)]) -> Result<Dfa, TooLarge> {
     let classes = dfa.byte_classes();
     let mut class = [0; 256];
@@ -322,7 +320,7 @@ mod tests {
         }
     }
 
-    /// Each is small enough, and hardly any two of them are.
+    /// Each alone is small enough, but hardly any two together.
     #[test]
     fn patterns_are_not_split_without_end() {
         let hard: Vec<String> = ('A'..='Z').map(|c| format!("{c}.{{8}}x")).collect();

@@ -1,4 +1,4 @@
-//! What the names in a policy stand for on this machine.
+//! Resolves the names in a policy on this machine.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ pub fn process(root: &Root, pid: u32) -> Result<Option<Process>> {
     Process::find(&root.proc(), pid).map_err(|e| Error::failure(format!("/proc/{pid}/stat: {e}")))
 }
 
-/// A user's id, by its name in /etc/passwd (passwd(5)) or as a number; `None`: there is no
+/// A user's id, by name in /etc/passwd (passwd(5)) or as a number; `None` if there is no
 /// such name.
 ///
 /// # Errors
@@ -46,17 +46,17 @@ pub fn netns(root: &Root, netns: &str) -> Option<u32> {
         return Some(inode);
     }
     let path = root.path(&netns_path(netns));
-    // ip-netns(8) makes an empty file first, and then mounts the namespace over it.
+    // ip-netns(8) first makes an empty file, then mounts the namespace over it.
     if statfs(&path).ok()?.filesystem_type() != NSFS_MAGIC {
         return None;
     }
     u32::try_from(fs::metadata(path).ok()?.ino()).ok()
 }
 
-/// Where users have their names.
+/// The file with the users' names.
 pub const PASSWD: &str = "/etc/passwd";
 
-/// Where a network namespace that is not given by number is found.
+/// The path of a network namespace not given by number.
 pub fn netns_path(netns: &str) -> String {
     match netns.starts_with('/') {
         true => netns.into(),

@@ -1,37 +1,37 @@
-//! Gthulhu's own format, and what differs from ours in it: the meaning of a number as priority.
+//! Gthulhu's own format. It differs from ours in what a number means as priority.
 //!
-//! It is JSON, and its strategies have a few keys. Its scheduler puts a task first where
-//! `priority` is above 0, whatever the number, and gives it its slice alone where that is 0 or
-//! missing (`applySchedulingStrategy` in plugin/gthulhu of github.com/Gthulhu/plugin); an
-//! `execution_time` of 0 is none.
+//! It is JSON, and its strategies have few keys. Its scheduler puts a task first if `priority`
+//! is above 0, whatever the number; if that is 0 or missing, the task gets only its slice
+//! (`applySchedulingStrategy` in plugin/gthulhu of github.com/Gthulhu/plugin). An
+//! `execution_time` of 0 means none.
 
 use serde::de::IgnoredAny;
 
 use crate::base::yaml::{Node, Place, Source, Value};
 
-/// How the numbers of a policy file are meant.
+/// Which meaning the numbers of a policy file have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Ours,
     Gthulhus,
 }
 
-/// What a strategy of Gthulhu's has.
+/// The keys of a Gthulhu strategy.
 const KEYS: [&str; 6] =
     ["priority", "execution_time", "pid", "selectors", "command_regex", "k8s_namespace"];
 
 /// The list of strategies in an answer of Gthulhu's API.
 pub(super) const SCHEDULING: &str = "scheduling";
 
-/// What else is in such an answer.
+/// The other keys of such an answer.
 pub(super) const ANSWER: [&str; 3] = ["success", "message", "timestamp"];
 
 pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// The format of a file with these rules, and a note where another could be meant: where
-/// every key is one of Gthulhu's and a priority is a number whose meaning depends on it.
+/// The format of a file with these rules, and a note if it is ambiguous: every key is one
+/// of Gthulhu's and the meaning of a priority's number depends on the format.
 pub(super) fn format(source: Source, is_json: bool, rules: &[Node]) -> (Format, Option<String>) {
     if !rules.iter().all(is_strategy) {
         return (Format::Ours, None);
@@ -60,7 +60,7 @@ fn is_strategy(rule: &Node) -> bool {
         .all(|(key, _)| matches!(&key.value, Value::Text(name) if KEYS.contains(&&**name)))
 }
 
-/// The first rule, from 1, with such a number as priority, and where that is.
+/// The first rule, from 1, with such a number as priority, and the number's place.
 fn number(rules: &[Node], is_meant: impl Fn(i128) -> bool) -> Option<(usize, Place)> {
     let of = |(i, rule): (usize, &Node)| {
         let Value::Map(entries) = &rule.value else { return None };
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn our_own_files_are_read_as_ever() {
-        // YAML, with Gthulhu's keys only: it could be meant.
+        // YAML with Gthulhu's keys only: ambiguous.
         let (policy, notes) =
             read("strategies:\n- {pid: 1, priority: 5}\n- {pid: 1, priority: 0}\n");
         assert_eq!(levels(&policy), [Some(5), Some(0)]);
@@ -138,7 +138,7 @@ mod tests {
                     which are JSON; write true or false";
         assert_eq!(notes, [note]);
         for ours in [
-            // Keys that only we have, in the rule, in another, beside them.
+            // Keys that only we have: in the rule, in another, beside them.
             "strategies: [{pid: 1, priority: 0, name: a}]",
             "strategies: [{pid: 1, priority: 0}, {user: root, priority: 5}]",
             r#"{"strategies": [{"pid": 1, "priority": 0, "weight": 10}]}"#,

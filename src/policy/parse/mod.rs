@@ -11,10 +11,10 @@ use super::{MAX_RULES, Policy, Rule};
 use crate::base::error::Result;
 use crate::base::yaml::{Field, Node, Place, Source, Value};
 
-/// The keys of a policy; one of them has to be there.
+/// The keys of a policy; at least one is required.
 const OURS: [&str; 2] = ["strategies", "irq"];
 
-/// Keys beside `strategies` in the file of a Gthulhu API server.
+/// Keys beside `strategies` in a Gthulhu API server's file.
 const API_SERVER: [&str; 7] = ["server", "logging", "jwt", "mongodb", "key", "account", "k8s"];
 
 pub(super) fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
     Ok((policy, notes))
 }
 
-/// The list of rules under `strategies`, itself or as `default` in a map.
+/// The list of rules under `strategies`, directly or as `default` in a map.
 fn list<'a>(source: Source<'a>, strategies: &Field<'a>) -> Result<Field<'a>> {
     if !matches!(strategies.value.value, Value::Map(_)) {
         return Ok(strategies.clone());

@@ -16,7 +16,7 @@ const MAX_ENTRIES: usize = 64;
 /// The longest name of a network device (IFNAMSIZ of linux/if.h, without the final 0).
 const MAX_NIC: usize = 15;
 
-/// No NIC has a queue of this number (linux/netdevice.h numbers them by 16 bits).
+/// No NIC has a queue of this number (16 bits in linux/netdevice.h).
 const MAX_QUEUE: u64 = 65_535;
 
 /// Reads the list.
@@ -80,7 +80,7 @@ fn queues(field: &Field) -> Result<BTreeSet<u32>> {
     Ok(numbers.into_iter().map(|number| number as u32).collect())
 }
 
-/// What becomes of the masks; `on` and `off` are text in YAML 1.2, and no mistake here.
+/// What to do with the masks; `on` and `off` are text in YAML 1.2, and allowed here.
 fn masks(field: &Field) -> Result<Masks> {
     match &field.value.value {
         Value::Bool(true) => Ok(Masks::Match),

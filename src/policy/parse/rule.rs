@@ -43,7 +43,7 @@ pub const GTP_KEYS: [&str; 6] = ["module", "functions", "min_pps", "hold", "max_
 /// The kernel's largest process id (`PID_MAX_LIMIT` on 64 bits).
 const MAX_PID: u64 = 4_194_304;
 
-/// The longest name of a rule, in characters: it stands in tables and messages.
+/// The longest name of a rule, in characters: tables and messages show it.
 pub const MAX_NAME: usize = 64;
 
 /// The longest pattern, glob or other text, in characters.
@@ -61,7 +61,7 @@ const MAX_FUNCTIONS: usize = 16;
 /// The most selectors or namespaces of one rule.
 const MAX_ITEMS: usize = 64;
 
-/// The rule in `item`, the whole file's text being `text`; `number` counts from 1.
+/// Reads the rule in `item`; `text` is the whole file, `number` counts from 1.
 pub(super) fn read(
     source: Source,
     text: &str,
@@ -78,7 +78,7 @@ pub(super) fn read(
         return Err(source.error(place, format!("{label}: expected keys, found nothing")));
     }
     let mut fields = item.fields(source, &format!("{label}: "), &KEYS, &[], &[])?;
-    // Gthulhu's files have keys without a value.
+    // Gthulhu's files contain keys without a value.
     fields.retain(|field| {
         !field.value.is_empty()
             || !["selectors", "k8s_namespace"].contains(&field.name)
@@ -134,7 +134,7 @@ pub(super) fn read(
     }
 }
 
-/// A field's text of bounded length; `what` names it in the error.
+/// A field's text, of limited length; `what` names it in the error.
 fn short<'a>(field: &'a Field, what: &str, max: usize) -> Result<&'a str> {
     let text = field.text(what)?;
     if text.chars().count() > max {
@@ -185,8 +185,8 @@ fn bad_glob(field: &Field, why: &globs::BadGlob) -> Error {
     field.error(format!("bad glob {}: {why}", field.value.found()))
 }
 
-/// An id as runtimes print it, whole or its beginning, also as Kubernetes writes
-/// it (`containerd://ID`).
+/// An id as runtimes print it, whole or its beginning, or as Kubernetes writes it
+/// (`containerd://ID`).
 fn container(field: &Field) -> Result<String> {
     let what = "a container's id (8 to 64 lower-case hexadecimal digits; put it in quotes)";
     let text = short(field, what, MAX_TEXT)?;
@@ -376,8 +376,8 @@ pub(super) fn cpus(field: &Field) -> Result<CpuList> {
     Ok(cpus.into_iter().collect())
 }
 
-/// A pattern that the kernel side can carry out: no look-around, no
-/// back-references, bytes rather than Unicode.
+/// A pattern that the kernel side can run: no look-around, no back-references, bytes
+/// rather than Unicode.
 fn pattern(source: Source, text: &str, field: &Field) -> Result<String> {
     let pattern = short(field, "a regular expression", MAX_TEXT)?;
     let (offset, why) = match syntax::parse_with(pattern, &regex_syntax_config()) {
@@ -396,8 +396,8 @@ fn pattern(source: Source, text: &str, field: &Field) -> Result<String> {
     Err(source.error(place, what))
 }
 
-/// The place of a text value's character number `offset`, when the file holds
-/// the value as it is: in one line and without escapes.
+/// The place of character `offset` of a text value, if the file holds it verbatim: on one
+/// line, without escapes.
 fn inside(text: &str, value_at: Place, value: &str, offset: usize) -> Option<Place> {
     let line = lines(text).nth(value_at.line - 1)?;
     let (start, first) = line.char_indices().nth(value_at.column - 1)?;
@@ -417,7 +417,7 @@ mod tests {
         Policy::parse(text, Path::new("p.yaml"))
     }
 
-    /// The only rule of a policy whose first line is `strategies:`.
+    /// Parses the only rule of a policy whose first line is `strategies:`.
     #[track_caller]
     fn only(rule: &str) -> Rule {
         read(&format!("strategies:\n- {rule}")).expect(rule).0.rules.remove(0)
@@ -574,7 +574,7 @@ mod tests {
                 "^(?!a)b",
                 "2:33: rule 1: command_regex: bad pattern at character 2: look-around, including look-ahead and look-behind, is not supported",
             ),
-            // An escape in the YAML text: the place is that of the value.
+            // With an escape in the YAML text the place is the value's.
             (
                 "\"(a)\\\\1\"",
                 "2:32: rule 1: command_regex: bad pattern at character 4: backreferences are not supported",
