@@ -1,5 +1,5 @@
-//! What failed for want of descriptors or memory, say, and is tried again: a service that
-//! runs does not end because the machine is short of something for a moment.
+//! Retries steps that failed, say for want of descriptors or memory: a running service
+//! does not end because the machine is briefly short of something.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::base::error::{Error, Result};
 use crate::base::log;
 
-/// How long after a failure it is tried again.
+/// Delay from a failure to the retry.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What may fail.
@@ -17,13 +17,13 @@ pub enum Step {
     Config,
     /// Reading the policy file.
     Policy,
-    /// Following what the policy refers to.
+    /// Following the files the policy refers to.
     Refresh,
-    /// Watching what the policy refers to.
+    /// Watching the files the policy refers to.
     References,
     /// Looking for packets.
     Marks,
-    /// Making up for changes that the kernel has missed.
+    /// Making up for changes the kernel has missed.
     Missed,
     /// Reading the counters.
     Stats,
@@ -31,18 +31,18 @@ pub enum Step {
     Wait,
 }
 
-/// The steps that have failed, each with why.
+/// The failed steps, each with its reason.
 #[derive(Debug, Default)]
 pub struct Again {
-    /// Without the error where that was told elsewhere.
+    /// Without the error if it was reported elsewhere.
     failed: BTreeMap<Step, Option<Error>>,
-    /// When they are tried again.
+    /// When to retry them.
     at: Option<Instant>,
 }
 
 impl Again {
-    /// Takes note of what became of a step. Why it failed is said once, as long as it
-    /// stays the same; a mistake in a file is not tried again.
+    /// Records a step's result. Reports the same error only once; a mistake in a file is
+    /// not retried.
     pub fn note(&mut self, step: Step, done: Result<()>) {
         let Err(e) = done else {
             self.failed.remove(&step);
@@ -61,7 +61,7 @@ impl Again {
         self.at.get_or_insert(Instant::now() + RETRY);
     }
 
-    /// As [`Again::note`], for a step that is to be done again after some time.
+    /// As [`Again::note`], for a step to be repeated after some time.
     pub fn note_due(&mut self, step: Step, done: Result<Option<Duration>>) -> Option<Duration> {
         match done {
             Ok(due) => {
@@ -75,13 +75,13 @@ impl Again {
         }
     }
 
-    /// Has a step tried again that has failed where that was told already.
+    /// Retries a failed step whose error was already reported.
     pub fn add(&mut self, step: Step) {
         self.failed.entry(step).or_default();
         self.at.get_or_insert(Instant::now() + RETRY);
     }
 
-    /// The steps that are to be tried again now.
+    /// The steps to retry now.
     pub fn due(&mut self) -> Vec<Step> {
         if self.at.is_none_or(|at| at > Instant::now()) {
             return Vec::new();
@@ -96,7 +96,7 @@ impl Again {
     }
 }
 
-/// One that only another content of a file mends.
+/// An error that only a changed file can fix.
 fn is_mistake(e: &Error) -> bool {
     e.at.is_some()
 }

@@ -1,4 +1,4 @@
-//! The config file: which keys there are, and what they set.
+//! The config file: its keys and what they set.
 
 use std::path::{Path, PathBuf};
 
@@ -8,22 +8,22 @@ use crate::base::units::Nanoseconds;
 use crate::base::yaml::{Field, Node, Source, Value, quote};
 use crate::policy::{SLICE_RANGE, cgroups};
 
-/// What the config file says, with defaults for what it leaves out.
+/// The settings of the config file, with defaults for missing keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// A normal task's slice in nanoseconds when nobody waits, within
-    /// [`SLICE_RANGE`]. Default 2,000,000.
+    /// A normal task's slice in nanoseconds when no task waits, within [`SLICE_RANGE`].
+    /// Default 2,000,000.
     pub slice_ns_default: u64,
     /// The least a slice shrinks to in nanoseconds, within [`SLICE_RANGE`] and
     /// at most `slice_ns_default`. Default 500,000.
     pub slice_ns_min: u64,
-    /// Idle CPUs are found by the kernel's own selection. Default false.
+    /// Use the kernel's own selection of idle CPUs. Default false.
     pub builtin_idle: bool,
-    /// More is logged. Default false.
+    /// Log more. Default false.
     pub debug: bool,
-    /// The policy file; a relative path in the file is taken from the file's directory.
+    /// The policy file; a relative path starts at the config file's directory.
     pub policy: Option<PathBuf>,
-    /// How to reach the Kubernetes API, where not in one of the usual ways.
+    /// How to reach the Kubernetes API, if not in one of the usual ways.
     pub kubeconfig: Option<PathBuf>,
     /// Globs on the cgroups in which kubelets keep their kubepods cgroup, besides the root.
     /// Default none.
@@ -47,17 +47,17 @@ impl Default for Config {
 /// How the value of a key is read.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// One of ours, read by [`Config::set`].
+    /// One of our keys, read by [`Config::set`].
     Ours,
-    /// A key of Gthulhu's config that is checked and not acted on.
+    /// A key of Gthulhu's config, checked but ignored.
     Flag,
     Number,
     Text,
     OneOf(&'static [&'static str]),
 }
 
-/// Every key, with its path. Those that are not ours are Gthulhu's, so that its
-/// config file loads as published.
+/// Every key, with its path. The keys that are not ours are Gthulhu's, so that its config
+/// file loads as published.
 const KEYS: [(&str, Kind); 29] = [
     ("policy", Kind::Ours),
     ("kubelet_cgroup_root", Kind::Ours),
@@ -90,14 +90,14 @@ const KEYS: [(&str, Kind); 29] = [
     ("monitor.kubeconfig_path", Kind::Ours),
 ];
 
-/// The path of every key that a config file may hold.
+/// The path of every key allowed in a config file.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|(path, _)| *path)
 }
 
 impl Config {
-    /// Reads a config file. The second value holds notes for the user, one
-    /// line each: keys that are accepted and not acted on.
+    /// Reads a config file. The second value is notes for the user, one line each: keys
+    /// accepted but ignored.
     ///
     /// An empty file gives the defaults. Every error is of
     /// [`ExitCode::Usage`](crate::base::error::ExitCode::Usage) and says where.
@@ -126,7 +126,7 @@ impl Config {
         let monitor_on = in_effect.iter().any(|field| field.path == "monitor.enabled");
         let notes = in_effect
             .iter()
-            // These two sections have switches of their own; the first's is off.
+            // These two sections have their own switches; the first's is off.
             .filter(|field| !field.path.starts_with("api."))
             .filter(|field| !field.path.starts_with("monitor.") || monitor_on)
             .map(|field| {
@@ -135,7 +135,7 @@ impl Config {
         Ok((config, notes.collect()))
     }
 
-    /// Takes one key over. True when the key is set to something that is not acted on.
+    /// Takes over one key. True if its value is ignored.
     fn set(&mut self, field: &Field, kind: Kind, path: &Path) -> Result<bool> {
         match kind {
             Kind::Ours => match field.path.as_str() {
@@ -223,12 +223,12 @@ fn kubelet_roots(field: &Field) -> Result<Vec<String>> {
     items.iter().map(root).collect()
 }
 
-/// `file`, taken from the directory of the config file at `path` if it is relative.
+/// `file`; if relative, from the directory of the config file at `path`.
 fn beside(path: &Path, file: &str) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).join(file)
 }
 
-/// Collects the keys under `prefix`, sections opened, in the order of the file.
+/// Collects the keys under `prefix`, including those in sections, in file order.
 fn collect<'a>(
     source: Source<'a>,
     map: &'a Node,

@@ -1,5 +1,5 @@
-//! Why a thread falls under the rule that it does: the kernel's own verdict, rule
-//! by rule and condition by condition, beside what /proc says of the thread.
+//! Why a thread falls under its rule: the kernel's own verdict, rule by rule and
+//! condition by condition, beside what /proc says about the thread.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::sched::Scheduler;
 use crate::sched::traffic::Mark;
 use crate::sched::verdict::Verdict;
 
-/// Explains the thread `tid`. Fails when there is none.
+/// Explains the thread `tid`. Fails if it does not exist.
 pub fn explain(
     policy: &LivePolicy,
     scheduler: &mut Scheduler<'_>,
@@ -58,7 +58,7 @@ pub fn explain(
     })
 }
 
-/// What is known of the thread's traffic.
+/// What is known about the thread's traffic.
 fn why_marked(mark: Option<&Mark>, min_packets: u32, now: u64) -> String {
     let Some(mark) = mark else { return "no packet has been seen".into() };
     let age = |at: u64| Nanoseconds(now.saturating_sub(at) / 1_000_000 * 1_000_000);

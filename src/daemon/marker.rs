@@ -1,4 +1,4 @@
-//! Keeps bpf/mark.bpf.c attached to the functions that the live policy asks about, as
+//! Keeps bpf/mark.bpf.c attached to the functions that the live policy asks about, while
 //! their modules come and go.
 
 use std::collections::BTreeMap;
@@ -22,28 +22,28 @@ use crate::sched::traffic::Traced;
 
 const PROGRAM: &str = "function_begins";
 
-/// How often it is looked whether a module has come or gone, where the kernel does not tell.
+/// How often to check whether a module has come or gone, where the kernel sends no event.
 const LOOK: Duration = Duration::from_millis(200);
-/// How often marks that are over are ended, if there are marks.
+/// How often to end expired marks, if there are marks.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// Does nothing while the policy asks for no traffic.
+/// Does nothing while the policy has no traffic condition.
 #[derive(Default)]
 pub struct Marker {
     wanted: BTreeMap<Traced, u32>,
-    /// Loaded when there is a first function to attach it to.
+    /// Loaded for the first function to attach to.
     object: Option<std::result::Result<Object, Unattached>>,
     functions: BTreeMap<Traced, Tried>,
-    /// Modules that were looked for in the kernel itself.
+    /// Modules searched for in the kernel itself.
     built_in: BTreeMap<Module, bool>,
     notes: Vec<String>,
-    /// `None` where they cannot be had.
+    /// `None` where they are not available.
     uevents: Option<Uevents>,
     looked: Option<Instant>,
     swept: Option<Instant>,
 }
 
-/// A module as it was found.
+/// Where a module was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Missing,
@@ -52,14 +52,14 @@ enum Found {
     BuiltIn,
 }
 
-/// What became of attaching to a function of a module that is there.
+/// The result of attaching to a function of a loaded module.
 struct Tried {
     number: u32,
     module: Found,
     link: std::result::Result<Link, Unattached>,
 }
 
-/// Why the packets of a function are not seen.
+/// Why a function's packets are not seen.
 #[derive(Clone, Debug)]
 enum Unattached {
     NotLoaded(Rc<libbpf_rs::Error>),
@@ -80,9 +80,9 @@ impl fmt::Display for Unattached {
 }
 
 impl Marker {
-    /// Brings what is attached in line with the policy and the modules, and ends marks
-    /// that are over. Returns when it is due again, unless [`Marker::fd`] is readable before;
-    /// `None`: not before the policy is another one.
+    /// Attaches and detaches as the policy and the modules require, and ends expired marks.
+    /// Returns when it is due again, unless [`Marker::fd`] is readable before; `None`: not
+    /// before the policy changes.
     pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
         if scheduler.traced().is_empty() {
             *self = Self::default();
@@ -90,7 +90,7 @@ impl Marker {
         }
         let new = *scheduler.traced() != self.wanted;
         if new && self.uevents.is_none() {
-            // Before the first look: what comes after it is told.
+            // Before the first check: later changes send an event.
             self.uevents = Uevents::open().ok();
         }
         let due = match &self.uevents {
@@ -163,7 +163,7 @@ impl Marker {
         if *built_in { Found::BuiltIn } else { Found::Missing }
     }
 
-    /// Attaches to what is wanted of a module and was not tried yet.
+    /// Attaches to a module's wanted functions that were not tried yet.
     fn attach(&mut self, module: Module, found: Found, scheduler: &Scheduler<'_>) {
         let mut now = Vec::new();
         for (traced, &number) in self.wanted.iter().filter(|(traced, _)| traced.module == module) {
@@ -189,24 +189,24 @@ impl Marker {
         }
     }
 
-    /// What is in the way of seeing packets.
+    /// What prevents seeing packets.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// The functions by which packets are seen.
+    /// The functions where packets are seen.
     pub fn functions(&self) -> Vec<String> {
         let attached = self.functions.iter().filter(|(_, tried)| tried.link.is_ok());
         attached.map(|(traced, _)| format!("{}:{}", traced.module.name(), traced.symbol)).collect()
     }
 }
 
-/// How long until `time` has passed.
+/// What is left of `time`.
 fn left(since: Option<Instant>, time: Duration) -> Duration {
     since.map_or(Duration::ZERO, |since| time.saturating_sub(since.elapsed()))
 }
 
-/// Attaches the program to one function; says why not.
+/// Attaches the program to one function, or says why not.
 fn attach(
     object: &Object,
     traced: &Traced,
@@ -233,7 +233,7 @@ fn attach(
     })
 }
 
-/// Where the kernel has these functions; nowhere if it does not say.
+/// Where the kernel has these functions; empty if it does not say.
 fn symbols<'a>(names: impl Iterator<Item = &'a str>) -> Symbols {
     Symbols::read(Path::new(KALLSYMS), names).unwrap_or_default()
 }

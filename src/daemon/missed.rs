@@ -1,4 +1,4 @@
-//! Changes of tasks that the kernel has not told of.
+//! Task changes that the kernel sent no event for.
 
 use std::time::{Duration, Instant};
 
@@ -6,23 +6,22 @@ use crate::base::error::Result;
 use crate::policy::compile::Compiled;
 use crate::sched::Scheduler;
 
-/// How long after tasks began to change it is looked whether the kernel has missed a change.
+/// Delay from a first task change to the check whether the kernel has missed one.
 const MISSED_CHECK: Duration = Duration::from_millis(100);
 
-/// Makes up for changes of tasks that the kernel has missed.
+/// Makes up for task changes that the kernel has missed.
 #[derive(Default)]
 pub struct Missed {
-    /// There were rules the last time.
+    /// Whether there were rules the last time.
     follows: bool,
-    /// When it is looked next.
+    /// When the next check is due.
     due: Option<Instant>,
-    /// Tasks are to be matched once more: what was missed may have been a name that
-    /// was about to be stored.
+    /// Match tasks once more: the missed change may have been a name not yet stored.
     again: bool,
 }
 
 impl Missed {
-    /// Returns when the next look is due; `None`: not before tasks change.
+    /// Returns when the next check is due; `None`: not before tasks change.
     pub fn make_up_for(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -44,7 +43,7 @@ impl Missed {
         }
         let missed = scheduler.has_missed_changes()?;
         if missed || self.again {
-            // Also if it fails now.
+            // Even if it fails now.
             self.again = true;
             scheduler.rematch()?;
         }

@@ -1,4 +1,4 @@
-//! The node's pods, while somebody asks for them.
+//! The node's pods, while a policy asks for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ impl Pods {
         Ok(())
     }
 
-    /// Whether something else is known than before.
+    /// Whether anything known has changed.
     pub fn update(&mut self) -> bool {
         let Some(watch) = &self.watch else { return false };
         let state = watch.state();

@@ -196,7 +196,7 @@ pub fn explanation(explanation: &Explanation) -> String {
     text
 }
 
-/// The lines that tell of a condition.
+/// The lines for a condition.
 fn check(condition: &ConditionCheck) -> Vec<String> {
     let holds = if condition.holds { "yes" } else { "no " };
     let mut lines = lines(&condition.asks);
@@ -451,7 +451,7 @@ mod tests {
         assert!(rows(&bad).contains(&marked.to_vec()), "{bad}");
     }
 
-    /// Names are others' to choose: none reaches the terminal as it is, and none makes rows.
+    /// Others choose the names: none may reach the terminal unescaped or add rows.
     #[test]
     fn no_name_moves_the_cursor() {
         let asks = keys(json!({"exe": NASTY, "k8s_namespace": [NASTY]}));

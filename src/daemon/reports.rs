@@ -1,4 +1,4 @@
-//! What the running gthctl tells, in the form that `-o json` prints.
+//! The reports of the running gthctl, in the form that `-o json` prints.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub type Keys = Map<String, Value>;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     pub pid: u32,
-    /// When it was started, as the following times in RFC 3339, UTC.
+    /// When it was started. All times here are in RFC 3339, UTC.
     pub running_since: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_file: Option<PathBuf>,
@@ -31,36 +31,36 @@ pub struct Status {
     /// Why the file on disk is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Rejected>,
-    /// What is known of the node's pods, when the policy asks for them.
+    /// The state of the node's pods, if the policy asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
-    /// What has been seen of GTP traffic, when the policy asks for it.
+    /// The GTP traffic seen, if the policy asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
-    /// What has become of the NICs' interrupts, when the policy places them.
+    /// The state of the NICs' interrupts, if the policy places them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub irqs: Option<Irqs>,
-    /// Whether `policy rollback` has something to return to.
+    /// Whether `policy rollback` has a policy to return to.
     pub can_roll_back: bool,
     pub notes: Vec<String>,
 }
 
-/// Tasks that rules hold for since they process packets (`gtp`).
+/// Tasks that rules hold for because they process packets (`gtp`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The functions by which packets are seen, each after its module.
+    /// The functions where packets are seen, each after its module.
     pub functions: Vec<String>,
     /// How often a task was marked since the scheduler was loaded.
     pub marked: u64,
     /// How many of these marks have ended.
     pub ended: u64,
-    /// How often a task was not marked, as `max_tasks` were.
+    /// How often a task was not marked because `max_tasks` were.
     pub refused: u64,
-    /// Those that are marked now.
+    /// The tasks marked now.
     pub tasks: Vec<MarkedTask>,
 }
 
-/// A task that is marked.
+/// A marked task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MarkedTask {
     pub tid: u32,
@@ -69,11 +69,11 @@ pub struct MarkedTask {
     /// The rules that ask for it.
     pub rules: Vec<String>,
     pub since: String,
-    /// By which it was seen.
+    /// Where its packets were seen.
     pub function: String,
-    /// Since it was marked, and those before that led to it.
+    /// Since it was marked, including those that led to the mark.
     pub packets: u64,
-    /// If no packet comes.
+    /// If no further packet comes.
     pub ends_in_ms: u64,
 }
 
@@ -87,7 +87,7 @@ pub struct Rejected {
 /// The policy in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Not there when it was only checked.
+    /// Absent when it was only checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
     pub rules: Vec<Rule>,
@@ -104,7 +104,7 @@ pub struct Rule {
     pub name: String,
     pub conditions: Keys,
     pub effects: Keys,
-    /// Threads that fall under it, where that was counted.
+    /// Threads that fall under it, if counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tasks: Option<usize>,
 }
@@ -112,13 +112,13 @@ pub struct Rule {
 /// What a policy would change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The live one, which the plan starts from.
+    /// The live policy's, which the plan starts from.
     pub generation: u32,
     /// In the order of the new policy; removed rules come last.
     pub changes: Vec<Change>,
     pub exclusive_cpus_before: String,
     pub exclusive_cpus: String,
-    /// The interrupts and masks that would be moved.
+    /// The interrupts and masks that would change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub irqs: Vec<IrqMove>,
     pub notes: Vec<String>,
@@ -139,7 +139,7 @@ pub struct Change {
 pub struct Applied {
     pub generation: u32,
     pub policy_file: PathBuf,
-    /// From the request until the kernel scheduled by it.
+    /// Time from the request until the kernel scheduled by it.
     pub took_ms: f64,
 }
 
@@ -149,13 +149,12 @@ pub struct Explanation {
     pub tid: u32,
     pub pid: u32,
     pub generation: u32,
-    /// What the kernel and /proc say of it.
+    /// What the kernel and /proc say about it.
     pub task: Keys,
     /// The rule that it falls under.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// False while it is still scheduled by an older match; the next time that it
-    /// runs ends that.
+    /// False while an older match still schedules it; that ends when it next runs.
     pub in_force: bool,
     /// Every rule, in order.
     pub rules: Vec<RuleCheck>,
@@ -163,7 +162,7 @@ pub struct Explanation {
     pub threads: Vec<ThreadRule>,
 }
 
-/// How a thread fares with one rule.
+/// How a thread meets one rule.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RuleCheck {
     pub name: String,
@@ -179,7 +178,7 @@ pub struct ConditionCheck {
     /// The keys of the policy file with their values.
     pub asks: Keys,
     pub holds: bool,
-    /// What it depends on, where that is not a fact of the task.
+    /// What it depends on, if not on a fact of the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

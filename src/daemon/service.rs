@@ -1,5 +1,5 @@
-//! The running service: the files, the scheduler that carries them out, and
-//! what happens to both until it ends.
+//! The running service: the files, the scheduler that carries them out, and all events
+//! until the end.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -36,29 +36,28 @@ use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
 use crate::sched::{Scheduler, Settings};
 
-/// What `gthctl run` was asked for.
+/// The options of `gthctl run`.
 pub struct Options {
     pub config: PathBuf,
-    /// In place of the config's policy file.
+    /// Overrides the config's policy file.
     pub policy: Option<PathBuf>,
-    /// How often the counters are printed.
+    /// How often to print the counters.
     pub stats: Option<Duration>,
     pub debug: bool,
 }
 
-/// How often gthctl wakes up where the BPF program cannot wake an idle CPU: the
-/// idle CPU that gthctl wakes up on looks for waiting tasks when it sleeps again,
-/// which bounds how long a task waits that was queued just as a CPU went idle
-/// (bpf/sched/queue.bpf.h, enqueue_shared()).
+/// How often gthctl wakes up where the BPF program cannot wake an idle CPU. When gthctl
+/// sleeps again, its CPU looks for waiting tasks. This bounds the wait of a task that was
+/// queued just as a CPU went idle (bpf/sched/queue.bpf.h, enqueue_shared()).
 const HEARTBEAT: Duration = Duration::from_millis(10);
 
-/// How long the start waits for interrupts to be placed before it goes on without.
+/// How long the start waits for interrupts to be placed.
 const PLACED: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether a network namespace has been mounted over its file.
+/// How often to check whether a network namespace has been mounted over its file.
 const MOUNT_CHECK: Duration = Duration::from_millis(100);
 
-/// Config and policy as they are in force, and what follows their files.
+/// The config and policy in force, and the watch on their files.
 pub struct Service {
     options: Options,
     config: Config,
@@ -66,13 +65,13 @@ pub struct Service {
     pods: Pods,
     signals: SignalFd,
     watch: Watch,
-    /// What each watched file is, by its number.
+    /// What each watched file is, by number.
     watched: Vec<Watched>,
-    /// What has failed, and is tried again.
+    /// Failed steps to retry.
     again: Again,
-    /// Why changes of files may be noticed late, as it was said last.
+    /// Why file changes may be noticed late, as last reported.
     late: Option<String>,
-    /// Both files are to be read, whether they have changed or not.
+    /// Reread both files, changed or not.
     reread: bool,
     started: SystemTime,
 }
@@ -82,16 +81,16 @@ pub struct Service {
 enum Watched {
     Config,
     Policy,
-    /// Something that names in the policy stand for is found there.
+    /// A file that resolves names in the policy.
     Reference(PathBuf),
 }
 
 impl Service {
     /// Reads the files. Notes go to standard error.
     pub fn read(options: Options) -> Result<Self> {
-        // Before the watch starts a thread, which inherits what is blocked.
+        // Before the watch starts a thread, which inherits the blocked signals.
         let signals = catch_signals()?;
-        // Watched before they are read: no change is missed in between.
+        // Watched before they are read, so that no change is missed.
         let mut watch = Watch::new()?;
         let mut watched = vec![Watched::Config];
         watch.add(&options.config)?;
@@ -125,8 +124,8 @@ impl Service {
         })
     }
 
-    /// Schedules until SIGINT or SIGTERM, until its terminal hangs up, or until the kernel
-    /// ends it.
+    /// Schedules until SIGINT or SIGTERM, a hang-up of its terminal, or an end by the
+    /// kernel.
     pub fn run(mut self) -> Result<()> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         capabilities::check_capabilities("loading a scheduler", &status)?;
@@ -180,7 +179,7 @@ impl Service {
         Ok(ended.cause)
     }
 
-    /// Returns when it is told to stop or when the kernel has ended the scheduler.
+    /// Returns when told to stop or when the kernel has ended the scheduler.
     fn watch(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -201,7 +200,7 @@ impl Service {
                 self.answer(asked, scheduler, topology, &marker);
             }
             self.follow_references(scheduler, topology);
-            // What was just asked for may have been another policy.
+            // The request just answered may have changed the policy.
             let marker_due = marker.follow(scheduler);
             let made_up = missed.make_up_for(scheduler, self.policy.compiled());
             let (_, half_made) = self.policy.missing_netns();
@@ -241,7 +240,7 @@ impl Service {
         Ok(())
     }
 
-    /// Takes the signals that have come.
+    /// Takes the pending signals.
     fn is_told_to_stop(&mut self) -> bool {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
@@ -254,7 +253,7 @@ impl Service {
         false
     }
 
-    /// Prints the counters since `printed`, if it is time to; returns when it is next.
+    /// Prints the counters since `printed` if it is time; returns when it is next due.
     fn print_stats(
         &mut self,
         scheduler: &Scheduler<'_>,
@@ -274,8 +273,8 @@ impl Service {
         Some(every)
     }
 
-    /// Brings what changed in the files, and in what they refer to, into force.
-    /// A file with a mistake changes nothing; what was in force stays.
+    /// Brings changes in the files, and in what they refer to, into force. A file with a
+    /// mistake changes nothing.
     fn reload(&mut self, changed: &[usize], scheduler: &mut Scheduler<'_>, topology: &Topology) {
         if self.watch.problem() != self.late.as_deref() {
             self.late = self.watch.problem().map(Into::into);
@@ -342,7 +341,7 @@ impl Service {
         Ok(())
     }
 
-    /// Watches what the policy in force refers to, and the pods if it asks for them.
+    /// Watches the files the policy in force refers to, and the pods if it asks for them.
     fn follow_references(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
         let pods = self.pods.follow(self.policy.asks_for_pods());
         let known = self.watched.len();
@@ -361,7 +360,7 @@ impl Service {
         }
     }
 
-    /// Does what another gthctl asks for.
+    /// Answers another gthctl's requests.
     fn answer(
         &mut self,
         Asked { request, reply }: Asked,
@@ -422,8 +421,7 @@ fn note_malformed(scheduler: &Scheduler<'_>) {
     }
 }
 
-/// Prints the kernel's backtrace, if any, and turns an end that nobody asked
-/// for into its error.
+/// Prints the kernel's backtrace, if any, and turns an unrequested end into its error.
 fn report(ended: &Ended) -> Result<()> {
     let Some(error) = ended.error() else { return Ok(()) };
     for line in ended.backtrace_lines() {

@@ -1,11 +1,10 @@
-//! Tells when a file has a new content, in whatever way it came there.
+//! Tells when a file has new content, however it got there.
 //!
-//! Not only the file is watched but the directories through which its path leads
-//! (inotify(7), by the `notify` crate), so that a file that is renamed over,
-//! deleted and made again, or reached through symbolic links that are swapped
-//! (a Kubernetes ConfigMap's `..data`) is followed. The file itself is watched
-//! for what is written through another path to it, such as the source of a bind
-//! mount. What is still being written is left alone until it is closed.
+//! It watches the directories that the file's path leads through (inotify(7), by the
+//! `notify` crate), so it follows a file that is renamed over, deleted and recreated, or
+//! reached through swapped symbolic links (a Kubernetes ConfigMap's `..data`). It watches
+//! the file itself for writes through another path, such as the source of a bind mount.
+//! It leaves a file alone until the writer closes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,53 +22,53 @@ use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 use crate::base::error::{Error, Result};
 use crate::base::links::entries;
 
-/// After a close or a rename: several in a row count as one.
+/// Delay after a close or a rename: several in a row count as one.
 const SETTLE: Duration = Duration::from_millis(5);
-/// After a creation, which a first write may follow.
+/// Delay after a creation, which a first write may follow.
 const SETTLE_CREATED: Duration = Duration::from_millis(20);
-/// After a removal: many programs write a file anew by deleting it first.
+/// Delay after a removal: many programs rewrite a file by deleting it first.
 const SETTLE_REMOVED: Duration = Duration::from_millis(250);
 
-/// How often the files are looked at where inotify cannot be had.
+/// How often to check the files without inotify.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often the way to a file may change while it is being watched, before that is left to
-/// the events that follow.
+/// How often a file's path may change while the watches are set up; later changes are left
+/// to their events.
 const CHANGES: usize = 8;
-/// Of inotify(7), /proc interfaces.
+/// See inotify(7), /proc interfaces.
 const LIMITS: &str = "/proc/sys/fs/inotify";
 
 /// Watches some files; the descriptor is readable when [`Watch::changed`] has something to do.
 pub struct Watch {
     files: Vec<Watched>,
-    /// `None` where inotify cannot be had.
+    /// `None` without inotify.
     watcher: Option<RecommendedWatcher>,
     /// Directories and files with device and inode number.
     watched: BTreeMap<PathBuf, (u64, u64)>,
     inbox: Arc<Inbox>,
-    /// Why the files are looked at once a second, and when that is next.
+    /// Why the files are checked once a second, and when next.
     problem: Option<String>,
     look_at: Option<Instant>,
 }
 
 struct Watched {
     path: PathBuf,
-    /// The directory entries that its content depends on: every symbolic link on
-    /// the way and the file itself, or the first part of the path that is missing.
+    /// The directory entries that its content depends on: every symbolic link on the path
+    /// and the file itself, or the first missing part of the path.
     entries: BTreeSet<PathBuf>,
     state: State,
-    /// What it was when it was last looked at.
+    /// Its state at the last check.
     print: Option<Print>,
 }
 
-/// What another content changes: device, inode, size, and when it was written to.
+/// What a change of content alters: device, inode, size, modification time.
 type Print = (u64, u64, u64, (i64, i64));
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Unchanged,
-    /// Somebody has written to it and not closed it yet.
+    /// A writer has not closed it yet.
     Writing,
-    /// It has a new content, unless more comes before that time.
+    /// It has new content, unless more comes before that time.
     Settling(Instant),
 }
 
@@ -81,15 +80,14 @@ struct Inbox {
 #[derive(Default)]
 struct Mail {
     events: Vec<Event>,
-    /// Events about others, such as the neighbours in /etc, wake nobody.
+    /// The paths whose events count; those of neighbours, as in /etc, wake no one.
     awaited: BTreeSet<PathBuf>,
 }
 
 impl Watch {
-    /// Starts watching nothing. Where inotify cannot be had, the files are looked at once a
-    /// second.
+    /// Starts with nothing to watch. Without inotify the files are checked once a second.
     ///
-    /// Fails when the process can have no more descriptors.
+    /// Fails when the process can get no more descriptors.
     pub fn new() -> Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let wake = EventFd::from_flags(flags).map_err(|e| failed(e.to_string()))?;
@@ -103,7 +101,7 @@ impl Watch {
         })
     }
 
-    /// Why changes may be noticed a second late, and what to do about it.
+    /// Why changes may be noticed a second late, and the remedy.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
@@ -118,8 +116,8 @@ impl Watch {
         Ok(self.files.len() - 1)
     }
 
-    /// The files, by number, that have a new content now,
-    /// and when to ask again if nothing happens before.
+    /// The files, by number, with new content now, and when to ask again if nothing
+    /// happens before.
     pub fn changed(&mut self) -> (Vec<usize>, Option<Instant>) {
         let _ = self.inbox.wake.read();
         let events = std::mem::take(&mut self.inbox.mail().events);
@@ -132,7 +130,7 @@ impl Watch {
             self.files.iter_mut().for_each(|file| file.look(now));
         }
         if look || !events.is_empty() {
-            // Before anybody reads: what changes from here on is seen.
+            // Before the files are read, so that later changes are seen.
             self.follow();
         }
         let mut changed = Vec::new();
@@ -150,13 +148,13 @@ impl Watch {
         (changed, next)
     }
 
-    /// Watches the directories that the paths lead through now, and where they end.
+    /// Watches the directories that the paths now lead through, and their ends.
     fn follow(&mut self) {
         let mut problem = None;
         for _ in 0..CHANGES {
             let known = std::mem::take(&mut self.watched);
             problem = self.follow_once(&known).err();
-            // Something may have come before it was watched.
+            // Something may have appeared before it was watched.
             if self.watched == known {
                 break;
             }
@@ -185,7 +183,7 @@ impl Watch {
             Some((path.to_owned(), (metadata.dev(), metadata.ino())))
         };
         self.watched = dirs.chain(files).filter_map(identity).collect();
-        // Before they are watched: no event about them is left out.
+        // Set before they are watched, so that no event is lost.
         self.inbox.mail().awaited = entries().chain(self.watched.keys()).cloned().collect();
         if self.watcher.is_none() {
             self.watcher = Some(start(&self.inbox).map_err(Problem::NoInotify)?);
@@ -197,7 +195,7 @@ impl Watch {
             }
         }
         let mut problem = Ok(());
-        // Those that are new, and those that may be new under an old number.
+        // New ones, and those that may be new under an old inode number.
         for path in self.watched.keys() {
             match watcher.watch(path, RecursiveMode::NonRecursive) {
                 Err(e) if !is_gone(&e) => {
@@ -210,10 +208,10 @@ impl Watch {
     }
 }
 
-/// Why something is looked at once a second in place of being watched.
+/// Why something is checked once a second instead of watched.
 enum Problem {
-    /// The error is the same when the process has too many descriptors, and when its user has
-    /// too many instances of inotify (inotify_init(2)).
+    /// The error is the same for too many descriptors of the process and too many inotify
+    /// instances of its user (inotify_init(2)).
     NoInotify(notify::Error),
     NotWatched(PathBuf, notify::Error),
 }
@@ -246,11 +244,11 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A watcher that puts what concerns the files into `inbox`.
+/// A watcher that puts events about the files into `inbox`.
 fn start(inbox: &Arc<Inbox>) -> notify::Result<RecommendedWatcher> {
     let inbox = Arc::clone(inbox);
     notify::recommended_watcher(move |event: notify::Result<Event>| {
-        // An error (a queue that ran over) is passed on as "anything may have changed".
+        // An error (a queue overflow) means "anything may have changed".
         let event = event.unwrap_or_else(|_| Event::new(EventKind::Any));
         let mut mail = inbox.mail();
         if concerns(&event, &mail.awaited) {
@@ -260,7 +258,7 @@ fn start(inbox: &Arc<Inbox>) -> notify::Result<RecommendedWatcher> {
     })
 }
 
-/// Whether the event may mean a new content: no program that only reads does.
+/// Whether the event may mean new content; a mere reader causes none.
 fn concerns(event: &Event, awaited: &BTreeSet<PathBuf>) -> bool {
     let changes = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
@@ -274,7 +272,7 @@ fn is_any(event: &Event) -> bool {
     event.need_rescan() || event.kind == EventKind::Any
 }
 
-/// It went between being found and being watched, of which its directory tells.
+/// It vanished after it was found and before it was watched; its directory reports that.
 fn is_gone(e: &notify::Error) -> bool {
     match &e.kind {
         notify::ErrorKind::PathNotFound => true,
@@ -288,7 +286,7 @@ fn limit(name: &str) -> String {
     value.trim_end().to_owned()
 }
 
-/// That of the file that `path` leads to; `None` while there is none.
+/// The state of the file at `path`; `None` while there is none.
 fn print(path: &Path) -> Option<Print> {
     let file = fs::metadata(path).ok()?;
     Some((file.dev(), file.ino(), file.size(), (file.mtime(), file.mtime_nsec())))
@@ -311,7 +309,7 @@ impl Inbox {
 }
 
 impl Watched {
-    /// Takes a new content for one that may still be written to.
+    /// Treats new content as still being written.
     fn look(&mut self, now: Instant) {
         let print = print(&self.path);
         if print != self.print {
@@ -332,7 +330,7 @@ impl Watched {
             EventKind::Modify(ModifyKind::Data(_)) => State::Writing,
             EventKind::Create(CreateKind::Folder) => State::Settling(now + SETTLE),
             EventKind::Create(_) => State::Settling(now + SETTLE_CREATED),
-            // The end of a file that another one has replaced.
+            // The removal of a file that another one has replaced.
             EventKind::Remove(_) if event.paths.iter().all(|path| path.exists()) => {
                 State::Settling(now + SETTLE)
             }
@@ -378,7 +376,7 @@ mod tests {
             self.watch = Some(watch);
         }
 
-        /// How long until a change is told; `None` after a second without one.
+        /// The time until a change is reported; `None` after a second without one.
         fn told(&mut self) -> Option<Duration> {
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_secs(1) {
@@ -430,7 +428,8 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        // Who waited as for a removed file would do so each time; a busy machine does not.
+        // With the delay of a removed file all three would be slow; on a busy machine only some
+        // are.
         let took = [(); 3].map(|()| {
             dir.write("g", "2");
             rename(dir.path("g"), dir.path("f")).unwrap();
@@ -543,12 +542,12 @@ mod tests {
         dir.write("f", "1");
         dir.watch("f");
         let watch = dir.watch.as_mut().unwrap();
-        // As when the limit is reached: what changes from here on, nobody tells of.
+        // As when the limit is reached: no more events from here on.
         (watch.watcher, watch.look_at) = (None, Some(Instant::now() + LOOK));
         dir.write("f", "22");
         let told = (0..5).find_map(|_| dir.told());
         assert!(told.is_some());
-        // It has been started again then.
+        // It has restarted by then.
         assert_eq!(dir.watch.as_ref().unwrap().problem(), None);
         dir.write("f", "333");
         dir.assert_told();

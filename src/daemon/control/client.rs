@@ -1,4 +1,4 @@
-//! The other end: asks the running gthctl.
+//! The client's end: asks the running gthctl.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
@@ -9,10 +9,10 @@ use std::time::Duration;
 use super::{MAX_BYTES, Reply, Request};
 use crate::base::error::{Error, ExitCode, Result};
 
-/// How long the answer may take: a loaded machine, a large policy.
+/// How long the answer may take, on a loaded machine with a large policy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks at `path` and returns the answer; what the other end calls a failure is an error.
+/// Asks at `path` and returns the answer; a failure at the other end is an error here.
 ///
 /// Fails with [`ExitCode::NotRunning`] when nobody listens, and with
 /// [`ExitCode::Permission`] when the caller may not ask.

@@ -1,12 +1,12 @@
 //! How a second gthctl talks to the running one.
 //!
-//! A Unix socket in a directory of root's, rather than pinned BPF maps: the
-//! running process alone writes the tables, knows what the file on disk was
-//! rejected for and what was in force before, and replaces file and tables as one
-//! step; somebody who wrote to pinned maps would do that behind its back.
+//! A Unix socket in a directory of root's, rather than pinned BPF maps: only the running
+//! process writes the tables, knows why the file on disk was rejected and what was in
+//! force before, and replaces file and tables in one step. A write to pinned maps would
+//! bypass it.
 //!
-//! One connection carries one [`Request`] and one [`Reply`], each a JSON document;
-//! the client ends its half after the request.
+//! One connection carries one [`Request`] and one [`Reply`], each a JSON document; the
+//! client shuts down its half after the request.
 
 pub mod client;
 pub mod server;
@@ -21,15 +21,15 @@ use crate::base::error::{Error, ExitCode, Location};
 /// Where the running gthctl listens. Only root may enter the directory.
 pub const SOCKET: &str = "/run/gthctl/control.sock";
 
-/// The lock file of `gthctl run`. Only root may enter the directory: whoever can open a
-/// lock file, even only for reading, can hold the lock (flock(2)).
+/// The lock file of `gthctl run`. Only root may enter the directory: a process that can
+/// open a lock file, even for reading, can hold the lock (flock(2)).
 pub const RUN_LOCK: &str = "/run/gthctl/lock";
 
 /// The longest request or reply, in bytes: a policy file and what JSON adds, or
 /// one line for each of many threads.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// What is asked of the running gthctl.
+/// A request to the running gthctl.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     Status,
@@ -37,9 +37,9 @@ pub enum Request {
     Explain {
         tid: u32,
     },
-    /// What would change; nothing does.
+    /// Reports what would change; changes nothing.
     Plan(Proposal),
-    /// Makes it live, if `generation` is still the live one.
+    /// Makes it live if `generation` is still the live one.
     Apply {
         proposal: Proposal,
         generation: u32,
@@ -51,7 +51,7 @@ pub enum Request {
 pub enum Proposal {
     /// The text of a file; the path is for messages.
     Text { path: PathBuf, text: String },
-    /// What was in force before the live one.
+    /// The policy in force before the live one.
     Previous,
 }
 
@@ -211,7 +211,7 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
         asked.reply.send(Reply::Failed(Error::failure("as told").into()));
         assert_eq!(client.join().unwrap().unwrap_err().what, "as told");
-        // Each is let go after a second, however it fills that.
+        // Each is dropped after a second, whatever it sends.
         assert_eq!(silent.read(&mut [0]).unwrap(), 0);
         assert!(drip.join().unwrap() < Duration::from_secs(5));
     }

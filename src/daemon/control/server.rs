@@ -1,7 +1,7 @@
 //! The running gthctl's end of the socket.
 //!
-//! Each client has a thread of its own, so that nobody waits for one who is slow or silent.
-//! What is asked waits for [`Server::take`]; the answer may be given at any time.
+//! Each client has its own thread, so that none waits for a slow or silent one. Requests
+//! wait for [`Server::take`]; the answer may come at any time.
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -24,11 +24,11 @@ use crate::base::error::{Error, Result};
 use crate::base::lock::make_private_dir;
 use crate::base::signals;
 
-/// How long a client may take for its whole request, and for taking its whole reply.
+/// How long a client may take to send its whole request, and to read its whole reply.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
-/// How much is read or written at a time, in bytes.
+/// Bytes read or written at a time.
 const PART: usize = 64 << 10;
-/// How many clients are served at a time; the next ones wait.
+/// How many clients are served at a time; others wait.
 const CLIENTS: usize = 16;
 /// How long to wait when the machine has no descriptors, memory or threads left for a client.
 const RETRY: Duration = Duration::from_millis(100);
@@ -42,29 +42,29 @@ pub struct Server {
     acceptor: Option<JoinHandle<()>>,
 }
 
-/// What somebody asks for, and waits for the answer to.
+/// A request whose client waits for the answer.
 pub struct Asked {
     pub request: Request,
     pub reply: ReplyTo,
 }
 
-/// Where an answer goes to.
+/// Where the answer goes.
 #[derive(Debug)]
 pub struct ReplyTo(SyncSender<Reply>);
 
-/// What the threads have of the server.
+/// The threads' part of the server.
 #[derive(Clone)]
 struct Desk {
     asked: Sender<Asked>,
     wake: Arc<EventFd>,
 }
 
-/// The right to be served, which goes to the next client in the end.
+/// The right to be served; when dropped, it passes to the next client.
 struct Seat(SyncSender<()>);
 
 impl Server {
-    /// Listens at `path`, in a directory that only this user may enter, which is
-    /// made if it is missing. A socket that a killed process left there goes.
+    /// Listens at `path`, in a directory that only this user may enter. Makes the
+    /// directory if it is missing. Removes a socket that a killed process left there.
     pub fn listen(path: &Path) -> Result<Self> {
         let failed = |e: io::Error| Error::because_of(path.display(), e);
         let dir = path.parent().unwrap_or(Path::new("/"));
@@ -82,8 +82,8 @@ impl Server {
         Ok(Self { listener, path: path.to_owned(), asked, wake, acceptor: Some(acceptor) })
     }
 
-    /// What is asked, which is to be answered; a client whose [`ReplyTo`] is dropped is told
-    /// that there is no answer.
+    /// The requests to answer. If a [`ReplyTo`] is dropped, its client is told that there is
+    /// no answer.
     pub fn take(&mut self) -> Vec<Asked> {
         let _ = self.wake.read();
         self.asked.try_iter().collect()
@@ -92,7 +92,7 @@ impl Server {
 
 impl ReplyTo {
     pub fn send(self, reply: Reply) {
-        // One who has gone does not want it.
+        // A client that has gone does not want it.
         let _ = self.0.send(reply);
     }
 }
@@ -144,9 +144,9 @@ fn accept(listener: &UnixListener, desk: &Desk) {
     }
 }
 
-/// Serves one client; one who does not keep to the rules is let go.
+/// Serves one client; drops one that breaks the rules.
 fn converse(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
-    // The directory keeps others out; a descriptor that was handed on must not let them in.
+    // The directory keeps others out; a descriptor passed to them must not let them in.
     let peer = getsockopt(&stream, PeerCredentials)?;
     if peer.uid() != 0 && peer.uid() != geteuid().as_raw() {
         return Ok(());
@@ -161,7 +161,7 @@ fn converse(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
 }
 
 impl Desk {
-    /// Asks whoever calls [`Server::take`], and waits for the answer.
+    /// Asks the caller of [`Server::take`], and waits for the answer.
     fn ask(&self, request: Request) -> Reply {
         let (reply, answer) = sync_channel(1);
         let sent = self.asked.send(Asked { request, reply: ReplyTo(reply) });
@@ -172,7 +172,7 @@ impl Desk {
     }
 }
 
-/// How long until `end`, for a timeout of the socket, which must not be 0.
+/// The time until `end`, for a socket timeout, which must not be 0.
 fn left(end: Instant) -> io::Result<Option<Duration>> {
     match end.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(ErrorKind::TimedOut.into()),
@@ -180,7 +180,7 @@ fn left(end: Instant) -> io::Result<Option<Duration>> {
     }
 }
 
-/// All that the client sends.
+/// Reads all that the client sends.
 fn read(stream: &mut UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     let (mut text, mut part) = (Vec::new(), vec![0; PART]);
     loop {

@@ -1,6 +1,5 @@
-//! From one policy to the next. A policy with other placements of interrupts waits for
-//! [`Worker`] to have made them; everything else goes on
-//! meanwhile.
+//! From one policy to the next. A policy with other placements of interrupts waits until
+//! [`Worker`] has made them; everything else goes on.
 
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
@@ -25,9 +24,9 @@ pub(super) struct Coming {
 
 /// Where a policy comes from.
 enum Whence {
-    /// The file has it.
+    /// From the file.
     File,
-    /// Somebody has asked for it, and it is to become the file's content.
+    /// From a request; it is to become the file's content.
     Request { replacement: Replacement, target: PathBuf, reply: ReplyTo },
 }
 
@@ -42,7 +41,7 @@ impl Coming {
 }
 
 impl LivePolicy {
-    /// Makes it live and the file's content, if `generation` is the live one still; answers
+    /// If `generation` is still the live one, makes it live and the file's content. Answers
     /// when that is done.
     pub fn apply(
         &mut self,
@@ -76,14 +75,14 @@ impl LivePolicy {
             return Err(Error::failure("another policy has come into force meanwhile")
                 .help("look at what changes now, and apply again"));
         }
-        // With the user's own file in its messages, then as the content of the target.
+        // First with the user's own file in its messages, then as the target's content.
         let text = self.proposed(context, proposal)?.text;
         let new = load(text, Some(&target), context)?;
         let replacement = Replacement::prepare(&target, &new.text)?;
         Ok((new, target, replacement))
     }
 
-    /// Brings what the file has into force, unless it is that already.
+    /// Brings the file's policy into force, unless it is already.
     pub(super) fn bring_file(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -110,8 +109,8 @@ impl LivePolicy {
         self.bring(scheduler, context, new, Whence::File, begin)
     }
 
-    /// At once, or when its interrupts are where it wants them. Whoever asked for it is
-    /// answered; the error of a file's policy is returned for the log.
+    /// Brings it into force at once, or when its interrupts are where it wants them.
+    /// Answers the requester; returns the error of a file's policy for the log.
     fn bring(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -123,7 +122,7 @@ impl LivePolicy {
         self.give_up();
         let others = new.policy.irq != self.now.policy.irq;
         if let (true, Some(irqs)) = (others, &mut self.irqs) {
-            // What may be refused comes first.
+            // First what may be refused.
             let ticket = irqs.set(&new.policy.irq);
             self.coming = Some(Coming { ticket, new, whence, begin });
             return Ok(());
@@ -164,7 +163,7 @@ impl LivePolicy {
         all
     }
 
-    /// What it means may have changed while it waited.
+    /// Its meaning may have changed while it waited.
     fn finish_as_of_now(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -212,7 +211,7 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Tells whoever asked for it; for the file's, it is remembered, and returned for the log.
+    /// Tells the requester. For the file's policy, remembers the error and returns it for the log.
     fn refuse(&mut self, whence: Whence, e: Error) -> Result<()> {
         match whence {
             Whence::File => {
@@ -226,7 +225,7 @@ impl LivePolicy {
         }
     }
 
-    /// Forgets the policy that waits for its interrupts: another one is to come.
+    /// Drops the policy that waits for its interrupts: another one replaces it.
     fn give_up(&mut self) {
         if let Some(coming) = self.coming.take() {
             let what = "the policy file has changed while this policy's interrupts were placed";
@@ -238,7 +237,7 @@ impl LivePolicy {
         }
     }
 
-    /// Has the interrupts placed as the policy in force wants them.
+    /// Places the interrupts as the policy in force wants.
     fn keep_irqs(&mut self) {
         if let Some(irqs) = &mut self.irqs {
             irqs.keep(&self.now.policy.irq);
@@ -270,7 +269,7 @@ impl LivePolicy {
     }
 }
 
-/// Of placements that were made, or will be.
+/// Logs the result of placements, made or to come.
 pub(super) fn say(result: Result<Vec<String>>) {
     match result {
         Ok(notes) => log::notes(&notes),

@@ -1,6 +1,5 @@
-//! The policy in force: where it came from, what was in force before, why the
-//! file on disk is not, and the steps from one to the next. Each step is all or
-//! nothing.
+//! The policy in force: its origin, its predecessor, why the file on disk is not in
+//! force, and the steps from one to the next. Each step is all or nothing.
 
 mod coming;
 
@@ -34,7 +33,7 @@ use crate::sched::Scheduler;
 use crate::sched::traffic::Mark;
 use crate::sched::verdict::Verdict;
 
-/// What a policy's meaning depends on besides its text.
+/// What a policy's meaning depends on, besides its text.
 #[derive(Clone, Copy)]
 pub struct PolicyContext<'a> {
     pub topology: &'a Topology,
@@ -42,13 +41,13 @@ pub struct PolicyContext<'a> {
     pub slice_ns: u64,
     /// This node's pods, once they are known.
     pub pods: Option<&'a [Pod]>,
-    /// Why they are not known, or perhaps not as they are now.
+    /// Why they are unknown or perhaps out of date.
     pub pods_problem: Option<&'a str>,
     /// Where kubelets keep their kubepods cgroup besides the root.
     pub kubelets: &'a [String],
 }
 
-/// A policy that was read, and what it means here.
+/// A policy read from its file, and its meaning here.
 struct Loaded {
     text: String,
     policy: Policy,
@@ -61,22 +60,22 @@ pub struct LivePolicy {
     file: Option<PathBuf>,
     now: Loaded,
     since: SystemTime,
-    /// The text of the policy before.
+    /// The previous policy's text.
     previous: Option<String>,
     rejected: Option<(Error, SystemTime)>,
     /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
     irqs: Option<Worker>,
-    /// One that waits for its interrupts.
+    /// A policy that waits for its interrupts.
     coming: Option<Coming>,
-    /// The kernel has refused a policy, perhaps after it had taken a part of it.
+    /// The kernel has refused a policy, perhaps after accepting a part of it.
     out_of_step: bool,
-    /// Notes on exclusive CPUs that interrupts come in on, once it was looked.
+    /// Notes on exclusive CPUs that take interrupts, after the check.
     shared: Option<Vec<String>>,
-    /// When it is looked: to look takes longer than to bring the next policy into force.
+    /// When to check: a check takes longer than bringing the next policy into force.
     look_at: Instant,
 }
 
-/// How long after a policy is in force it is looked which of its CPUs interrupts come in on.
+/// Delay from a policy's start to the check which of its CPUs take interrupts.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl LivePolicy {
@@ -112,18 +111,18 @@ impl LivePolicy {
         self.now.policy.rules.iter().any(|rule| rule.conditions.of_pods())
     }
 
-    /// Compiles what is in force anew before the scheduler is loaded.
+    /// Recompiles the policy in force before the scheduler is loaded.
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
         self.now = self.looked_at_anew(context)?;
         self.out_of_step = false;
         Ok(())
     }
 
-    /// Has interrupts placed as the policy in force says, of NICs that are there, from now
-    /// on; what fails is reported and tried again. `until` is waited for only briefly: until
-    /// it is readable, or for so long.
+    /// From now on, places the interrupts of existing NICs as the policy in force says;
+    /// reports and retries what fails. Waits for the first placement only until `until` is
+    /// readable, or for `patience`.
     ///
-    /// Fails when the process can have no more threads or descriptors.
+    /// Fails when the process can get no more threads or descriptors.
     pub fn place(&mut self, until: BorrowedFd<'_>, patience: Duration) -> Result<()> {
         let irqs = self.irqs.insert(Worker::start(Host::this())?);
         irqs.keep(&self.now.policy.irq);
@@ -138,7 +137,7 @@ impl LivePolicy {
         self.irqs.as_ref().map(AsFd::as_fd)
     }
 
-    /// Begins to put interrupts back where they were: the scheduler can be unloaded meanwhile.
+    /// Starts putting interrupts back; the scheduler can be unloaded meanwhile.
     pub fn begin_to_put_back(&mut self) {
         if let Some(irqs) = &mut self.irqs {
             irqs.end();
@@ -154,8 +153,8 @@ impl LivePolicy {
         self.irqs.as_ref().map(Worker::kept).unwrap_or_default()
     }
 
-    /// Notes exclusive CPUs that interrupts come in on, once for each policy in force and a
-    /// little later; returns when to call again.
+    /// Notes exclusive CPUs that take interrupts, once for each policy, a little after it
+    /// comes into force. Returns when to call again.
     pub fn note_shared_cpus(&mut self, topology: &Topology) -> Option<Duration> {
         if self.shared.is_some() {
             return None;
@@ -172,15 +171,15 @@ impl LivePolicy {
 
     fn looked_at_anew(&self, context: &PolicyContext<'_>) -> Result<Loaded> {
         let mut new = load(self.now.text.clone(), self.file.as_deref(), context)?;
-        // A later process with the same id is not meant.
+        // A later process with the same id does not count.
         for (rule, old) in new.compiled.rules.iter_mut().zip(&self.now.compiled.rules) {
             rule.by_pid = old.by_pid;
         }
         Ok(new)
     }
 
-    /// The network namespaces that are not there: whether one is now, and whether
-    /// the file is that one will be mounted over, of which nobody tells.
+    /// For the missing network namespaces: whether one exists now, and whether the file
+    /// exists that one will be mounted over. The kernel sends no event for the mount.
     pub fn missing_netns(&self) -> (bool, bool) {
         let root = Root::default();
         let rules = self.now.policy.rules.iter().zip(&self.now.compiled.rules);
@@ -193,8 +192,8 @@ impl LivePolicy {
         found
     }
 
-    /// Brings the file's content into force if it is another one. One with a
-    /// mistake changes nothing and is remembered as rejected.
+    /// Brings the file's content into force if it has changed. A mistake changes nothing;
+    /// the content is remembered as rejected.
     pub fn reload(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -218,7 +217,7 @@ impl LivePolicy {
         }
     }
 
-    /// Follows a change of what names in the policy stand for.
+    /// Follows a change in what the policy's names stand for.
     pub fn refresh(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -227,7 +226,7 @@ impl LivePolicy {
         let new = self.looked_at_anew(context)?;
         let differs = new.compiled != self.now.compiled || self.out_of_step;
         if differs {
-            // What fails here is tried again: what is in force is still the old one.
+            // A failure here is retried: the old policy is still in force.
             self.out_of_step = true;
             scheduler.set_policy(&new.compiled)?;
             self.out_of_step = false;
@@ -244,7 +243,7 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] mends that.
+    /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] repairs that.
     pub fn is_out_of_step(&self) -> bool {
         self.out_of_step
     }
@@ -278,7 +277,7 @@ impl LivePolicy {
         })
     }
 
-    /// The file that the policy in force belongs in.
+    /// The file for the policy in force.
     fn target(&self) -> Result<&Path> {
         self.file.as_deref().ok_or_else(|| {
             Error::failure("the running gthctl has no policy file, so there is none to replace")
@@ -309,7 +308,7 @@ impl LivePolicy {
         text
     }
 
-    /// The state; `started` is when gthctl was.
+    /// The state; `started` is when gthctl started.
     pub fn status(
         &self,
         scheduler: &mut Scheduler<'_>,
@@ -345,7 +344,7 @@ impl LivePolicy {
         })
     }
 
-    /// What a policy that is not in force yet waits for.
+    /// What a policy not yet in force waits for.
     fn waits(&self) -> Option<String> {
         let coming = self.coming.as_ref()?;
         Some(format!("{} waits for its interrupts to be placed", coming.describe()))
@@ -380,7 +379,7 @@ impl LivePolicy {
         Ok(Some(Traffic { functions: marker.functions(), marked, ended, refused, tasks }))
     }
 
-    /// The names of the rules with a condition by traffic.
+    /// The names of the rules with this traffic condition.
     fn rules_by(&self, condition: usize) -> Vec<String> {
         let set = self
             .now
@@ -400,7 +399,7 @@ impl LivePolicy {
         Ok(shown)
     }
 
-    /// The rules, for whoever explains what became of a task.
+    /// The rules, to explain a task.
     pub fn rules(&self) -> &[Rule] {
         &self.now.policy.rules
     }
@@ -429,13 +428,13 @@ pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<S
     Ok(loaded.shown(None, None))
 }
 
-/// Notes on exclusive CPUs that interrupts come in on; none where /proc or /sys cannot be read.
+/// Notes on exclusive CPUs that take interrupts; none if /proc or /sys cannot be read.
 fn shared_cpus(loaded: &Loaded, irqs: &place::plan::Plan, topology: &Topology) -> Vec<String> {
     let (host, reserved) = (Host::this(), &loaded.compiled.reserved);
     collide::notes(&host, reserved, &topology.online, irqs).unwrap_or_default()
 }
 
-/// What a service without a policy file runs.
+/// The policy of a service without a policy file.
 const NO_RULES: &str = "strategies: []";
 
 /// The text of a policy file.
@@ -497,7 +496,7 @@ fn time(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// The error of a request about a thread that is not there.
+/// The error for a request about a missing thread.
 pub fn no_such_thread(tid: u32) -> Error {
     Error::new(ExitCode::Failure, format!("no thread {tid} that the scheduler knows"))
 }
