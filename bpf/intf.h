@@ -4,8 +4,8 @@
  *
  * Every struct here is the type of a global variable of gthctl.bpf.c, so the
  * skeleton generator writes the Rust side from this file's BTF: there is no
- * second definition to keep in step. The limits and ids reach Rust as the
- * enumerators of enum gth_limit and of the enums below, the same way.
+ * second definition to keep in step. Limits and ids reach Rust the same way,
+ * as enumerators of enum gth_limit and the enums below.
  *
  * Times are nanoseconds unless a name says otherwise.
  */
@@ -18,7 +18,7 @@ enum gth_limit {
 	GTH_MAX_CPUS = 1024,		/* power of two: used as an index mask */
 	GTH_CPU_WORDS = GTH_MAX_CPUS / 64,
 	GTH_MAX_LLCS = 256,
-	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one a rule */
+	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one per rule */
 	GTH_MAX_POOLS = GTH_MAX_LLCS + 2 * GTH_MAX_RESERVED,
 	GTH_MAX_RULES = 128,
 	GTH_NO_RULE = 0xffff,
@@ -31,12 +31,12 @@ enum gth_limit {
 	GTH_COMM_LEN = 16,		/* TASK_COMM_LEN, include/linux/sched.h */
 	GTH_NAME_LEN = 256,		/* NAME_MAX + 1, include/uapi/linux/limits.h */
 	GTH_PATH_LEN = 1024,		/* a longer path matches nothing */
-	GTH_MAX_DEPTH = 64,		/* of a path, in directories and mounts */
-	GTH_MAX_GATES = 8,		/* distinct conditions by traffic of a policy */
-	GTH_NR_MARKS = 2 * GTH_MAX_GATES,	/* ... with those of the policy before */
-	GTH_MAX_FUNCTIONS = 64,		/* that are traced for them, likewise of two policies */
-	GTH_BY_WAKEUP,			/* in place of a function: woken up by a marked task */
-	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back */
+	GTH_MAX_DEPTH = 64,		/* directories and mounts in a path */
+	GTH_MAX_GATES = 8,		/* distinct traffic conditions of a policy */
+	GTH_NR_MARKS = 2 * GTH_MAX_GATES,	/* ... and of the previous policy */
+	GTH_MAX_FUNCTIONS = 64,		/* traced for them, likewise for two policies */
+	GTH_BY_WAKEUP,			/* instead of a function: woken up by a marked task */
+	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back at */
 	GTH_HIST_BUCKETS = 32,
 	GTH_BT_LEN = 64,		/* SCX_EXIT_BT_LEN, kernel/sched/ext.c */
 	GTH_REASON_LEN = 128,
@@ -44,24 +44,24 @@ enum gth_limit {
 };
 
 /*
- * A rank orders what runs: 0..9 come from a policy's priority and preempt what
- * is strictly weaker (a greater number); the rest cannot preempt.
+ * A rank orders what runs. 0..9 come from a policy's priority and preempt
+ * strictly weaker tasks (a greater number); the rest cannot preempt.
  */
 enum gth_rank {
 	GTH_RANK_WEAKEST_PRIO = 9,
-	GTH_RANK_SPENT = 32,		/* by a priority that has used up its burst */
+	GTH_RANK_SPENT = 32,		/* a priority task that has used up its burst */
 	GTH_RANK_NORMAL = 64,
 	GTH_RANK_IDLE = 128,
 };
 
 enum gth_rule_flag {
 	GTH_RULE_CPUS = 1 << 0,		/* its CPU mask is set */
-	GTH_RULE_EXCLUSIVE = 1 << 1,	/* ... and is the pool's, nobody else's */
+	GTH_RULE_EXCLUSIVE = 1 << 1,	/* ... and belongs to the pool alone */
 };
 
-/* What a rule may ask of a task. Those before GTH_NR_PATTERNS are patterns. */
+/* What a rule may ask about a task. Those before GTH_NR_PATTERNS are patterns. */
 enum gth_condition {
-	GTH_COND_COMM,			/* command_regex: its comm or its leader's */
+	GTH_COND_COMM,			/* command_regex: its or its leader's comm */
 	GTH_COND_THREAD,		/* threads: its own comm */
 	GTH_COND_CGROUP,		/* these four: the path of its cgroup */
 	GTH_COND_UNIT,
@@ -72,17 +72,17 @@ enum gth_condition {
 	GTH_COND_PID = GTH_NR_PATTERNS,
 	GTH_COND_USER,
 	GTH_COND_NETNS,
-	GTH_COND_GTP,			/* it has been seen to process packets: its marks */
+	GTH_COND_GTP,			/* it processes packets, by its marks */
 	GTH_NR_CONDS,
 };
 
 /*
- * Indices into the CPU masks; each parity of the generation has a set of them,
+ * Indices into the CPU masks; each parity of the generation has its own set,
  * GTH_NR_MASKS apart.
  */
 enum gth_mask {
 	GTH_MASK_NORMAL,			/* every CPU that is not exclusive */
-	GTH_MASK_LLC,				/* + LLC: the same, in that LLC */
+	GTH_MASK_LLC,				/* + LLC: the same, within that LLC */
 	GTH_MASK_RULE = GTH_MASK_LLC + GTH_MAX_LLCS,	/* + rule: its cpus */
 	GTH_NR_MASKS = GTH_MASK_RULE + GTH_MAX_RULES,
 };
@@ -120,30 +120,30 @@ struct gth_rules {
 };
 
 /*
- * A condition by traffic: a task that has handled so many packets within a second is
+ * A traffic condition: a task that has handled so many packets within a second is
  * marked for a time, and the rules with the condition hold for it.
  */
 struct gth_gate {
-	u32 id;				/* no other gate's ever: what it said before still counts */
-	u32 mark;			/* which of a task's marks is its */
+	u32 id;				/* never reused: its earlier marks still count */
+	u32 mark;			/* its index in a task's marks */
 	u32 min_packets;
 	u32 max_tasks;
-	u32 woken;			/* also whom these tasks wake up in handing packets on */
+	u32 woken;			/* also tasks these wake up to hand packets on */
 	u32 unused;
 	u64 hold_ns;
 	u64 functions;			/* whose calls count, one bit each */
 	struct gth_rules rules;
 };
 
-/* What a gate knows of a task. */
+/* What a gate knows about a task. */
 struct gth_mark {
-	u32 gate;			/* its id; another one's mark counts as none */
+	u32 gate;			/* its id; another gate's mark counts as none */
 	u32 in_window;			/* packets since the window began */
 	u64 window_began;
 	u64 until;			/* the task is marked until then; 0: it is not */
 	u64 since;
-	u64 packets;			/* since then, and those of the window that led to it */
-	u32 function;			/* by which it was seen, or GTH_BY_WAKEUP */
+	u64 packets;			/* since then, plus the window that led to it */
+	u32 function;			/* where its packets were seen, or GTH_BY_WAKEUP */
 	u32 asked;			/* enough packets: the next match decides (admit_marks()) */
 };
 
@@ -153,12 +153,12 @@ struct gth_marks {
 
 /*
  * One generation of the policy. The parity of the generation number says which
- * of the first two is live: a new policy is written to the other one and made
- * live by one store. The third is for policies that are only tried out.
+ * of the first two is live: user space writes a new policy to the other one
+ * and one store makes it live. The third is for trying out policies.
  */
 struct gth_tables {
 	u32 nr_rules;
-	u32 restricted;			/* any exclusive CPU at all */
+	u32 restricted;			/* there are exclusive CPUs */
 	u32 nr_gates;
 	u32 unused;
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
@@ -170,11 +170,11 @@ struct gth_tables {
 	struct gth_dfa dfas[GTH_MAX_DFAS];
 	/*
 	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
-	 * GTH_MAX_RESERVED after those of even ones, so that what still waits in
-	 * a pool of the policy before is told apart (sched/drain.bpf.h).
+	 * GTH_MAX_RESERVED after those of even ones, to tell apart tasks still
+	 * waiting in the previous policy's pool (sched/drain.bpf.h).
 	 */
 	u16 cpu_pool[GTH_MAX_CPUS];
-	u16 pool_cpus[GTH_MAX_POOLS];	/* how many CPUs each pool has */
+	u16 pool_cpus[GTH_MAX_POOLS];	/* number of CPUs in each pool */
 	struct gth_rules accept[GTH_MAX_STATES];
 	u16 trans[GTH_MAX_TRANS];
 };
@@ -182,7 +182,7 @@ struct gth_tables {
 /* Set once, before loading. */
 struct gth_machine {
 	u32 nr_cpus;			/* one past the highest possible CPU id */
-	u32 nr_possible;		/* how many possible CPUs there are */
+	u32 nr_possible;		/* number of possible CPUs */
 	u32 nr_llcs;
 	u32 smt;			/* some core has more than one CPU */
 	u32 builtin_idle;
@@ -207,7 +207,7 @@ enum gth_path {
 	GTH_PATH_SHARED,		/* virtual time order, the pool's DSQ */
 	GTH_PATH_PINNED,		/* virtual time order, the CPU's own DSQ */
 	GTH_PATH_STOLEN,		/* from another LLC's DSQ */
-	GTH_PATH_OVERTAKEN,		/* woken in front of a normal task that has had more */
+	GTH_PATH_OVERTAKEN,		/* woken in front of a normal task with more CPU time */
 	GTH_PATH_KTHREAD,		/* per-CPU kthread, local DSQ */
 	GTH_PATH_KEPT,			/* kept its CPU for another slice */
 	GTH_NR_PATHS,
@@ -215,17 +215,17 @@ enum gth_path {
 
 enum gth_counter {
 	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks */
-	GTH_COUNT_PREEMPTIONS,		/* weaker tasks put off a CPU */
+	GTH_COUNT_PREEMPTIONS,		/* weaker tasks pushed off a CPU */
 	GTH_COUNT_DEMOTIONS,		/* priority tasks sent to fair sharing */
-	GTH_COUNT_GUARDED,		/* slices given to normal tasks by force */
+	GTH_COUNT_GUARDED,		/* slices that the guard gave normal tasks */
 	GTH_COUNT_MATCHED,		/* task records (re)matched against the rules */
 	GTH_COUNT_RESERVED_AVOIDED,	/* kept off an exclusive CPU */
-	GTH_COUNT_RESERVED_KTHREAD,	/* let onto one: per-CPU kthread */
-	GTH_COUNT_RESERVED_PINNED,	/* let onto one: no other CPU allowed */
+	GTH_COUNT_RESERVED_KTHREAD,	/* allowed on one: per-CPU kthread */
+	GTH_COUNT_RESERVED_PINNED,	/* allowed on one: its affinity has no other CPU */
 	GTH_COUNT_RESERVED_MISSED,	/* matched, but its affinity excludes the rule's CPUs */
 	GTH_COUNT_MARKED,		/* tasks marked for their traffic */
 	GTH_COUNT_MARKS_ENDED,
-	GTH_COUNT_MARKS_REFUSED,	/* not marked: the gate has max_tasks; once a window */
+	GTH_COUNT_MARKS_REFUSED,	/* not marked: the gate has max_tasks; counted once per window */
 	GTH_NR_COUNTERS,
 };
 
@@ -252,15 +252,15 @@ struct gth_verdict {
 	u32 tid;
 	u32 tgid;
 	u32 rule;			/* the first that holds; GTH_NO_RULE: none */
-	u32 in_force;			/* the rule by which it is scheduled now, likewise */
-	u32 generation;			/* ... and the generation that was in */
+	u32 in_force;			/* the rule that schedules it now, likewise */
+	u32 generation;			/* ... and that rule's generation */
 	char comm[GTH_COMM_LEN];
 	struct gth_rules hits[GTH_NR_CONDS];	/* the rules whose condition of each kind holds */
 	struct gth_rules holds;		/* the rules whose conditions all hold */
-	struct gth_rules inherited;	/* the rules that it falls under as somebody's child */
+	struct gth_rules inherited;	/* the rules that it falls under as a child */
 };
 
-/* A task that a gate knows something of: one record of the report_mark iterator. */
+/* A task that a gate knows about: one record of the report_mark iterator. */
 struct gth_mark_report {
 	u32 tid;
 	u32 tgid;
@@ -268,7 +268,7 @@ struct gth_mark_report {
 	struct gth_mark mark;
 };
 
-/* Only here for its BTF: it makes the skeleton generator write these enums out. */
+/* Only for its BTF: it makes the skeleton generator write out these enums. */
 struct gth_enums {
 	enum gth_limit limit;
 	enum gth_rank rank;
@@ -283,13 +283,13 @@ struct gth_enums {
 };
 
 /*
- * What the SEC("syscall") programs and the iterator are to do; user space fills
- * it and runs one.
+ * The task for a SEC("syscall") program or the iterator; user space fills it in
+ * and runs one.
  */
 struct gth_request {
 	u32 mask;			/* set_mask, get_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
 	u32 generation;			/* go_live */
-	u32 tables;			/* report_task: which to match by */
+	u32 tables;			/* report_task: those to match by */
 	u32 tid;			/* report_task, report_mark: only this thread; 0: all */
 	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask; kick_cpus, go_live, drain_queues: one bit a CPU */
 };

@@ -4,17 +4,17 @@
  *
  * A task that wakes up goes straight onto an idle CPU. If there is none, a
  * priority task goes in front of something weaker, and a normal task into its
- * pool's DSQ in the order of virtual time. A pool is an LLC's CPUs, or the
- * CPUs a rule has to itself. When a CPU has nothing to run it takes, in this
- * order: a waiting priority task, the earliest normal task of its own or its
- * pool's DSQ, one of another LLC, the task it just ran.
+ * pool's DSQ in virtual time order. A pool is an LLC's CPUs, or the exclusive
+ * CPUs of a rule. When a CPU has nothing to run it takes, in this order: a
+ * waiting priority task, the earliest normal task of its own or its pool's
+ * DSQ, one of another LLC, the task it just ran.
  *
- * Two things keep priority from starving the rest, each with a test of its own
- * in tests/vm/suite: a priority task that runs BURST_SLICES slices without
+ * Two things keep priority from starving the rest, each with its own test in
+ * tests/vm/suite: a priority task that runs BURST_SLICES slices without
  * sleeping shares fairly until it sleeps, and a CPU that has given priority
- * tasks GUARD_RATIO times what normal tasks got gives those a turn. Who runs on
- * pays for that; a priority task that was woken up goes first until twice as
- * much is owed.
+ * tasks GUARD_RATIO times what normal tasks got gives those a turn. A priority
+ * task that runs on pays for that turn; one that was just woken up goes first
+ * until twice as much is owed.
  *
  * Every SEC() program is in this file; the code by concern is in sched/ and marks/.
  *
@@ -131,7 +131,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	tctx->kept = false;
 	plan.none_idle = !(enq_flags & ENQ_WAKEUP) && !plan.place.exclusive &&
 			 tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
-	if (pinned) /* whatever CPUs its rule gives it, it waits for this one */
+	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
 
@@ -266,13 +266,13 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 }
 
 /*
- * A priority task that waits in a DSQ has found no CPU to take over, or its
- * waker has not kept its promise to sleep. At the latest a tick ends that, as
- * it ends the turn of a task that was asked to leave and could not, and one that
- * had just begun when a task was woken up that has had less.
+ * A priority task waits in a DSQ if it found no CPU to take over, or if its
+ * waker broke its promise to sleep. A tick ends that at the latest. It also ends
+ * the turn of a task that was asked to leave and could not, and a turn that had
+ * just begun when a task with less CPU time woke up.
  *
- * A task may also have been queued just as a CPU went idle, which had looked into the DSQ
- * before: any tick of another CPU finds it.
+ * A task may also have been queued just as a CPU went idle that had already looked into
+ * the DSQ. A tick of any other CPU finds it.
  */
 SEC("struct_ops/tick")
 void BPF_PROG(gth_tick, struct task_struct *p)
@@ -306,8 +306,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 }
 
 /*
- * A real-time task has taken the CPU: what it keeps from running, and what waits right
- * behind it, is enqueued anew. The stopper is gone again at once.
+ * A real-time task has taken the CPU: the task it displaced and the tasks in the local
+ * DSQ are enqueued anew. The stopper leaves again at once.
  */
 SEC("struct_ops/cpu_release")
 void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
@@ -340,7 +340,7 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	return 0;
 }
 
-/* A task that is gone leaves its place among the marked ones to others. */
+/* A task that exits frees its place among the marked ones. */
 SEC("struct_ops/exit_task")
 void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
@@ -411,9 +411,9 @@ void BPF_PROG(gth_exit, struct scx_exit_info *ei)
 /* ---- what rules ask about changes ---- */
 
 /*
- * prctl(PR_SET_NAME), a write to /proc/PID/comm, or exec. Runs before the name
- * is stored (fs/exec.c, __set_task_comm()), so the new one is taken from the
- * event. A renamed process leader changes what its threads match.
+ * prctl(PR_SET_NAME), a write to /proc/PID/comm, or exec. Runs before the
+ * kernel stores the name (fs/exec.c, __set_task_comm()), so the event supplies
+ * the new one. Renaming a process leader changes what its threads match.
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(gth_task_rename, struct task_struct *p, const char *new_comm)
@@ -450,7 +450,7 @@ int BPF_PROG(gth_cgroup_attach, struct cgroup *to, const char *path, struct task
 	return 0;
 }
 
-/* setuid(2) and its like; also the last step of an exec that a rule may ask about. */
+/* setuid(2) and the like; also the last step of an exec that a rule may ask about. */
 SEC("fexit/commit_creds")
 int BPF_PROG(gth_commit_creds)
 {
@@ -470,7 +470,7 @@ int BPF_PROG(gth_switch_namespaces)
 
 /* ---- for user space ---- */
 
-/* Matches every task, or request.tid, by one of the tables; changes nothing. */
+/* Matches every task, or request.tid, against one of the tables; changes nothing. */
 SEC("iter/task")
 int report_task(struct bpf_iter__task *ctx)
 {
@@ -496,7 +496,7 @@ int report_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Reports what the live policy's gates know of each task, or of request.tid; ends what is over. */
+/* Reports what the live policy's gates know about each task, or request.tid; ends expired marks. */
 SEC("iter/task")
 int report_mark(struct bpf_iter__task *ctx)
 {
@@ -532,7 +532,7 @@ int report_mark(struct bpf_iter__task *ctx)
 }
 
 /*
- * Has every task matched again, by its name as it is now: the kernel has skipped one
+ * Makes every task be matched again, by its current name: the kernel has skipped one
  * of the programs above (src/sched/scheduler.rs, has_missed_changes()).
  */
 SEC("iter/task")
@@ -548,7 +548,7 @@ int rematch_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Replaces a mask as requested; readers of the old one are waited for by RCU. */
+/* Replaces a mask as requested; RCU waits for readers of the old one. */
 SEC("syscall")
 int set_mask(void *ctx)
 {
@@ -573,7 +573,7 @@ int set_mask(void *ctx)
 	return 0;
 }
 
-/* Reads a mask back: which CPUs the scheduler takes it to hold. */
+/* Reads a mask back, as the scheduler sees it. */
 SEC("syscall")
 int get_mask(void *ctx)
 {
@@ -600,8 +600,8 @@ int get_mask(void *ctx)
 }
 
 /*
- * Makes request.generation the live one, for what waits and what runs at once. Nothing
- * comes in between: whoever runs this may have to wait long for its next turn.
+ * Makes request.generation the live one, for waiting and running tasks, in one
+ * program: its caller may wait long for its next turn.
  */
 SEC("syscall")
 int go_live(void *ctx)
@@ -627,7 +627,7 @@ int drain_queues(void *ctx)
 	return 0;
 }
 
-/* Has every CPU of request.cpus, which are those online, choose anew what it runs. */
+/* Makes every CPU in request.cpus, the online ones, choose anew what it runs. */
 SEC("syscall")
 int kick_cpus(void *ctx)
 {
@@ -635,7 +635,7 @@ int kick_cpus(void *ctx)
 	return 0;
 }
 
-/* To be run once, before mark.bpf.c is attached to anything or a policy has `woken`. */
+/* Run once, before mark.bpf.c is attached or a policy has `woken`. */
 SEC("syscall")
 int look_up_kernel(void *ctx)
 {

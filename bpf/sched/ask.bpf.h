@@ -2,10 +2,10 @@
 /*
  * Making the running task choose its CPU anew after it has left a BPF program.
  *
- * Most of what changes a task's rule it does itself, by an exec or a setuid(2),
- * and that is noticed in a BPF program that runs on it. It must not be preempted
- * there: it could not migrate, and until it has run again the same program would be
- * skipped for every other task of that CPU (kernel/bpf/trampoline.c, prog->active).
+ * A task changes its rule mostly by itself, by an exec or a setuid(2). A BPF
+ * program that runs on the task notices this. The task must not be preempted there:
+ * it could not migrate, and until it ran again the kernel would skip the same
+ * program for every other task of that CPU (kernel/bpf/trampoline.c, prog->active).
  */
 #ifndef GTH_ASK_H
 #define GTH_ASK_H
@@ -13,13 +13,13 @@
 #include "sched/state.bpf.h"
 
 enum {
-	ASK_NS = 50000,		/* more than such a program takes */
-	ASK_TIMES = 10,		/* then the tick does it */
+	ASK_NS = 50000,		/* longer than such a program takes */
+	ASK_TIMES = 10,		/* then it is left to the tick */
 };
 
 struct ask {
 	struct bpf_timer timer;
-	u32 left;		/* how often it looks yet */
+	u32 left;		/* retries left */
 };
 
 /* One for each CPU. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Virtual time, slices, and what the guard of the normal tasks is owed.
+ * Virtual time, slices, and the debt to normal tasks that the guard collects.
  */
 #ifndef GTH_CLOCK_H
 #define GTH_CLOCK_H
@@ -8,21 +8,21 @@
 #include "sched/masks.bpf.h"
 
 enum {
-	BURST_SLICES = 4,	/* slices without sleep before priority is lost */
-	GUARD_RATIO = 20,	/* priority tasks' time to one part of the normal tasks' */
-	GUARD_GRACE = 2,	/* times what is owed when only a woken-up task could pay it */
+	BURST_SLICES = 4,	/* slices without sleep before a task loses its priority */
+	GUARD_RATIO = 20,	/* priority tasks' time per unit of normal tasks' time */
+	GUARD_GRACE = 2,	/* factor on the debt that a just woken-up task may run up */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
-	ROUND_NS = 1000000000,	/* in which everybody who waits is to have had a turn */
-	LONG_NS = 20000000,	/* a slice from which on it is looked whether it fits into a round */
+	ROUND_NS = 1000000000,	/* every waiting task gets a turn within it */
+	LONG_NS = 20000000,	/* slices this long are checked against the round */
 	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
-	STALE_NS = 2000000000,	/* a normal task that has waited for so long goes first */
-	LOOK_NS = 50000000,	/* how often a CPU looks for one */
-	SHORT_NS = 100000,	/* the least that a task goes on with */
-	LATE_NS = 4000000,	/* slices end at ticks: so much later at the most */
-	LOOK_AT = 16,		/* how many it looks at, from the queue's end on */
-	NONE_IDLE_NS = 50000,	/* for so long a search for an idle CPU need not be repeated */
-	STREAM_NS = 500000,	/* who ran so recently is woken up by a stream of packets */
-	SETTLED_NS = 200000,	/* a turn that a waker's own wake-ups do not end before */
+	STALE_NS = 2000000000,	/* a normal task that has waited this long goes first */
+	LOOK_NS = 50000000,	/* how often a CPU looks for such a task */
+	SHORT_NS = 100000,	/* the least slice that a task goes on with */
+	LATE_NS = 4000000,	/* slices end at ticks: at most this much late */
+	LOOK_AT = 16,		/* how many it looks at, from the queue's end */
+	NONE_IDLE_NS = 50000,	/* a failed search for an idle CPU holds this long */
+	STREAM_NS = 500000,	/* a task that ran this recently is woken by a packet stream */
+	SETTLED_NS = 200000,	/* a waker's own wake-ups do not end its turn before this */
 };
 
 static __always_inline u64 turn_ns(void)
@@ -30,7 +30,7 @@ static __always_inline u64 turn_ns(void)
 	return knobs.slice_min_ns < TURN_NS ? knobs.slice_min_ns : TURN_NS;
 }
 
-/* How many tasks wait for @cpu of @pool, as its part of those that wait for the pool. */
+/* How many tasks wait for @cpu, with its share of those that wait for @pool. */
 __noinline u64 waiting_for(u32 pool, s32 cpu)
 {
 	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
@@ -43,8 +43,8 @@ __noinline u64 waiting_for(u32 pool, s32 cpu)
 }
 
 /*
- * Moves a pool's clock on by what @cpu's part of those that wait would have got of @ns. How
- * many wait is as of its last tick: to count them takes longer than all else here.
+ * Advances a pool's clock by @cpu's share of what each waiting task would have got of
+ * @ns. How many wait is as of the last tick: counting takes longer than all else here.
  */
 static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
 {
@@ -53,7 +53,7 @@ static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
 	__sync_fetch_and_add(&pool_of(pool)->vtime_now, ns / (cpu_of(cpu)->waiting + 1ULL) / (cpus ? cpus : 1));
 }
 
-/* At most so long that everybody who waits for @cpu has a turn of this length in a round. */
+/* @ns, limited so that every task waiting for @cpu gets such a turn in a round. */
 static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
 {
 	u64 most;
@@ -65,10 +65,10 @@ static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
 }
 
 /*
- * Puts the task on @pool's clock: it keeps its distance when it changes pools,
- * may lag by one slice (a sleeper's credit) and lead by what one slice costs
- * the lightest weight, and less when so many wait that its turn would not come
- * in a round.
+ * Puts the task on @pool's clock. It keeps its distance when it changes pools.
+ * It may lag by one slice (a sleeper's credit) and lead by what one slice
+ * costs the lightest weight; less when so many wait that its turn would not
+ * come within a round.
  */
 static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 {
@@ -118,9 +118,9 @@ static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth
 }
 
 /*
- * A normal task has run on a CPU that owes normal tasks time. The clock of its pool goes
- * on by what they would have run in the time that they are paid for: who leads by a
- * little must not wait for as long as a little takes at a twentieth of the speed.
+ * A normal task has run on a CPU that owes normal tasks time. Its pool's clock advances
+ * by what they would have run in the time they are paid for: a task with a small lead
+ * must not wait it out at a twentieth of the speed.
  */
 __noinline int pay_debt(s32 cpu, u64 ran)
 {
@@ -134,7 +134,7 @@ __noinline int pay_debt(s32 cpu, u64 ran)
 	return 0;
 }
 
-/* Charges what the task ran since the last call, to itself and to its CPU. */
+/* Charges the task and its CPU for its run time since the last call. */
 static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	struct cpu_ctx *c = cpu_of(cpu);

@@ -8,7 +8,7 @@
 #include "sched/plan.bpf.h"
 #include "sched/tickless.bpf.h"
 
-/* May a task with this match word go on here, as far as the policy is concerned? */
+/* Does the policy let a task with this match word go on here? */
 __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 {
 	const struct gth_rule *rule = rule_in(match);
@@ -28,10 +28,10 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 struct last {
 	struct task_ctx *tctx;
 	const struct gth_rule *rule;
-	u32 rank;		/* GTH_RANK_IDLE: there is none, or it may not go on */
+	u32 rank;		/* GTH_RANK_IDLE: none, or it may not go on */
 };
 
-/* What @prev would go on with. Who was asked to choose its CPU anew chooses now. */
+/* What @prev would go on with. A task asked to choose its CPU anew chooses now. */
 static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
 {
 	bool asked, stays, held;
@@ -79,9 +79,9 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 }
 
 /*
- * Evens out the LLCs: takes a task from another one that would still have more
- * waiting for each CPU than this one afterwards. Looks at one other LLC a call,
- * so the cost does not grow with their number.
+ * Balances the LLCs: takes a task from another one that would still have more
+ * waiting per CPU than this one afterwards. Looks at one other LLC per call, so
+ * the cost does not grow with their number.
  */
 __noinline int balance(s32 cpu, u32 pool)
 {
@@ -105,7 +105,7 @@ __noinline int balance(s32 cpu, u32 pool)
 	return take(pool_dsq(other), GTH_PATH_STOLEN);
 }
 
-/* Takes a task from any other LLC that has one: this CPU would be idle. */
+/* Takes a task from any other LLC: this CPU would otherwise be idle. */
 __noinline int steal(u32 pool)
 {
 	u32 i;
@@ -124,9 +124,8 @@ __noinline int steal(u32 pool)
 }
 
 /*
- * Takes a task that has waited for too long: those at the end of a queue are the ones with
- * the longest lead, which may have been short when they were queued, for many more may
- * have come since.
+ * Takes a task that has waited too long. Those at a queue's end have the longest lead. It
+ * may have been short when they were queued: many more may have come since.
  */
 __noinline int take_stale(u64 dsq, s32 cpu)
 {
@@ -150,7 +149,7 @@ __noinline int take_stale(u64 dsq, s32 cpu)
 	return false;
 }
 
-/* Every other time at most, so that the order of the queues holds for the rest. */
+/* At most every other time, so that queue order holds for the rest. */
 static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 {
 	u64 now = now_ns();
@@ -162,7 +161,7 @@ static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 	return c->took_stale;
 }
 
-/* Beside a task that had the CPU without a tick. True also when that is to be queued anew, as a new policy wants. */
+/* Takes a task beside one that had the CPU without a tick. Also true if a new policy wants that one queued anew. */
 static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 {
 	return take(prio_dsq(pool), GTH_PATH_PRIORITY) || take(cpu_dsq(cpu), GTH_PATH_PINNED) ||
@@ -178,11 +177,11 @@ static __always_inline bool owes_a_turn(struct cpu_ctx *c, u32 rank, u32 pool, s
 		return false;
 	if (head_key(pool_dsq(pool), cpu, &key) || head_key(cpu_dsq(cpu), cpu, &key))
 		return true;
-	c->prio_debt = 0; /* nobody to pay it to */
+	c->prio_debt = 0; /* no task to pay it to */
 	return false;
 }
 
-/* The shortest way for a priority task, which may have been woken up just now. True: it has the CPU. */
+/* The fast path for a priority task, perhaps just woken up. True: it has the CPU. */
 static __always_inline bool take_priority(struct task_struct *prev, const struct last *last, struct cpu_ctx *c,
 					  u32 pool, s32 cpu)
 {

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What waits when a policy comes into force waits where the one before had it wait, and
- * there may be no CPU for it any more: its exclusive CPUs belong to nobody, or those that
- * its affinity allows belong to others now. go_live() moves each such task in the same
- * breath; what a program that still knew the old policy queues just after that,
- * drain_queues() finds, once all such programs have ended and before the tables of that
- * policy are used again (src/sched/scheduler.rs, set_policy()).
+ * When a policy comes into force, tasks still wait where the old one queued them, and
+ * there may be no CPU for them any more: their exclusive CPUs belong to no rule, or the
+ * CPUs of their affinity to other rules now. go_live() moves each such task at once. A
+ * program that still knew the old policy may queue more just after that. drain_queues()
+ * finds these once all such programs have ended and before the old policy's tables are
+ * reused (src/sched/scheduler.rs, set_policy()).
  */
 #ifndef GTH_DRAIN_H
 #define GTH_DRAIN_H
 
 #include "sched/idle.bpf.h"
 
-/* Where a task is to wait: the DSQ of a pool, or a CPU itself. */
+/* Where a task should wait: a pool's DSQ, or a CPU. */
 struct home {
 	u32 pool;
 	s32 cpu;	/* NO_CPU: the pool */
 };
 
 /*
- * The task keeps to the pool of the CPU that it is on, unless that is exclusive now and
- * was not when the task was queued. Then it goes to any normal CPU that its affinity
- * allows, or else right onto the CPU that it is on.
+ * The task stays in the pool of its CPU, unless that is exclusive now and was not when
+ * the task was queued. Then it goes to any normal CPU that its affinity allows, or else
+ * right onto its own CPU.
  */
 static __always_inline struct home home_of(struct task_struct *p, u32 generation, bool was_exclusive)
 {
@@ -33,7 +33,7 @@ static __always_inline struct home home_of(struct task_struct *p, u32 generation
 		return home;
 	if (!is_migration_disabled(p))
 		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
-	/* The tables' place is computed anew: kept on the stack, the verifier forgets its bounds. */
+	/* Computes the tables' place anew: on the stack the verifier forgets its bounds. */
 	barrier_var(generation);
 	if (other >= 0)
 		home.pool = cpu_pool(live_tables(generation), other);
@@ -42,7 +42,7 @@ static __always_inline struct home home_of(struct task_struct *p, u32 generation
 	return home;
 }
 
-/* Puts a task on the clock of another pool, as set_clock() does; returns its new key. */
+/* Puts a task on another pool's clock, as set_clock() does; returns its new key. */
 static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -56,7 +56,7 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 	return p->scx.dsq_vtime + distance;
 }
 
-/* Moves the tasks of one of a pool's DSQs to where the live policy has them wait. */
+/* Moves the tasks of one of a pool's DSQs to where the live policy wants them. */
 static __noinline int drain_pool(u32 pool, bool is_prio)
 {
 	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
@@ -86,7 +86,7 @@ static __noinline int drain_pool(u32 pool, bool is_prio)
 	return moved;
 }
 
-/* What waits for a CPU alone stays there, on the clock of the pool that the CPU is in now. */
+/* A task that waits for one CPU stays there, on the clock of the CPU's current pool. */
 static __noinline void drain_cpu(s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
@@ -111,7 +111,7 @@ static __always_inline bool is_live_exclusive(u32 pool)
 	return pool >= first && pool < first + GTH_MAX_RESERVED;
 }
 
-/* True when something has been moved to where a CPU may have to be told of it. */
+/* True if a moved task may need a CPU to be kicked. */
 static __always_inline bool drain_all(void)
 {
 	bool moved = false;
@@ -145,8 +145,8 @@ static __always_inline void kick_all(void)
 }
 
 /*
- * An update of a map of maps returns after an RCU grace period, which is after every BPF
- * program that ran before it (maybe_wait_bpf_programs(), kernel/bpf/syscall.c). Unlike
+ * An update of a map of maps returns after an RCU grace period, when every BPF program
+ * that ran before has ended (maybe_wait_bpf_programs(), kernel/bpf/syscall.c). Unlike
  * membarrier(2) it works with nohz_full.
  */
 struct grace_period {

@@ -11,14 +11,14 @@
 enum {
 	NO_MASK = 0xffff,
 	NO_CPU = -1,
-	CLAIM_LOOKS = 32,	/* how many CPUs are looked at for one to take over */
+	CLAIM_LOOKS = 32,	/* how many CPUs to try to take over */
 };
 
 /* Where a task may go. Masks are indices (enum gth_mask). */
 struct place {
 	u32 generation;		/* whose masks they are */
 	u16 mask;		/* the exclusive pool's CPUs, or all normal ones */
-	u16 first;		/* the rule's `cpus` as a preference, or NO_MASK */
+	u16 first;		/* the rule's preferred `cpus`, or NO_MASK */
 	bool exclusive;
 };
 
@@ -31,12 +31,12 @@ static __always_inline bool may_run_on(struct task_struct *p, const struct cpuma
 struct candidates {
 	u32 generation;
 	u32 mask;
-	u32 near;		/* those of them that come before the others */
-	u32 rank;		/* of what runs on `cpu`, of the task itself as long as there is none */
+	u32 near;		/* those to try first */
+	u32 rank;		/* of what runs on `cpu`; the task's own without one */
 	s32 cpu;
 };
 
-/* True when the CPU was idle; it is no longer idle for others then: use it. */
+/* True if the CPU was idle. Use it then: others no longer see it as idle. */
 static __always_inline bool take_idle(struct task_struct *p, const struct cpumask *mask, s32 cpu)
 {
 	return may_run_on(p, mask, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu);
@@ -47,7 +47,7 @@ static __always_inline u32 llc_of(s32 cpu)
 	return machine.cpu_llc[cpu & (GTH_MAX_CPUS - 1)];
 }
 
-/* Some CPU of the mask that @p may use, or NO_CPU. */
+/* Any CPU of the mask that @p may use, or NO_CPU. */
 static __always_inline s32 any_cpu_in(struct task_struct *p, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
@@ -58,7 +58,7 @@ static __always_inline s32 any_cpu_in(struct task_struct *p, u32 generation, u32
 
 /*
  * An idle CPU of the mask that @p may use, in a wholly idle core if there is
- * one. The CPU is no longer idle for others: use it.
+ * one. Use it: others no longer see it as idle.
  */
 __noinline s32 pick_idle_in(struct task_struct *p __arg_trusted, u32 generation, u32 index)
 {
@@ -121,7 +121,7 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 	return pick_idle_in(p, w->generation, w->mask);
 }
 
-/* The kernel's own selection, where it can be held to the mask. */
+/* The kernel's own selection, where it can be limited to the mask. */
 static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u64 wake_flags,
 					     const struct place *w)
 {
@@ -141,8 +141,8 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 }
 
 /*
- * An idle CPU has been given to a task of this rank, which has not come there yet. The
- * kernel's own selection may give a task its waker's CPU, which is not idle.
+ * Notes that a task of this rank is on its way to an idle CPU. The kernel's own
+ * selection may give a task its waker's CPU, which is not idle.
  */
 static __always_inline void occupy(s32 cpu, u32 rank)
 {
@@ -173,8 +173,8 @@ __noinline int kick_for_head(u64 dsq, u32 generation)
 extern const struct rq runqueues __ksym __weak;
 
 /*
- * The CPU runs a real-time, deadline or stop task, which no task of ours preempts. Nothing
- * tells us when such a task comes onto a CPU that was idle.
+ * The CPU runs a real-time, deadline or stop task, which none of our tasks preempts. The
+ * kernel sends no event when such a task takes an idle CPU.
  */
 __noinline int runs_above_us(s32 cpu)
 {
@@ -186,7 +186,7 @@ __noinline int runs_above_us(s32 cpu)
 	return rq && rq->curr->prio < MAX_RT_PRIO;
 }
 
-/* Marks a CPU that ran @there as taken by @rank, unless somebody else was faster. */
+/* Marks a CPU that ran @there as taken by @rank, unless another CPU was faster. */
 static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 {
 	if (__sync_val_compare_and_swap(&c->rank, there, rank) != there)
@@ -196,7 +196,7 @@ static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 	return true;
 }
 
-/* What a CPU runs is weaker than @rank and may be preempted now; @there is its rank. */
+/* Whether the CPU runs something weaker than @rank that may be preempted now; @there is its rank. */
 static __always_inline bool is_weaker(s32 cpu, u32 rank, u32 *there)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
@@ -205,7 +205,7 @@ static __always_inline bool is_weaker(s32 cpu, u32 rank, u32 *there)
 	return *there > rank && now_ns() >= c->protected_until && !runs_above_us(cpu);
 }
 
-/* That one CPU, if it runs something weaker. */
+/* Takes over this CPU if it runs something weaker. */
 static __always_inline bool claim_cpu(s32 cpu, u32 rank)
 {
 	u32 there;
@@ -214,9 +214,9 @@ static __always_inline bool claim_cpu(s32 cpu, u32 rank)
 }
 
 /*
- * Looks among the CPUs of the mask, with @preemptible of those only, for one that runs something
- * weaker: a normal task if there is one, else the weakest of the few that it looks at. @prev
- * comes first, then those near. True when it runs a normal task.
+ * Looks among the CPUs of the mask, with @preemptible only among those, for one that runs
+ * something weaker: a normal task if there is one, else the weakest of the few that it checks.
+ * @prev comes first, then those near. True if it runs a normal task.
  */
 __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool preemptible,
 			  struct candidates *of __arg_nonnull)
@@ -249,10 +249,10 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 }
 
 /*
- * Takes over a CPU of the mask that runs something weaker than @rank: @prev if
- * that is a normal task; else one with the weakest, in the LLC of @prev if there is a
- * choice. Marks the CPU, so that no two wake-ups choose the same; the mark goes
- * with the next task that gets the CPU (ops.running).
+ * Takes over a CPU of the mask that runs something weaker than @rank: @prev if it
+ * runs a normal task, else the CPU with the weakest task, preferably in the LLC of
+ * @prev. Marks the CPU, so that no two wake-ups choose the same one; the next task
+ * that gets the CPU clears the mark (ops.running).
  */
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {

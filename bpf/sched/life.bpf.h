@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a new task has from its parent.
+ * What a new task inherits from its parent.
  */
 #ifndef GTH_LIFE_H
 #define GTH_LIFE_H
@@ -9,8 +9,9 @@
 #include "sched/match.bpf.h"
 
 /*
- * A new task goes on with its parent's burst, as forking is no sleep, and with its clock,
- * if that is not behind: a chain of tasks that fork and end gets one task's share.
+ * A new task continues its parent's burst, as forking is no sleep, and its parent's
+ * clock, if that is not behind. So a chain of tasks that fork and end gets one task's
+ * share.
  */
 static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx)
 {
@@ -21,7 +22,7 @@ static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx
 		return;
 	ran = *(volatile u64 *)&parent->running_at;
 	ran = now_ns() - ran;
-	/* A parent of another class has not been charged for long. */
+	/* A parent in another scheduling class was last charged long ago. */
 	if (ran > knobs.slice_ns)
 		ran = knobs.slice_ns;
 	tctx->burst = parent->burst + ran;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * CPU masks as the kernel wants them (struct bpf_cpumask), one set for each
- * parity of the policy generation: written by user space through set_mask,
- * read under RCU by the scheduler.
+ * CPU masks in the kernel's form (struct bpf_cpumask), one set for each
+ * parity of the policy generation. User space writes them through set_mask;
+ * the scheduler reads them under RCU.
  */
 #ifndef GTH_MASKS_H
 #define GTH_MASKS_H
@@ -37,8 +37,8 @@ static __always_inline const struct cpumask *mask_of(u32 generation, u32 mask)
 }
 
 /*
- * The CPUs that priority tasks look at first for one to take over: all but those that ran one
- * at their last tick and still do. Which rank runs on a CPU says cpu_ctx.rank alone.
+ * The CPUs that priority tasks try to take over first: all but those that ran a priority task
+ * at their last tick and still do. Only cpu_ctx.rank says which rank runs on a CPU.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -69,7 +69,7 @@ __noinline int set_held(s32 cpu, bool held)
 	return 0;
 }
 
-/* @cpu, which calls it, runs something of @rank from now on. */
+/* Notes that @cpu, the caller's, runs something of @rank from now on. */
 static __always_inline void set_rank(s32 cpu, struct cpu_ctx *c, u32 rank)
 {
 	c->rank = rank;
@@ -77,7 +77,7 @@ static __always_inline void set_rank(s32 cpu, struct cpu_ctx *c, u32 rank)
 		set_held(cpu, false);
 }
 
-/* Interrupts are off wherever this is used, so nothing else on the CPU can touch it. */
+/* Callers have interrupts off, so nothing else on the CPU can touch it. */
 static __always_inline struct bpf_cpumask *scratch_mask(void)
 {
 	u32 zero = 0;
@@ -100,7 +100,8 @@ static __always_inline s32 fill_slot(struct mask_slot *slot, bool full)
 	return 0;
 }
 
-/* One scratch mask a CPU, and the preemptible CPUs, which are all; called once, by ops.init. */
+/* Makes one scratch mask per CPU, and the mask of preemptible CPUs, at first all; called once,
+ * by ops.init. */
 static __always_inline s32 create_masks(void)
 {
 	struct mask_slot *slot;
@@ -112,7 +113,7 @@ static __always_inline s32 create_masks(void)
 		return -12; /* ENOMEM */
 	bpf_for(cpu, 0, machine.nr_cpus) {
 		slot = bpf_map_lookup_percpu_elem(&scratch, &zero, cpu);
-		/* There is none for an id without a possible CPU. */
+		/* An id without a possible CPU has none. */
 		if (slot && fill_slot(slot, false))
 			return -12;
 	}

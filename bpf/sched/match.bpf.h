@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Which rule of the policy a task falls under. The answer is kept in the task's
- * record with the generation it was found under. A newer generation, the end of a
- * mark (marks/mark.bpf.h), and whatever changes what rules ask about (an exec, another name,
- * user, cgroup or network namespace, a mark) makes it be found again, when the task is next queued,
- * woken up, or has its turn; one that runs is made to choose at once.
+ * Which rule of the policy a task falls under. The task's record keeps the answer with its
+ * generation. The task is matched again after a newer generation, the end of a mark
+ * (marks/mark.bpf.h), or a change of what rules ask about (an exec, another name, user, cgroup or
+ * network namespace, a mark): when it is next queued, woken up, or has its turn. A running task has
+ * to choose its CPU at once.
  */
 #ifndef GTH_MATCH_H
 #define GTH_MATCH_H
@@ -52,7 +52,7 @@ __noinline int match_text(u32 index, u32 slot, u32 kind, u32 start, u32 end)
 	return 0;
 }
 
-/* The same process or thread that had the rule's pid when the policy was read. */
+/* It is the process or thread that had the rule's pid when the policy was read. */
 static __always_inline bool pid_matches(const struct gth_rule *rule, struct task_struct *p)
 {
 	u32 pid = BPF_CORE_READ(p, pid);
@@ -67,7 +67,7 @@ static __always_inline bool pid_matches(const struct gth_rule *rule, struct task
 	return start / machine.tick_ns == rule->start_ticks;
 }
 
-/* Whose task it is, and in which network namespace. In a frame of its own, as read_marks(). */
+/* The task's user and network namespace. In its own stack frame, as read_marks(). */
 static __noinline void read_ids(struct scratch *s)
 {
 	struct task_struct *p = s->task;
@@ -76,7 +76,7 @@ static __noinline void read_ids(struct scratch *s)
 	s->netns = BPF_CORE_READ(p, nsproxy, net_ns, ns.inum);
 }
 
-/* Conditions that are numbers, rule by rule. */
+/* Numeric conditions, rule by rule. */
 __noinline int match_numbers(u32 index, u32 slot)
 {
 	const struct gth_tables *t = tables_at(index);
@@ -102,7 +102,7 @@ __noinline int match_numbers(u32 index, u32 slot)
 	return 0;
 }
 
-/* A task's name: as its record has it, which a rename reaches before task_struct. */
+/* A task's name, from its record: a rename reaches that before task_struct. */
 static __always_inline void name_of(struct task_struct *p, char *comm)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -111,8 +111,8 @@ static __always_inline void name_of(struct task_struct *p, char *comm)
 }
 
 /*
- * The rules that hold by the task's marks; ends those marks that are over. Has a stack
- * frame of its own: its callers' are in the longest chain of calls.
+ * The rules that hold by the task's marks; ends expired marks. In its own stack frame:
+ * its callers are in the longest call chain.
  */
 static __noinline void read_marks(const struct gth_tables *t, struct scratch *s, struct gth_marks *m)
 {
@@ -136,7 +136,7 @@ static __noinline void read_marks(const struct gth_tables *t, struct scratch *s,
 	}
 }
 
-/* Makes @p the task that match_conditions() is about. */
+/* Makes @p the task that match_conditions() looks at. */
 static __always_inline void look_at(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
 {
 	struct task_struct *leader = p->group_leader;
@@ -157,8 +157,8 @@ static __always_inline void look_at(const struct gth_tables *t, struct scratch *
 }
 
 /*
- * Decides on marks that the task has asked for by its packets: one begins if a rule of its
- * gate holds otherwise. Only for the task's own match, not for a report or a trial.
+ * Decides on marks that the task's packets asked for: a mark begins if a rule of its gate
+ * holds otherwise. Only for the task's own match, not for a report or a trial.
  */
 static __noinline void admit_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
 {
@@ -197,8 +197,8 @@ static __always_inline void hold_by_marks(const struct gth_tables *t, struct scr
 }
 
 /*
- * Fills in hits and holds of the scratch's verdict for the task looked at, but for what
- * its marks say: hold_by_marks() comes after it.
+ * Fills in hits and holds of the scratch's verdict for the task, without its marks:
+ * hold_by_marks() comes after it.
  */
 __noinline int match_conditions(u32 index, u32 slot)
 {
@@ -250,9 +250,9 @@ __noinline int match_conditions(u32 index, u32 slot)
 }
 
 /*
- * The rules that a task falls under as a child: those that its parent holds or
- * falls under itself. Looks back until a parent that was matched under this
- * generation already.
+ * The rules that a task falls under as a child: those that its parent meets or
+ * itself inherits. Looks back to the first parent already matched under this
+ * generation.
  */
 static __noinline void find_lineage(u32 index, u32 generation, struct task_struct *p, u32 slot,
 				    struct gth_rules *found)
@@ -300,12 +300,12 @@ static __always_inline u32 first_rule(const struct gth_verdict *v)
 }
 
 /*
- * Matches a task by the tables at @index into the verdict of a scratch. The
- * lineage in the task's record is used when it is of @generation, and kept there
+ * Matches a task against the tables at @index, into a scratch's verdict. Uses
+ * the lineage in the task's record if it is of @generation, and keeps it there
  * so that it outlives the parents; 0: look anew.
  *
- * Global, like other functions that take this keyword: verified once, not for
- * each caller's state.
+ * Global, like the other functions with this keyword: verified once, not per
+ * caller's state.
  */
 __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
 {
@@ -332,7 +332,7 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 	return 0;
 }
 
-/* Finds the task's rule under the live generation and notes it in its record. */
+/* Finds the task's rule under the live generation and stores it in its record. */
 __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
 	u32 generation = knobs.generation;
@@ -353,7 +353,8 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->marked_until = s->marked_until;
 	tctx->by_traffic = s->by_traffic;
 	count(GTH_COUNT_MATCHED);
-	/* Another CPU may have changed the task since: seen here or, as the exchange is a barrier, there. */
+	/* Another CPU may have changed the task since. As the exchange is a barrier, here or there sees
+	 * it. */
 	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
 	if (*(volatile u32 *)&tctx->changes != changes)
 		tctx->match = 0;
@@ -361,9 +362,9 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 }
 
 /*
- * The task's match word under the live generation; 0, which is no rule's, while somebody
- * keeps changing what rules ask about. Read once for each decision, so that one policy's
- * rule never meets another's tables.
+ * The task's match word under the live generation; 0, which is no rule's, while what
+ * rules ask about keeps changing. Read once per decision, so that one policy's rule
+ * never meets another's tables.
  */
 static __always_inline u64 match_of(struct task_struct *p, struct task_ctx *tctx)
 {
@@ -384,7 +385,7 @@ static __always_inline const struct gth_rule *rule_in(u64 match)
 
 	if (!match_generation(match) || rule >= GTH_MAX_RULES)
 		return NULL;
-	/* The compiler knows the bound now and would leave out the one that the verifier sees. */
+	/* The compiler knows the bound here and would drop the check that the verifier needs. */
 	barrier_var(rule);
 	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
 }
@@ -392,16 +393,16 @@ static __always_inline const struct gth_rule *rule_in(u64 match)
 /*
  * ---- what changes a task's rule ----
  *
- * On a CPU where a task was preempted in one of these programs, the kernel skips that
- * program for other tasks (src/sched/scheduler.rs, has_missed_changes()): each tells user space
- * at its end, when whatever was skipped meanwhile is counted.
+ * On a CPU where a task was preempted in one of these programs, the kernel skips that program
+ * for other tasks (src/sched/scheduler.rs, has_missed_changes()). So each tells user space at
+ * its end, when all skips meanwhile are counted.
  */
 
 /*
- * Has the task matched again when it is next queued or woken up; if it runs, it is
- * made to choose its CPU anew at once. Where that finds it in a BPF program, or where
- * it was queued just before, it may run on where it no longer should: the next tick
- * asks again (gth_tick).
+ * Makes the task be matched again when it is next queued or woken up; a running one
+ * has to choose its CPU anew at once. If it is in a BPF program then, or was queued
+ * just before, it may run on where it no longer should: the next tick asks again
+ * (gth_tick).
  */
 static __always_inline void match_again(struct task_struct *p)
 {

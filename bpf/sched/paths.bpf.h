@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The texts that a policy's patterns are matched against: names and paths of a
- * task, written into a scratch buffer.
+ * The texts that a policy's patterns match against: a task's names and paths,
+ * written into a scratch buffer.
  */
 #ifndef GTH_PATHS_H
 #define GTH_PATHS_H
@@ -9,8 +9,9 @@
 #include "sched/state.bpf.h"
 
 /*
- * Where a task is matched. Each CPU has one for the scheduler, which uses it with
- * interrupts off, and one for user space's iterator, which may be interrupted.
+ * The buffer for matching a task. Each CPU has one for the scheduler, which uses
+ * it with interrupts off, and one for user space's iterator, which may be
+ * interrupted.
  */
 struct scratch {
 	struct task_struct *task;	/* only an address: for BPF_CORE_READ */
@@ -20,10 +21,10 @@ struct scratch {
 	char leader_comm[GTH_COMM_LEN];	/* empty in a process's first thread */
 	char text[GTH_PATH_LEN + GTH_NAME_LEN];	/* the last name may begin at GTH_PATH_LEN - 1 */
 	char name[GTH_NAME_LEN];
-	u32 start;			/* where the path in `text` begins; 0: there is none */
+	u32 start;			/* where the path in `text` begins; 0: none */
 	struct gth_rules marked;	/* the rules whose traffic condition holds */
 	u64 marked_until;		/* ... and when the first ends; 0: none does */
-	struct gth_rules by_traffic;	/* the rules that hold but for that condition */
+	struct gth_rules by_traffic;	/* the rules that hold except for that condition */
 	struct gth_verdict verdict;
 };
 
@@ -60,8 +61,8 @@ static __always_inline u32 comm_text(struct scratch *s, const char *comm)
 
 /*
  * Puts "/" and the first @len bytes of @name in front of the path, which ends at
- * GTH_PATH_LEN; false when there is no room. `start` lies in memory, where the
- * verifier does not follow its values through a loop.
+ * GTH_PATH_LEN; false if there is no room. `start` is in memory, where the
+ * verifier does not track its values through a loop.
  */
 static __always_inline bool prepend(struct scratch *s, const void *name, u32 len)
 {
@@ -72,7 +73,7 @@ static __always_inline bool prepend(struct scratch *s, const void *name, u32 len
 		return false;
 	start -= len + 1;
 	s->start = start;
-	/* The compiler knows the bounds now and would leave out those that the verifier sees. */
+	/* The compiler knows the bounds here and would drop the checks that the verifier needs. */
 	barrier_var(start);
 	barrier_var(len);
 	s->text[start & (GTH_PATH_LEN - 1)] = '/';
@@ -83,9 +84,9 @@ static __always_inline bool prepend(struct scratch *s, const void *name, u32 len
 }
 
 /*
- * The path of the task's cgroup, up to GTH_PATH_LEN; returns where it begins, 0:
- * there is none. In the unified hierarchy (cgroups(7)), or, where that is not in
- * use, in the one of the cpu controller. Like every global function verified once.
+ * Writes the path of the task's cgroup, up to GTH_PATH_LEN; returns where it
+ * begins, 0: none. In the unified hierarchy (cgroups(7)), or, if that is not in
+ * use, in the cpu controller's. Like every global function verified once.
  */
 __noinline u32 cgroup_path(u32 slot)
 {
@@ -129,10 +130,10 @@ __noinline u32 cgroup_path(u32 slot)
 }
 
 /*
- * Whether only root can have put the mount where it is: it is mounted, in a mount namespace of
- * the initial user namespace. In a user namespace of their own all users may mount what they
- * like where they like (user_namespaces(7)). What is mounted nowhere has no namespace, what the
- * kernel mounts for itself an error in its place (MNT_NS_INTERNAL), of which nothing is read.
+ * Whether only root can have put the mount where it is: it is mounted in a mount namespace of
+ * the initial user namespace. In their own user namespace all users may mount anything anywhere
+ * (user_namespaces(7)). An unmounted mount has no namespace; the kernel's internal mounts have
+ * an error pointer (MNT_NS_INTERNAL), which is not dereferenced.
  */
 static __always_inline bool mounted_by_root(struct mount *mount)
 {
@@ -142,8 +143,9 @@ static __always_inline bool mounted_by_root(struct mount *mount)
 }
 
 /*
- * The path of the task's executable, in the same way, in the mount namespace that it is mounted
- * in (fs/d_path.c does the same under locks that BPF cannot take). None where users can mount.
+ * Writes the path of the task's executable, likewise, in the mount namespace where it is
+ * mounted (fs/d_path.c does the same under locks that BPF cannot take). None where users can
+ * mount.
  */
 __noinline u32 exe_path(u32 slot)
 {
@@ -179,7 +181,7 @@ __noinline u32 exe_path(u32 slot)
 			continue;
 		}
 		if (dentry == parent)
-			return 0; /* not below what is mounted: moved out of it since */
+			return 0; /* not below the mount: moved out of it since */
 		if (!prepend(s, BPF_CORE_READ(dentry, d_name.name), BPF_CORE_READ(dentry, d_name.len)))
 			return 0;
 		dentry = parent;

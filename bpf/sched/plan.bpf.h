@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What a rule makes of a task that is being queued.
+ * What a rule does with a task that is being queued.
  */
 #ifndef GTH_PLAN_H
 #define GTH_PLAN_H
@@ -9,13 +9,13 @@
 #include "sched/match.bpf.h"
 #include "sched/idle.bpf.h"
 
-/* What is to happen to a task that is being queued. Small: it is on the longest stack. */
+/* The decision on a task that is being queued. Small: it is on the deepest stack. */
 struct plan {
 	struct place place;
 	u16 rank;
 	u16 pool;
-	s32 cpu;		/* where it is, or one of its pool's CPUs instead */
-	bool let_in;		/* it may only run on CPUs that are exclusive to others */
+	s32 cpu;		/* its current one, or else one of its pool's */
+	bool let_in;		/* all CPUs of its affinity are exclusive to others */
 	bool none_idle;		/* no CPU was idle just now */
 	u64 slice;
 	u64 credit;
@@ -24,9 +24,9 @@ struct plan {
 /* The turn that the guard gives a normal task. */
 /*
  * The task's rank now: its rule's, unless it has used up its burst. From then on it
- * shares fairly; what it ran by right of its priority is no debt that it has to wait for.
- * It may be the one that wakes up the others, packet by packet: its rank keeps it from
- * being pushed aside while another CPU runs something that has no priority at all.
+ * shares fairly; what it ran by its priority is no debt to wait out. It may wake up the
+ * others, packet by packet: its rank keeps it from being pushed aside while another CPU
+ * runs something without any priority.
  */
 static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule *rule)
 {

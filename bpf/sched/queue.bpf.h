@@ -15,7 +15,7 @@ static __always_inline void enqueue_on(struct task_struct *p, struct task_ctx *t
 	dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
 }
 
-/* Puts a task that may run on one CPU only onto that CPU. */
+/* Queues a task that may run on one CPU only on that CPU. */
 static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ctx *tctx,
 					   const struct plan *plan, s32 cpu, u64 enq_flags)
 {
@@ -41,17 +41,17 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 }
 
 /*
- * Queues a task for whichever CPU of its pool comes first. An idle one is kicked.
- * A CPU that goes idle at this moment may have looked into the DSQ just before and
- * not count as idle yet: the CPU the task is on will look again in any case, unless
- * it is not of this pool, in which case one that is gets the kick. Who has just made room
- * for a task that found no idle CPU does not search again for the same reason.
+ * Queues a task for the first free CPU of its pool, and kicks an idle one. A CPU that
+ * goes idle at this moment may have just looked into the DSQ and not count as idle yet.
+ * The task's own CPU will look again anyway; if it is not in this pool, a CPU of the pool
+ * gets the kick. A task pushed off by one that found no idle CPU does not repeat the
+ * search.
  *
- * Where there is no kick (malformed kfunc BTF, see scx_compat.bpf.h), an idle CPU is
- * looked for first and gets the task into its local DSQ, which wakes it. What
- * goes idle between the two is found by gthctl's own wake-ups (src/daemon/service.rs);
- * these never come to exclusive CPUs, whose tasks go into an empty local DSQ. A CPU whose
- * local DSQ is never empty would not look at the others: what waits there comes next.
+ * Without a kick (malformed kfunc BTF, see scx_compat.bpf.h), it first searches for an
+ * idle CPU and puts the task into its local DSQ, which wakes it. gthctl's own wake-ups
+ * (src/daemon/service.rs) cover a CPU that goes idle between the two. They never reach
+ * exclusive CPUs, whose tasks go into an empty local DSQ. A CPU whose local DSQ is never
+ * empty would not look at the others: what waits there comes next.
  */
 __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
 			      u64 dsq, u64 key, u64 enq_flags)
@@ -86,7 +86,7 @@ __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct 
 	return 0;
 }
 
-/* A priority task whose CPU a real-time task has taken goes in front of something weaker elsewhere. */
+/* Moves a priority task whose CPU a real-time task has taken in front of something weaker elsewhere. */
 __noinline int enqueue_elsewhere(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
 				 s32 prev, u64 enq_flags)
 {

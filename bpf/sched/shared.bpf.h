@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The state that the scheduler has in common with bpf/mark.bpf.c, which is given the
- * scheduler's maps of the same names (src/daemon/marker.rs).
+ * The state shared with bpf/mark.bpf.c, which gets the scheduler's maps of the same
+ * names (src/daemon/marker.rs).
  */
 #ifndef GTH_SHARED_H
 #define GTH_SHARED_H
@@ -49,30 +49,30 @@ struct task_ctx {
 	u64 match;		/* rule and policy generation in one word, match_word() */
 	u64 vtime;
 	u16 pool;		/* whose clock `vtime` follows */
-	u8 rank;		/* with which it was last queued (enum gth_rank) */
-	bool interrupts;	/* it was sent to another CPU than the waker's */
+	u8 rank;		/* when it was last queued (enum gth_rank) */
+	bool interrupts;	/* it was sent to a CPU other than the waker's */
 	bool follows;		/* it waits for its waker to sleep */
-	bool asked;		/* to choose its CPU anew, and has not done it yet */
-	u64 woken_at;		/* of a priority task that has not run since; else 0 */
-	u64 charged_until;	/* se.sum_exec_runtime up to which its time is charged */
+	bool asked;		/* to choose its CPU anew, and it has not yet */
+	u64 woken_at;		/* for a priority task that has not run since; else 0 */
+	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
 	u64 burst;		/* CPU time since it last slept */
 	u64 queued_at;		/* when it was queued last; now_ns() */
 	u64 turn_began;		/* its se.sum_exec_runtime when it last came onto a CPU */
-	u64 turn_slice;		/* the CPU time that it has from then on, ns */
+	u64 turn_slice;		/* its CPU time from then on, ns */
 	bool kept;		/* preempted, it waits at the head of its CPU's local DSQ */
-	u64 id;			/* no other task's ever */
-	u64 heir_id;		/* of the task that it forked last; 0: it has forked none */
-	s32 heir;		/* that one's pid */
-	s64 since_fork;		/* virtual time that it was charged since then, beyond what that one took over */
-	u64 running_at;		/* since when it has run, or was charged last; now_ns() */
-	u64 sync_at;		/* of its last WF_SYNC wake-up of another, if it has not slept since */
+	u64 id;			/* never reused */
+	u64 heir_id;		/* of the task it forked last; 0: none */
+	s32 heir;		/* that task's pid */
+	s64 since_fork;		/* virtual time charged since then, beyond what that task took over */
+	u64 running_at;		/* when it began to run or was last charged; now_ns() */
+	u64 sync_at;		/* of the last WF_SYNC wake-up by it, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
 	u32 changes;		/* of what rules ask about; counts up */
-	u64 marked_until;	/* it was matched by a mark, which ends then at the earliest; else 0 */
-	struct gth_rules by_traffic;	/* rules that hold for it but for their traffic condition */
-	u32 lineage_generation;	/* for which `inherited` was found */
-	struct gth_rules inherited;	/* rules it falls under as somebody's child */
+	u64 marked_until;	/* earliest end of a mark that it was matched by; else 0 */
+	struct gth_rules by_traffic;	/* rules that hold for it except for their traffic condition */
+	u32 lineage_generation;	/* of `inherited` */
+	struct gth_rules inherited;	/* rules it falls under as a child */
 	struct gth_rules passed_on;	/* rules its children fall under */
 	char comm[GTH_COMM_LEN];	/* its name, kept by task_rename */
 };

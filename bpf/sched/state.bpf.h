@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * All state of the scheduler: what user space sets, what each CPU and each
- * task carries, and the counters; in sched/shared.bpf.h what it has in common with the
- * programs that mark tasks.
+ * The scheduler's state: what user space sets, the records of CPUs and tasks, the
+ * counters. sched/shared.bpf.h has what it shares with the programs that mark tasks.
  */
 #ifndef GTH_STATE_H
 #define GTH_STATE_H
@@ -26,7 +25,7 @@ struct {
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-/* One byte when tasks begin to change what rules ask about, again once it was looked at. */
+/* One byte when tasks begin to change what rules ask about; again after user space has looked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -88,14 +87,14 @@ static __always_inline u32 log2_bucket(u64 ns)
 		ns >>= 1;
 		bucket += 1;
 	}
-	/* The compiler knows that it is below 32; 6.12's verifier must be told. */
+	/* The compiler knows that it is below 32; 6.12's verifier does not. */
 	barrier_var(bucket);
 	return bucket & (GTH_HIST_BUCKETS - 1);
 }
 
 /*
- * A running mean over about eight samples. One that is far out (an interrupted
- * virtual machine) counts as 1 ms.
+ * A running mean over about eight samples. An outlier (an interrupted virtual
+ * machine) counts as 1 ms.
  */
 static __always_inline u64 mean_of(u64 mean, u64 sample)
 {
@@ -115,22 +114,22 @@ struct cpu_ctx {
 	u32 rank;		/* of what runs there, or is about to (enum gth_rank) */
 	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 turn_vtime;		/* of the task that runs, when its turn began */
-	u64 turn_burst;		/* what it had run then since it last slept, ns */
+	u64 turn_burst;		/* what it had run by then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
-	u32 turn_weight;	/* at which its virtual time goes on */
-	bool has_victim;	/* who was preempted here waits at the head of the local DSQ */
+	u32 turn_weight;	/* by which its virtual time advances */
+	bool has_victim;	/* a task preempted here waits at the head of the local DSQ */
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
-	bool overdue;		/* a task that has had less waits for that turn to end */
+	bool overdue;		/* a task with less CPU time waits for that turn to end */
 	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
-	u64 prio_debt;		/* CPU time priority tasks had beyond their part, ns */
+	u64 prio_debt;		/* CPU time of priority tasks beyond their share, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
-	u64 looked_at;		/* when it last looked for tasks that have waited for too long */
+	u64 looked_at;		/* when it last looked for tasks that waited too long */
 	bool took_stale;	/* ... and that it took one then */
 	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
-	u64 handover_lag;	/* mean time from a waker's sleep to running of whom it woke up for here, ns */
+	u64 handover_lag;	/* mean time from a waker's sleep until the task it woke up runs here, ns */
 	u64 slept_at;		/* when a waker slept here last; now_ns() */
 } __attribute__((aligned(64)));
 
@@ -188,21 +187,20 @@ static __always_inline u64 cpu_dsq(s32 cpu)
 }
 
 enum {
-	AGE_NS = 20000000,	/* a rank stands back for so long behind the next stronger one */
+	AGE_NS = 20000000,	/* how long a rank stands back behind the next stronger one */
 	RANK_BITS = 15,		/* of a key: more than GTH_RANK_WEAKEST_PRIO */
 };
 
 /*
- * A priority DSQ is ordered by rank, but nobody stands back for ever: the key is the time
- * at which the task has waited long enough to go before all that come after it. Its
- * lowest bits hold the rank.
+ * A priority DSQ is ordered by rank, but no task stands back for ever: the key is the
+ * time from which the task goes before all later ones. Its lowest bits hold the rank.
  */
 static __always_inline u64 prio_key(u32 rank)
 {
 	return ((now_ns() + (u64)rank * AGE_NS) & ~(u64)RANK_BITS) | rank;
 }
 
-/* The rank of a task in a priority DSQ: the strongest, once it has waited long enough. */
+/* The rank of a task in a priority DSQ: the strongest once it has waited long enough. */
 static __always_inline u32 prio_key_rank(u64 key)
 {
 	return (s64)(key - now_ns()) <= 0 ? 0 : key & RANK_BITS;
@@ -231,7 +229,7 @@ u64 newest_id;
 
 /*
  * One word, so that a rule is never read with another generation's number. No
- * generation is 0, which makes the task be matched again.
+ * generation is 0; 0 makes the task be matched again.
  */
 static __always_inline u64 match_word(u32 generation, u16 rule)
 {
@@ -249,9 +247,9 @@ static __always_inline u32 match_rule(u64 match)
 }
 
 /*
- * BPF programs run with migration disabled, which counts in the task that they
- * run on (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 where one of
- * them runs within another.
+ * BPF programs run with migration disabled, which the task they run on counts
+ * (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of them runs
+ * within another.
  */
 static __noinline bool is_migration_disabled(struct task_struct *p)
 {
@@ -262,7 +260,7 @@ static __noinline bool is_migration_disabled(struct task_struct *p)
 	return depth > 1 + cpu_of(bpf_get_smp_processor_id())->releasing;
 }
 
-/* It cannot leave its CPU at this moment, whatever its affinity. */
+/* It cannot leave its CPU now, whatever its affinity. */
 static __always_inline bool is_held(struct task_struct *p)
 {
 	return p->nr_cpus_allowed > 1 && is_migration_disabled(p);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * CPUs that need no tick (nohz_full, Documentation/timers/no_hz.rst). A task that has such a
- * CPU to itself by an exclusive rule gets a slice without an end, and the kernel stops the tick
- * (scx_can_stop_tick(), kernel/sched/ext.c). From then on no slice ends there: what comes to
- * that CPU kicks it.
+ * CPU to itself by an exclusive rule gets an endless slice, and the kernel stops the tick
+ * (scx_can_stop_tick(), kernel/sched/ext.c). From then on no slice ends there: a task queued
+ * for that CPU has to kick it.
  */
 #ifndef GTH_TICKLESS_H
 #define GTH_TICKLESS_H
@@ -19,14 +19,14 @@ static __always_inline bool is_tickless(s32 cpu)
 	return (machine.tickless[((u32)cpu / 64) & (GTH_CPU_WORDS - 1)] >> ((u32)cpu % 64)) & 1;
 }
 
-/* What is queued for @cpu comes there although no slice ends. */
+/* Lets what is queued for @cpu run although no slice ends. */
 static __always_inline void make_room(s32 cpu)
 {
 	if (is_tickless(cpu))
 		kick_preempt(cpu);
 }
 
-/* Nobody waits for @cpu, which is exclusive and can be kicked. */
+/* No task waits for @cpu, which is exclusive and can be kicked. */
 __noinline int is_lonely(s32 cpu, u32 pool)
 {
 	return can_kick() && pool_is_exclusive(pool) && scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0 &&

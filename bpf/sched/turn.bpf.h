@@ -21,7 +21,7 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 
 	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->asked ||
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
-	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than who goes on now */
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than the task that goes on now */
 		return;
 	if (used + SHORT_NS < tctx->turn_slice)
 		left = tctx->turn_slice - used;
@@ -30,7 +30,7 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 	task_set_slice(p, left);
 }
 
-/* Whoever waits in a DSQ goes before the victim when it is stronger, or clearly earlier by virtual time. */
+/* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
@@ -46,7 +46,7 @@ __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 c
 	return 0;
 }
 
-/* What a task was charged between its last fork and its end is for that child to pay. */
+/* The last child pays what the task was charged between that fork and its end. */
 static __always_inline bool pass_on_debt(struct task_ctx *tctx)
 {
 	struct task_struct *heir;
@@ -70,9 +70,9 @@ static __always_inline bool pass_on_debt(struct task_ctx *tctx)
 }
 
 /*
- * Nobody gets rid of what it has run by ending: its child goes on with it, and without one
- * the turn moves the pool's clock on for all that wait, twice: what they run themselves
- * meanwhile does not.
+ * Exiting does not clear what a task has run. Its child takes it over; without one the
+ * turn advances the pool's clock for all waiting tasks, twice: their own running meanwhile
+ * does not.
  */
 static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Where a task that wakes up goes: an idle CPU, its waker's, or in front of something weaker.
+ * Where a waking task goes: an idle CPU, its waker's, or in front of something weaker.
  */
 #ifndef GTH_WAKEUP_H
 #define GTH_WAKEUP_H
@@ -32,13 +32,12 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 }
 
 /*
- * True when the fastest way for @p to a CPU is to wait for its waker to leave
- * this one. WF_SYNC promises that the waker sleeps soon; whether it does, and
- * whether that is sooner than the interrupt of another CPU takes effect, is
- * measured: how long this waker took the last times, how long the switch from a
- * waker to whom it woke up took here, and how long wake-ups took on this CPU that came
- * from others. In a stream of packets the switch does not count: throughput suffers more
- * from the two switches on another CPU.
+ * True if the fastest way for @p to a CPU is to wait for its waker to leave this one.
+ * WF_SYNC promises that the waker sleeps soon. Whether it does, and sooner than an
+ * interrupt takes effect on another CPU, is measured: how long this waker took the last
+ * times, how long the switch from a waker to its wakee took here, and how long wake-ups
+ * from other CPUs took on this one. In a stream of packets the switch does not count:
+ * the two switches on another CPU cost more throughput.
  */
 static __always_inline bool follow_waker(struct task_struct *p, const struct task_ctx *tctx,
 					 const struct plan *plan, s32 here, u64 wake_flags)
@@ -54,7 +53,7 @@ static __always_inline bool follow_waker(struct task_struct *p, const struct tas
 	if (!waker || !is_priority(waker->rank))
 		return false;
 	now = now_ns();
-	if (waker->sync_at) /* it has not slept since: it takes at least this long */
+	if (waker->sync_at) /* not slept since: it takes at least this long */
 		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
 	waker->sync_at = now;
 	lag = waker->sync_lag;
@@ -91,13 +90,13 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 }
 
 /*
- * A normal task that wakes up goes in front of one that is further in virtual time by more
- * than the shortest slice, and that has run for as long without sleeping: tasks that wake
- * each other up for short work wait for one another. Marks the CPU as its own, so that no
- * other goes in front of it in turn.
+ * A waking normal task goes in front of one that is ahead in virtual time by more than the
+ * shortest slice, and has run as long without sleeping: tasks that wake each other up for
+ * short work wait for one another. Marks the CPU as its own, so that no other goes in
+ * front of it in turn.
  *
- * With @sync, of a waker that passes something on, a turn that has just begun goes on until
- * the next tick: who sends many messages is not switched out for each of them.
+ * With @sync, from a waker that passes something on, a turn that has just begun lasts until
+ * the next tick: a sender of many messages is not switched out for each one.
  */
 __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan *plan __arg_nonnull, s32 cpu,
 			 bool sync)
