@@ -24,132 +24,132 @@ function __fish_gthctl_using_subcommand
     contains -- $cmd[1] $argv
 end
 
-complete -c gthctl -n "__fish_gthctl_needs_command" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_needs_command" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_needs_command" -s V -l version -d 'Print version'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Look at the live policy, and change it'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Show and change the live policy'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'The config file' -r -F
-complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, in place of the one that the config file names' -r -F
-complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l stats -d 'Print the scheduler\'s counters every SECONDS, from 1 up; they are printed once at the end in any case' -r
-complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, instead of the one in the config file' -r -F
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l stats -d 'Print the scheduler\'s counters every SECONDS (1 or more); they are always printed once at the end' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l debug -d 'Log more, as `debug: true` in the config file does'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "status" -d 'Show what is in force since when, and why the file on disk is not'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "explain" -d 'Show which rule a task falls under and why'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "rollback" -d 'Return to the policy that was in force before'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -l dry-run -d 'Show what would change and change nothing'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s y -l yes -d 'Do not ask; needed where standard input or output is no terminal'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s y -l yes -d 'Do not ask; needed if standard input or output is no terminal'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -l dry-run -d 'Show what would change and change nothing'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Do not ask; needed where standard input or output is no terminal'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Do not ask; needed if standard input or output is no terminal'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show what is in force since when, and why the file on disk is not'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Show which rule a task falls under and why'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "rollback" -d 'Return to the policy that was in force before'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, in place of a data plane' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, instead of a data plane' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l interval -d 'How often to show what was counted' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l interval -d 'How often to show the counts' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l duration -d 'End after this time' -r
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s o -l output -d 'A table on a terminal, otherwise lines; or JSON, one object a line' -r -f -a "table\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s o -l output -d 'By default a table on a terminal, otherwise lines; JSON has one object per line' -r -f -a "table\t''
 lines\t''
 json\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l stages -d 'Also the functions where a packet\'s time goes: look-up, QoS, route, header'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l stages -d 'Also trace the functions where a packet\'s time goes: look-up, QoS, route, header'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait until the data plane\'s module is loaded'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l once -d 'End after one interval'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s v -l verbose -d 'Tell of each function how it is traced or why it is not, one a line'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Single packets with their times in ns, not counts'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Kprobes also where there is BTF; slower, but the module can be unloaded'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what was seen: rules for tasks, and irq for NICs whose packets are processed in softirq'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s v -l verbose -d 'Print for each function how it is traced or why not, one per line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Print single packets with their times in ns, not counts'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Use kprobes even with BTF; slower, but the module can be unloaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what it saw: rules for tasks, and irq for NICs whose packets are processed in softirq'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l interval -d 'How often, with --watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l duration -d 'End after this time, with --watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s w -l watch -d 'Again and again, until Ctrl-C; in JSON, one object a line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s w -l watch -d 'Repeat until Ctrl-C; JSON has one object per line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do, how many there are'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "pin" -d 'Place a NIC\'s interrupts'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "restore" -d 'Put back what was there before'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "drift" -d 'Tell whether something has moved an interrupt away from where it was placed'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "advise" -d 'Say where a NIC\'s interrupts had better go'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "restore" -d 'Put interrupts back where they were'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l interval -d 'How often, with --watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l duration -d 'End after this time, with --watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s w -l watch -d 'Again and again, until Ctrl-C; in JSON, one object a line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s w -l watch -d 'Repeat until Ctrl-C; JSON has one object per line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s c -l cpus -d 'The CPUs, as a list: 0-3,8' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s q -l queue -d 'Only the IRQs of this queue; may be repeated' -r
@@ -161,55 +161,55 @@ off\t'No CPU'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l spread -d 'A CPU for each queue'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l spread -d 'One CPU for each queue'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l ban -d 'Tell a running irqbalance to leave these IRQs alone: by its socket or, if it has none, for its next start in its environment file'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them although irqbalance runs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them even if irqbalance runs'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l dry-run -d 'Show what would change and change nothing'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l duration -d 'How long to look' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l duration -d 'How long to watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l color -d 'When to use colour; auto means on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do, how many there are'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "pin" -d 'Place a NIC\'s interrupts'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "restore" -d 'Put back what was there before'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Tell whether something has moved an interrupt away from where it was placed'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Say where a NIC\'s interrupts had better go'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "restore" -d 'Put interrupts back where they were'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "policy" -d 'Look at the live policy, and change it'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "policy" -d 'Show and change the live policy'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "status" -d 'Show what is in force since when, and why the file on disk is not'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "explain" -d 'Show which rule a task falls under and why'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "rollback" -d 'Return to the policy that was in force before'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do, how many there are'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "pin" -d 'Place a NIC\'s interrupts'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "restore" -d 'Put back what was there before'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "drift" -d 'Tell whether something has moved an interrupt away from where it was placed'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "advise" -d 'Say where a NIC\'s interrupts had better go'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "restore" -d 'Put interrupts back where they were'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'

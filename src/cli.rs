@@ -36,13 +36,13 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
 
 /// CPU scheduling for network data planes
 ///
-/// gthctl loads a CPU scheduler into the Linux kernel (sched_ext) and tells it,
-/// by one policy file, which tasks go first, how long they run and where. When
-/// gthctl ends, however it ends, the kernel's default scheduler takes over again.
+/// gthctl loads a CPU scheduler into the Linux kernel (sched_ext). One policy file says which tasks
+/// go first, how long they run and where. However gthctl ends, the kernel's default scheduler takes
+/// over again.
 #[derive(Debug, Parser)]
 #[command(name = "gthctl", version = VERSION.as_str(), after_help = EXAMPLES)]
 pub struct Cli {
-    /// When to use colour; auto means on a terminal, unless NO_COLOR is set
+    /// When to use colour; auto: on a terminal, unless NO_COLOR is set
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: ColorChoice,
 
@@ -58,7 +58,7 @@ impl Cli {
         Self::from_arg_matches(&matches).unwrap_or_else(|e| e.exit())
     }
 
-    /// True when what is written to `stream` may be coloured.
+    /// Whether output to `stream` may be coloured.
     pub fn colored(&self, stream: &impl IsTerminal) -> bool {
         let set = |name| env::var_os(name).is_some_and(|value| !value.is_empty());
         match self.color {
@@ -72,8 +72,8 @@ impl Cli {
     }
 }
 
-/// The value of `--color`, which clap needs before it parses for its own help
-/// and errors. A wrong value is left for clap to report.
+/// The value of `--color`. Clap needs it before parsing, for its own help and errors; it reports a
+/// wrong value itself.
 fn color_argument() -> ColorChoice {
     let args: Vec<String> = env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect();
     let apart = args.windows(2).filter(|pair| pair[0] == "--color").map(|pair| pair[1].as_str());
@@ -90,15 +90,14 @@ Examples:
   gthctl irq                      where the NICs' interrupts go
   gthctl run --help               all about running the scheduler";
 
-/// The subcommands; those not built yet are not listed.
+/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Run(RunArgs),
-    /// Look at the live policy, and change it
+    /// Show and change the live policy
     ///
-    /// These commands ask the running gthctl (`gthctl run`) and need root; `check`
-    /// needs neither. A policy that is applied becomes the content of the running
-    /// gthctl's policy file.
+    /// These commands talk to the running gthctl (`gthctl run`) and need root; `check` needs
+    /// neither. Applying a policy replaces the running gthctl's policy file.
     #[command(subcommand)]
     Policy(PolicyCommand),
     Trace(TraceArgs),
@@ -107,23 +106,20 @@ pub enum Command {
 
 /// Load the scheduler and run until stopped
 ///
-/// Reads the config file and the policy, loads the scheduler into the kernel and
-/// keeps it there until SIGINT or SIGTERM. Every task of the machine is then
-/// scheduled by it: fairly, apart from those that the policy names. A bad file
-/// is an error and nothing is loaded.
+/// Reads the config file and the policy, loads the scheduler into the kernel and keeps it there
+/// until SIGINT or SIGTERM. It schedules every task of the machine: fairly, except those that the
+/// policy names. A bad file is an error; nothing is loaded.
 ///
-/// Both files are followed while it runs: a policy with a new content is in
-/// force as soon as the file is closed, and so are the slices of the config
-/// file. A file that has become bad is reported and changes nothing. Both must be
-/// regular files. A note says when users other than root can change one of them:
-/// by its mode or owner, or those of a directory or link on the way to it.
+/// It follows both files while it runs: a new policy is in force as soon as its file is closed, and
+/// so are the slices of the config file. A file that turns bad is reported and changes nothing.
+/// Both must be regular files. A note warns if users other than root can change one of them, by its
+/// mode or owner or those of a directory or link on its path.
 ///
-/// SIGHUP has both files read again, whether they have changed or not; when the
-/// terminal hangs up that gthctl runs on, it ends.
+/// SIGHUP rereads both files, changed or not. gthctl ends when its terminal hangs up.
 ///
-/// Interrupts that the policy places are put back when it ends. It waits only
-/// briefly then for another gthctl that moves interrupts or an irqbalance that
-/// is busy. It says what is left, and `gthctl irq restore` puts that back.
+/// When it ends, it puts back the interrupts that the policy placed. It waits only briefly for
+/// another gthctl that moves interrupts or for a busy irqbalance. It reports what is left; `gthctl
+/// irq restore` puts that back.
 ///
 /// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
 #[derive(Debug, Args)]
@@ -133,12 +129,12 @@ pub struct RunArgs {
     #[arg(short, long, value_name = "FILE", default_value = DEFAULT_CONFIG, value_hint = ValueHint::FilePath)]
     pub config: PathBuf,
 
-    /// The policy file, in place of the one that the config file names
+    /// The policy file, instead of the one in the config file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub policy: Option<PathBuf>,
 
-    /// Print the scheduler's counters every SECONDS, from 1 up; they are
-    /// printed once at the end in any case
+    /// Print the scheduler's counters every SECONDS (1 or more); they are always printed once at
+    /// the end
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub stats: Option<u64>,
 
@@ -155,25 +151,24 @@ Examples:
 
 /// Show which tasks handle GTP packets, and on which CPUs
 ///
-/// Attaches to the functions of a data plane in the kernel and counts, in the kernel,
-/// who runs them: the task and CPU, whether for the task or in a softirq that came on
-/// top of it, how many packets and bytes, and the time in the function.
+/// Attaches to a data plane's functions in the kernel and counts, in the kernel, who runs them: the
+/// task and CPU, whether in the task's own context or in a softirq that interrupted it, packets and
+/// bytes, and the time in the function.
 ///
-/// On a terminal a table is kept up to date; otherwise each interval prints one line for
-/// each task, CPU and function with packets. Packets and bytes (of the packet as it comes
-/// to the function, headers included) are those since the trace began, the rest is of the
-/// interval. The time in a function includes what it calls; p50 and p99 are the upper ends
-/// of buckets, at most half as much again as the truth.
+/// On a terminal it updates a table; otherwise it prints, each interval, one line for each task,
+/// CPU and function with packets. Packets and bytes (of the packet as the function gets it, headers
+/// included) count from the start of the trace, all else covers the interval. The time in a
+/// function includes its callees; p50 and p99 are upper bounds of buckets, at most 50% too high.
 ///
-/// A softirq counts for a task when that has raised and run it itself, as a sender through
-/// the loopback or a veth device does. What arrives through a NIC is nobody's: it stands
-/// under softirq (with the task that was interrupted) or idle, and the NIC's interrupts on
-/// that CPU are shown. A task in a PID namespace has both of its ids.
+/// A softirq counts for a task that raised and ran it itself, as a sender through the loopback or a
+/// veth device does. Packets from a NIC belong to no task: they are listed under softirq (with the
+/// interrupted task) or idle, with the NIC's interrupts on that CPU. A task in a PID namespace is
+/// shown with both ids.
 ///
-/// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe. A line
-/// on standard error names the functions that are traced and how, a second one those that
-/// are not and why; JSON has an object for each. fentry keeps a module from being unloaded
-/// meanwhile. A module that is unloaded and loaded again is followed.
+/// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe. One line on
+/// standard error names the traced functions and how, a second one the others and why; JSON has an
+/// object for each. While fentry is attached, the module cannot be unloaded. The trace follows a
+/// module that is unloaded and loaded again.
 #[derive(Debug, Args)]
 #[command(after_help = TRACE_EXAMPLES)]
 pub struct TraceArgs {
@@ -181,11 +176,11 @@ pub struct TraceArgs {
     #[arg(value_name = "TARGET", required_unless_present = "functions")]
     pub target: Option<Module>,
 
-    /// Any function of the kernel or a module, in place of a data plane
+    /// Any function of the kernel or a module, instead of a data plane
     #[arg(short, long = "function", value_name = "SYMBOL", conflicts_with = "target")]
     pub functions: Vec<String>,
 
-    /// Also the functions where a packet's time goes: look-up, QoS, route, header
+    /// Also trace the functions where a packet's time goes: look-up, QoS, route, header
     #[arg(long)]
     pub stages: bool,
 
@@ -201,7 +196,7 @@ pub struct TraceArgs {
     #[arg(long = "cpu", value_name = "CPUS")]
     pub cpus: Option<CpuList>,
 
-    /// How often to show what was counted
+    /// How often to show the counts
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     pub interval: u64,
 
@@ -213,29 +208,29 @@ pub struct TraceArgs {
     #[arg(long)]
     pub once: bool,
 
-    /// Tell of each function how it is traced or why it is not, one a line
+    /// Print for each function how it is traced or why not, one per line
     #[arg(short, long)]
     pub verbose: bool,
 
-    /// Single packets with their times in ns, not counts
+    /// Print single packets with their times in ns, not counts
     #[arg(long)]
     pub events: bool,
 
-    /// Kprobes also where there is BTF; slower, but the module can be unloaded
+    /// Use kprobes even with BTF; slower, but the module can be unloaded
     #[arg(long)]
     pub kprobe: bool,
 
-    /// Watch silently, for 10 s or --duration, then print a policy for what was seen: rules
-    /// for tasks, and irq for NICs whose packets are processed in softirq
+    /// Watch silently, for 10 s or --duration, then print a policy for what it saw: rules for
+    /// tasks, and irq for NICs whose packets are processed in softirq
     #[arg(long, conflicts_with_all = ["events", "once", "format"])]
     pub suggest: bool,
 
-    /// A table on a terminal, otherwise lines; or JSON, one object a line
+    /// By default a table on a terminal, otherwise lines; JSON has one object per line
     #[arg(short = 'o', long = "output", value_name = "FORMAT")]
     pub format: Option<TraceFormat>,
 }
 
-/// The form of what a trace shows.
+/// The output format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {
     Table,
@@ -261,11 +256,11 @@ Examples:
 
 /// See and place the interrupts of NICs
 ///
-/// Softirq work, such as a packet's way from the NIC to a socket, runs on the CPU that the
-/// NIC's interrupt comes in on, whatever the scheduler says. These commands show where that
-/// is and move it; what was there is saved first and can be restored.
+/// Softirq work, such as a packet's path from the NIC to a socket, runs on the CPU that takes the
+/// NIC's interrupt, whatever the scheduler says. These commands show that CPU and move the
+/// interrupt. They save the old setting first and can restore it.
 ///
-/// Without a subcommand it does what `list` does, for all NICs.
+/// Without a subcommand: `list` for all NICs.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, after_help = IRQ_EXAMPLES)]
 pub struct IrqArgs {
@@ -280,8 +275,8 @@ const IRQ_EXAMPLES: &str = "\
 Examples:
   gthctl irq                                  all NICs
   gthctl irq list n6 --watch                  the NIC under n6, live
-  gthctl irq pin enp7s0 --cpus 2-5 --spread   a queue a CPU
-  gthctl irq advise n6                        where they had better go
+  gthctl irq pin enp7s0 --cpus 2-5 --spread   one queue per CPU
+  gthctl irq advise n6                        where they should go
   gthctl irq drift                            whether something has moved them
   gthctl irq restore                          as it was before";
 
@@ -295,17 +290,16 @@ pub enum IrqCommand {
     Advise(AdviseArgs),
 }
 
-/// Show the interrupts of NICs: where they may go, where they do, how many there are
+/// Show the interrupts of NICs: where they may go, where they do go, how many come
 ///
-/// For each IRQ: its name in /proc/interrupts, smp_affinity_list and
-/// effective_affinity_list, how many interrupts came (with --watch: in a second), the CPU
-/// that took the most of them, the RPS and XPS masks of the queue, and whether the kernel
-/// manages it, so that it can't be moved. A `?` stands where this kernel doesn't tell
-/// that before.
+/// For each IRQ: its name in /proc/interrupts, smp_affinity_list and effective_affinity_list, the
+/// number of interrupts (with --watch: per second), the CPU that took most of them, the RPS and XPS
+/// masks of the queue, and whether the kernel manages it, so that it can't be moved. A `?` means
+/// that this kernel tells that only when a move is tried.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge or its veth), the
-    /// NICs under it
+    /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge or its veth): the NICs
+    /// under it
     #[arg(value_name = "NIC")]
     pub nic: Option<String>,
 
@@ -316,7 +310,7 @@ pub struct ListArgs {
 /// How the list is shown.
 #[derive(Debug, Args)]
 pub struct ListViewArgs {
-    /// Again and again, until Ctrl-C; in JSON, one object a line
+    /// Repeat until Ctrl-C; JSON has one object per line
     #[arg(short, long)]
     pub watch: bool,
 
@@ -334,16 +328,16 @@ pub struct ListViewArgs {
 
 /// Place a NIC's interrupts
 ///
-/// Saves what is there, writes, reads back, and reports what the kernel made of it for
-/// each IRQ. When the kernel refuses one, all that this call had changed is put back.
+/// Saves the old settings, writes the new ones, reads them back, and reports for each IRQ what the
+/// kernel made of it. If the kernel refuses one, it puts back everything this call changed.
 ///
-/// A virtual device (macvlan, VLAN, bond, bridge or its veth) means the NICs under it. With
-/// --spread the queues get one CPU each, those of the NIC's NUMA node first, a receive and
-/// a transmit queue with one number the same; without, each IRQ may go to all of the CPUs,
-/// and on x86 the kernel picks one of them.
+/// A virtual device (macvlan, VLAN, bond, bridge or its veth) stands for the NICs under it. With
+/// --spread each queue gets one CPU, those of the NIC's NUMA node first; a receive and a transmit
+/// queue of the same number share one. Without it each IRQ may go to all of the CPUs, and on x86
+/// the kernel picks one.
 ///
-/// While irqbalance runs, nothing is changed, as it would move the IRQs again; --ban or
-/// --force change that. Nor is what the policy of a running gthctl places: see `irq` in
+/// While irqbalance runs, it changes nothing, as irqbalance would move the IRQs again; --ban and
+/// --force override this. It never changes what the policy of a running gthctl places: see `irq` in
 /// gthctl-policy(5).
 #[derive(Debug, Args)]
 #[command(after_help = PIN_EXAMPLES)]
@@ -356,7 +350,7 @@ pub struct PinArgs {
     #[arg(short, long, value_name = "CPUS")]
     pub cpus: String,
 
-    /// A CPU for each queue
+    /// One CPU for each queue
     #[arg(long)]
     pub spread: bool,
 
@@ -381,7 +375,7 @@ pub struct PinArgs {
     #[arg(long, conflicts_with = "force")]
     pub ban: bool,
 
-    /// Place them although irqbalance runs
+    /// Place them even if irqbalance runs
     #[arg(long)]
     pub force: bool,
 
@@ -393,7 +387,7 @@ pub struct PinArgs {
     pub output: OutputArgs,
 }
 
-/// What becomes of RPS or XPS masks.
+/// What to set RPS or XPS masks to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum MaskChoice {
     /// The CPUs of the queue's IRQ
@@ -405,18 +399,18 @@ pub enum MaskChoice {
 const PIN_EXAMPLES: &str = "\
 Examples:
   gthctl irq pin enp7s0 --cpus 11                 all its IRQs to CPU 11
-  gthctl irq pin n6 --cpus 2-5 --spread --xps     a queue a CPU, sending too
+  gthctl irq pin n6 --cpus 2-5 --spread --xps     one queue per CPU, sending too
   gthctl irq pin enp7s0 --cpus 3 --queue 0        one queue
   gthctl irq pin enp7s0 --cpus 11 --ban           irqbalance leaves them there
   gthctl irq pin enp7s0 --cpus 11 --dry-run       look only";
 
-/// Put back what was there before
+/// Put interrupts back where they were
 ///
-/// Everything that was placed since the machine was started, or that of one NIC, is as it
-/// was before the first change; also after a crash. What others had changed in between is
-/// told. irqbalance may move the IRQs again, if it was told not to.
+/// Returns all that gthctl placed since boot, or that of one NIC, to its state before the first
+/// change; also after a crash. It reports what others changed in between. If irqbalance was told
+/// to leave the IRQs alone, it may move them again.
 ///
-/// What the policy of a running gthctl places stays until it does no longer.
+/// What the policy of a running gthctl places stays until the policy drops it.
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// Only this device's
@@ -427,28 +421,28 @@ pub struct RestoreArgs {
     pub output: OutputArgs,
 }
 
-/// Tell whether something has moved an interrupt away from where it was placed
+/// Check whether something has moved an interrupt from where it was placed
 ///
-/// Fails (exit code 1) when that is so.
+/// Fails (exit code 1) if so.
 #[derive(Debug, Args)]
 pub struct DriftArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// Say where a NIC's interrupts had better go
+/// Suggest where a NIC's interrupts should go
 ///
-/// Looks where its interrupts come in and, when a GTP module is loaded, traces where GTP
-/// packets are processed. Softirq work belongs on CPUs of the NIC's NUMA node that no
-/// exclusive rule of the live policy has, and that no task which processes GTP packets
-/// runs on. Prints the commands; changes nothing.
+/// Watches where its interrupts come in and, if a GTP module is loaded, traces where GTP packets
+/// are processed. Softirq work belongs on CPUs of the NIC's NUMA node that no exclusive rule of the
+/// live policy owns and no task that processes GTP packets runs on. Prints the commands; changes
+/// nothing.
 #[derive(Debug, Args)]
 pub struct AdviseArgs {
     /// The network device
     #[arg(value_name = "NIC")]
     pub nic: String,
 
-    /// How long to look
+    /// How long to watch
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = interval)]
     pub duration: u64,
 
@@ -463,7 +457,7 @@ pub enum PolicyCommand {
     Check(FileArgs),
     /// Show the rules in force, and how many tasks fall under each
     Show(OutputArgs),
-    /// Show what is in force since when, and why the file on disk is not
+    /// Show what is in force, since when, and why the file on disk is not
     Status(OutputArgs),
     Explain(TaskArgs),
     Rollback(RollbackArgs),
@@ -471,9 +465,8 @@ pub enum PolicyCommand {
 
 /// Make a policy the live one
 ///
-/// Checks the policy, shows what it changes, asks, replaces the running gthctl's
-/// policy file and returns when the kernel schedules by it. Nothing has changed
-/// when that fails.
+/// Checks the policy, shows what it changes, asks, replaces the running gthctl's policy file and
+/// returns once the kernel schedules by it. If that fails, nothing has changed.
 #[derive(Debug, Args)]
 #[command(after_help = APPLY_EXAMPLES)]
 pub struct ApplyArgs {
@@ -493,8 +486,8 @@ Examples:
 
 /// Check a policy file for this machine
 ///
-/// Reads it as `gthctl run` would and shows its rules. Needs no root and no
-/// running gthctl. Which pods a rule means is not looked up.
+/// Reads it as `gthctl run` would and shows its rules. Needs no root and no running gthctl. It does
+/// not look up which pods a rule means.
 #[derive(Debug, Args)]
 pub struct FileArgs {
     /// The policy file; - for standard input
@@ -507,11 +500,10 @@ pub struct FileArgs {
 
 /// Show which rule a task falls under and why
 ///
-/// For every rule and each of its conditions: whether the task meets it, as the
-/// kernel's own matching finds.
+/// For each condition of every rule: whether the task meets it, by the kernel's own matching.
 #[derive(Debug, Args)]
 pub struct TaskArgs {
-    /// The id of a process (its first thread is meant) or of a thread
+    /// The id of a process (meaning its first thread) or of a thread
     #[arg(value_name = "PID", value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub pid: u32,
 
@@ -521,9 +513,8 @@ pub struct TaskArgs {
 
 /// Return to the policy that was in force before
 ///
-/// Shows what that changes, asks, and does as `apply` does. Another rollback
-/// returns to where this one started. The policy before is known as long as the
-/// running gthctl runs.
+/// Shows what that changes, asks, and applies it as `apply` does. A second rollback undoes the
+/// first. The running gthctl remembers the previous policy until it ends.
 #[derive(Debug, Args)]
 pub struct RollbackArgs {
     #[command(flatten)]
@@ -537,7 +528,7 @@ pub struct ChangeArgs {
     #[arg(long)]
     pub dry_run: bool,
 
-    /// Do not ask; needed where standard input or output is no terminal
+    /// Do not ask; needed if standard input or output is no terminal
     #[arg(short, long)]
     pub yes: bool,
 
