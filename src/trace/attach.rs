@@ -1,5 +1,5 @@
-//! Attaching to the kernel's functions: fentry and fexit where the function has BTF,
-//! kprobe and kretprobe where it has not.
+//! Attaching to the kernel's functions: fentry and fexit with BTF, kprobe and kretprobe
+//! without.
 
 use std::ffi::CStr;
 use std::io;
@@ -30,7 +30,7 @@ pub enum How {
     Kprobe(String),
     /// Not at all: there is no such function.
     Missing,
-    /// Not at all: the kernel refused, for this reason.
+    /// Not at all: the kernel refused for this reason.
     Refused(String),
 }
 
@@ -45,13 +45,13 @@ impl How {
 pub struct Settings {
     /// Only this process or thread, by its id in the first PID namespace.
     pub pid: Option<u32>,
-    /// Whether single packets are sent to user space, too.
+    /// Also send single packets to user space.
     pub events: bool,
-    /// Kprobes even where there is BTF: fentry keeps a module from being unloaded.
+    /// Kprobes even with BTF: fentry keeps a module from being unloaded.
     pub kprobes: bool,
 }
 
-/// The BPF program, and what it is attached to.
+/// The BPF program and its attachments.
 pub struct Tracer {
     settings: Settings,
     attached: Vec<Attached>,
@@ -61,7 +61,7 @@ pub struct Tracer {
     object: Object,
 }
 
-/// What ends a function's tracing when it is dropped.
+/// A function's attachment; dropping it ends the tracing.
 enum Attached {
     #[allow(dead_code)]
     Fentry { links: [OwnedFd; 2] },
@@ -69,11 +69,11 @@ enum Attached {
     Kprobe { links: [Link; 2] },
 }
 
-/// There on kernels with kprobes (Documentation/ABI/testing/sysfs-bus-event_source-devices).
+/// Exists on kernels with kprobes (Documentation/ABI/testing/sysfs-bus-event_source-devices).
 const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
 
 const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
-/// To be run once, before anything is attached.
+/// Run once, before anything is attached.
 const LOOK_UP: &str = "look_up_kernel";
 const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
 
@@ -95,8 +95,8 @@ impl Tracer {
                 map.set_initial_value(bytes_of(&what)).map_err(|e| failed(&e))?;
             }
         }
-        // Relocates all programs. The fentry pair is loaded once for each function.
-        // SAFETY: an object that is open and not loaded.
+        // Relocates all programs. The fentry pair is loaded once per function. SAFETY:
+        // the object is open and not loaded.
         let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
         if prepared < 0 {
             return Err(failed(&io::Error::from_raw_os_error(-prepared)));
@@ -123,10 +123,10 @@ impl Tracer {
         })
     }
 
-    /// Attaches to what there is of these functions of `target`, and to nothing else any
-    /// more; says of each how. The numbers in the counts are the places in `functions`.
+    /// Attaches to those of these functions of `target` that exist, and detaches from all
+    /// others; says for each how. The numbers in the counts are indices into `functions`.
     ///
-    /// What has been counted stays.
+    /// The counts stay.
     pub fn attach(&mut self, target: &Target, functions: &[Function]) -> Result<Vec<How>> {
         self.detach();
         let names = functions.iter().map(|function| function.symbol.as_str());
@@ -143,7 +143,7 @@ impl Tracer {
         Ok(functions.iter().enumerate().map(how).collect())
     }
 
-    /// Attached to nothing.
+    /// Detaches from everything.
     pub fn detach(&mut self) {
         self.attached.clear();
     }
@@ -164,7 +164,7 @@ impl Tracer {
             self.attached.push(Attached::Fentry { links });
             return How::Fentry;
         }
-        // Of what the compiler has made of a function, the arguments are not known.
+        // The arguments of a compiler-made variant are unknown.
         let packet = known.map_or(function.packet, |known| known.packet).filter(|_| is_whole);
         match self.attach_kprobe(symbol, cookie(index, packet)) {
             Ok(links) => {
@@ -175,7 +175,7 @@ impl Tracer {
         }
     }
 
-    /// The end first: so no call is seen to begin only.
+    /// The end first, so that no call has a beginning only.
     fn attach_fentry(&self, function: BtfFunction, cookie: u64) -> io::Result<[OwnedFd; 2]> {
         let kinds = [sys::BPF_TRACE_FENTRY, sys::BPF_TRACE_FEXIT];
         let attach = |i: usize| {
@@ -203,14 +203,14 @@ impl Tracer {
     }
 }
 
-/// As the BPF program takes it (enum gth_trace_cookie).
+/// In the BPF program's form (enum gth_trace_cookie).
 fn cookie(index: usize, packet: Option<u8>) -> u64 {
     let argument = packet.map_or(gth_trace_limit::GTH_TRACE_NO_ARG.0, u32::from);
     u64::from(argument) << gth_trace_cookie::GTH_TRACE_ARG_SHIFT.0 | index as u64
 }
 
-/// Loads a program for the one function: each load of such a program is about one
-/// (bpf(2), attach_btf_id).
+/// Loads a program for one function: each load of such a program is for one (bpf(2),
+/// attach_btf_id).
 fn load_for(
     program: &ProgramMut<'_>,
     kind: sys::bpf_attach_type,
@@ -246,15 +246,15 @@ fn link(program: &OwnedFd, kind: sys::bpf_attach_type, cookie: u64) -> io::Resul
         ..Default::default()
     };
     options.__bindgen_anon_1.tracing.cookie = cookie;
-    // SAFETY: a program's descriptor and complete options.
+    // SAFETY: a valid program descriptor and complete options.
     owned(unsafe { sys::bpf_link_create(program.as_raw_fd(), 0, kind, &raw const options) })
 }
 
-/// What libbpf returned: a descriptor, or an error number below zero.
+/// libbpf's result: a descriptor, or a negative error number.
 fn owned(fd: i32) -> io::Result<OwnedFd> {
     match fd {
         ..0 => Err(io::Error::from_raw_os_error(-fd)),
-        // SAFETY: libbpf has just made it for us.
+        // SAFETY: libbpf has just made it; it is ours.
         _ => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
     }
 }

@@ -1,4 +1,4 @@
-//! What has been counted.
+//! The counts.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::kernel::skeletons::tracer::types::{
 pub enum Context {
     /// The task, or a softirq that the task raised and ran itself.
     Task,
-    /// A softirq at the end of an interrupt, on top of that task, or in ksoftirqd.
+    /// A softirq at the end of an interrupt of that task, or in ksoftirqd.
     Softirq,
     /// A softirq on an idle CPU.
     Idle,
@@ -37,17 +37,17 @@ impl Context {
 /// Who ran a function, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
-    /// When the thread was, in ns since boot: the kernel uses ids again.
+    /// When the thread started, in ns since boot: the kernel reuses ids.
     pub started_ns: u64,
     pub tid: u32,
     pub tgid: u32,
-    /// Its place in the list of those traced.
+    /// Its index in the list of traced functions.
     pub function: usize,
     pub context: Context,
     pub cpu: usize,
 }
 
-/// How often, since the trace began.
+/// The counts since the trace began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
     pub key: Key,
@@ -56,7 +56,7 @@ pub struct Count {
     pub tid_inside: u32,
     pub tgid_inside: u32,
     pub packets: u64,
-    /// Of the packets as they came to the function, headers included.
+    /// Of the packets as the function got them, headers included.
     pub bytes: u64,
     /// CLOCK_MONOTONIC.
     pub last: Duration,
@@ -71,7 +71,7 @@ const BUCKETS: usize = gth_trace_limit::GTH_TRACE_BUCKETS.0 as usize;
 
 impl Times {
     /// The time in ns that `share` of the calls, from 0 to 1, did not exceed: the upper
-    /// end of its bucket, at most half as much again as the truth. `None` without calls.
+    /// end of its bucket, at most 50% too high. `None` without calls.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let all: u64 = self.0.iter().map(|&n| u64::from(n)).sum();
         let wanted = ((all as f64 * share).ceil() as u64).max(1);
@@ -97,7 +97,7 @@ fn upper_end(bucket: usize) -> u64 {
     }
 }
 
-/// What was not counted, and not sent, for want of room.
+/// What was not counted or not sent, for want of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub counts: u64,
@@ -105,7 +105,7 @@ pub struct Lost {
 }
 
 impl Tracer {
-    /// All counts so far, in no order.
+    /// All counts so far, unordered.
     pub fn counts(&self) -> Result<Vec<Count>> {
         let failed = |e| Error::failure(format!("reading the counts: {e}"));
         let mut counts = Vec::new();
@@ -124,14 +124,14 @@ impl Tracer {
         Ok(counts)
     }
 
-    /// Forgets what is counted for tasks that `is_gone` says have ended.
+    /// Drops the counts of tasks that have ended, by `is_gone`.
     pub fn forget(&self, is_gone: impl Fn(u32) -> bool) {
         let keys: Vec<_> = self.counts.keys().collect();
         for bytes in keys {
             // SAFETY: as in counts().
             let key = unsafe { bytes.as_ptr().cast::<gth_trace_key>().read_unaligned() };
             if key.tid != 0 && is_gone(key.tid) {
-                // It may have been forgotten already.
+                // It may be gone already.
                 let _ = self.counts.delete(&bytes);
             }
         }

@@ -1,4 +1,4 @@
-//! Single packets, as they come out of the BPF ring buffer.
+//! Single packets from the BPF ring buffer.
 
 use std::cell::RefCell;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -14,7 +14,7 @@ use crate::gtp::{Direction, Function};
 use crate::kernel::comm;
 use crate::kernel::skeletons::tracer::types::gth_trace_event;
 
-/// One packet at the beginning of a function.
+/// One packet entering a function.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Event {
     /// CLOCK_MONOTONIC.
@@ -59,11 +59,11 @@ impl Events {
     /// Readable when there are events.
     pub fn fd(&self) -> BorrowedFd<'_> {
         let fd: RawFd = self.ring.epoll_fd();
-        // SAFETY: the ring buffer's, which is open as long as `self`.
+        // SAFETY: the ring buffer's descriptor stays open as long as `self`.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 
-    /// What has come since the last call, in the order of each CPU's.
+    /// The events since the last call, in order per CPU.
     pub fn take(&mut self, functions: &[Function]) -> Result<Vec<Event>> {
         let failed = |e| Error::failure(format!("reading the ring buffer: {e}"));
         self.ring.consume().map_err(failed)?;

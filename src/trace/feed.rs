@@ -1,4 +1,4 @@
-//! Which interrupts of NICs come in on a CPU: they raise the softirqs that run there.
+//! Which NIC interrupts a CPU takes: they raise the softirqs that run there.
 
 use std::path::Path;
 use std::time::Instant;
@@ -15,12 +15,12 @@ pub struct Feed {
     pub cpu: usize,
     pub nic: String,
     pub irq: u32,
-    /// As /proc/interrupts names it.
+    /// Its name in /proc/interrupts.
     pub name: String,
     pub per_second: f64,
 }
 
-/// The interrupts, counted from one look to the next.
+/// The interrupts, counted between two looks.
 pub struct Feeds<'a> {
     proc_root: &'a Path,
     sys_root: &'a Path,
@@ -29,14 +29,14 @@ pub struct Feeds<'a> {
 }
 
 impl<'a> Feeds<'a> {
-    /// The first look. The roots are /proc and /sys but in tests.
+    /// The first look. The roots are /proc and /sys except in tests.
     pub fn new(proc_root: &'a Path, sys_root: &'a Path) -> Result<Self> {
         let before = Interrupts::read(proc_root)?;
         Ok(Self { proc_root, sys_root, before, at: Instant::now() })
     }
 
-    /// What has come in on each CPU since the last look, the most frequent first. A NIC
-    /// is one of this network namespace.
+    /// The interrupts each CPU took since the last look, the most frequent first. Only
+    /// NICs of this network namespace count.
     pub fn look(&mut self) -> Result<Vec<Feed>> {
         let now = Interrupts::read(self.proc_root)?;
         let since = now.since(&self.before);
@@ -66,7 +66,7 @@ impl<'a> Feeds<'a> {
         let devices = std::fs::read_dir(self.sys_root.join("class/net"));
         let names = devices.into_iter().flatten().flatten();
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-        // One that has just gone has no interrupts.
+        // A NIC that has just gone has no interrupts.
         names.filter_map(|name| Nic::read(self.sys_root, interrupts, &name).ok()).collect()
     }
 }

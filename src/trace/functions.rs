@@ -1,8 +1,8 @@
-//! Which functions are traced: those of a data plane, or some that were asked for.
+//! The functions to trace: those of a data plane, or some named by the user.
 
 use crate::gtp::{Direction, Function, Module, Stage};
 
-/// A data plane, or functions that were asked for one by one.
+/// A data plane, or functions named one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The kernel module with the functions; `None`: any or the kernel itself.
@@ -16,8 +16,8 @@ impl Target {
         Self { module: Some(module.name()), functions: module.functions().collect() }
     }
 
-    /// Functions of the kernel or of any module. What their arguments are is taken from
-    /// BTF, if they have it.
+    /// Functions of the kernel or any module. Their arguments come from BTF, if they have
+    /// it.
     pub fn functions(symbols: &[String]) -> Self {
         let function = |symbol: &String| Function {
             symbol: symbol.clone(),
@@ -29,7 +29,7 @@ impl Target {
         Self { module: None, functions: symbols.iter().map(function).collect() }
     }
 
-    /// The functions that every packet passes once, or, with `stages`, all.
+    /// The functions that every packet passes once; all, with `stages`.
     pub fn selected(&self, stages: bool) -> impl Iterator<Item = &Function> {
         let counts = move |f: &&Function| {
             stages || matches!(f.stage, Stage::Entry | Stage::Path | Stage::Transmit)

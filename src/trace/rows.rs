@@ -1,4 +1,4 @@
-//! What a trace shows: counts of an interval, by task, CPU and function.
+//! What a trace shows: an interval's counts by task, CPU and function.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Row {
     /// Time in the function in this interval, ns; without calls, of the whole trace.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
-    /// How long ago the last one was.
+    /// How long ago the last packet was.
     pub last_seen_ms: u64,
     #[serde(flatten)]
     pub home: Home,
@@ -41,7 +41,7 @@ pub struct Row {
 
 #[cfg(test)]
 impl Row {
-    /// One for tests: of `packets` that came into the data plane.
+    /// A row for tests: `packets` that entered the data plane.
     pub fn of_packets(comm: &str, cpu: usize, context: Context, packets: u64) -> Self {
         Self {
             comm: comm.into(),
@@ -66,23 +66,23 @@ impl Row {
     }
 }
 
-/// Makes rows of counts, each time of those since the last.
+/// Turns counts into rows, each time for those since the last time.
 pub struct Reporter<'a> {
     functions: &'a [Function],
     before: HashMap<Key, Count>,
-    /// Of each thread and the time it was started at.
+    /// By thread and its start time.
     homes: HashMap<(u32, u64), Home>,
     home_of: fn(u32) -> Home,
 }
 
 impl<'a> Reporter<'a> {
-    /// `home_of` tells where a thread is, which is asked once for each.
+    /// `home_of` tells where a thread is; it is called once per thread.
     pub fn new(functions: &'a [Function], home_of: fn(u32) -> Home) -> Self {
         Self { functions, before: HashMap::new(), homes: HashMap::new(), home_of }
     }
 
-    /// The rows of `counts`, which were read at `now` (CLOCK_MONOTONIC), `interval` after
-    /// those before; the busiest first.
+    /// The rows of `counts`, read at `now` (CLOCK_MONOTONIC), `interval` after the
+    /// previous ones; the busiest first.
     pub fn rows(&mut self, counts: Vec<Count>, now: Duration, interval: Duration) -> Vec<Row> {
         for Key { tid, started_ns, .. } in counts.iter().map(|count| count.key) {
             self.homes.entry((tid, started_ns)).or_insert_with(|| (self.home_of)(tid));
@@ -132,19 +132,19 @@ impl<'a> Reporter<'a> {
     }
 }
 
-/// Everything of one CPU.
+/// One CPU's totals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct CpuTotal {
     pub cpu: usize,
     pub packets_per_second: f64,
-    /// Of those: for no task, in softirq or idle context.
+    /// Those for no task, in softirq or idle context.
     pub in_softirq: f64,
-    /// The NICs' interrupts that come in there, where there is softirq.
+    /// The NIC interrupts it takes, if it has softirq work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub irqs: Vec<Feed>,
 }
 
-/// The packets of each CPU, counted once each, where they enter the data plane.
+/// The packets of each CPU, each counted once, where it enters the data plane.
 pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
     let mut totals: Vec<CpuTotal> = Vec::new();
     for row in rows.iter().filter(|row| row.stage == Stage::Entry) {

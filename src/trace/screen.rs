@@ -1,4 +1,4 @@
-//! How a trace is shown to people: a table that is drawn anew in place, and lines.
+//! How a trace looks to people: a table redrawn in place, and lines.
 
 use tabled::builder::Builder;
 use tabled::settings::Style;
@@ -11,7 +11,7 @@ use super::rows::{CpuTotal, Row};
 use crate::base::escape;
 use crate::gtp::{Direction, Function, Stage};
 
-/// The table of rows with what belongs to it, in at most `height` lines of `width`.
+/// The table of rows and the lines below it, in at most `height` lines of `width`.
 pub fn screen(
     rows: &[Row],
     cpus: &[CpuTotal],
@@ -20,7 +20,7 @@ pub fn screen(
 ) -> String {
     let mut below: Vec<String> = cpus.iter().map(cpu_line).collect();
     below.extend(untraced.map(|untraced| format!("not traced: {untraced}")));
-    // The head and the line under it, and one for what is left out.
+    // The head, the line under it, and one for what is left out.
     let room = height.saturating_sub(below.len() + 4).max(1);
     let mut builder = Builder::default();
     builder.push_record(HEAD);
@@ -68,7 +68,7 @@ fn cells(row: &Row) -> Vec<String> {
     ]
 }
 
-/// What is only a part of a packet's way stands to the right of its beginning.
+/// Indents stages of a packet's path under its entry.
 fn indented(row: &Row) -> String {
     match row.stage {
         Stage::Entry => row.function.clone(),
@@ -76,7 +76,7 @@ fn indented(row: &Row) -> String {
     }
 }
 
-/// A row on a line of its own.
+/// A row as one line.
 pub fn line(row: &Row) -> String {
     let mut line = format!(
         "{} tid={} pid={} cpu={} as={} dir={} function={} packets={} per_s={:.0} bytes={} p50={} p99={}",
@@ -100,7 +100,7 @@ pub fn line(row: &Row) -> String {
     escape::line(&line).into_owned()
 }
 
-/// A packet on a line of its own: its time in seconds since boot comes first.
+/// A packet as one line, beginning with its time in seconds since boot.
 pub fn event_line(event: &Event) -> String {
     let line = format!(
         "{}.{:09} {} tid={} pid={} cpu={} as={} dir={} function={} bytes={}",
@@ -118,7 +118,7 @@ pub fn event_line(event: &Event) -> String {
     escape::line(&line).into_owned()
 }
 
-/// All of a CPU.
+/// A CPU's totals.
 pub fn cpu_line(total: &CpuTotal) -> String {
     let CpuTotal { cpu, packets_per_second, in_softirq, irqs } = total;
     let mut line = format!(
@@ -130,8 +130,8 @@ pub fn cpu_line(total: &CpuTotal) -> String {
     line
 }
 
-/// How functions are traced, one line for those that are and one for those that are not;
-/// `verbose`: a line for each.
+/// How functions are traced: one line for the traced ones and one for the others; with
+/// `verbose` a line for each.
 pub fn attached(
     functions: &[Function],
     hows: &[How],
@@ -143,7 +143,7 @@ pub fn attached(
         return all().map(|(function, how)| super::screen::how(function, how, module)).collect();
     }
     let together = |is_traced: bool| {
-        // In the order of the first of each.
+        // Ordered by the first of each.
         let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
         for (function, how) in all().filter(|(_, how)| how.is_traced() == is_traced) {
             let means = means(&function.symbol, how, module);
@@ -160,7 +160,7 @@ pub fn attached(
     lines.map(|(what, names)| format!("{what}: {names}")).collect()
 }
 
-/// How a function is traced, or why not, in few words.
+/// How a function is traced or why not, in a few words.
 fn means(symbol: &str, how: &How, module: Option<&str>) -> String {
     match how {
         How::Fentry => "fentry, fexit".into(),
@@ -174,7 +174,7 @@ fn means(symbol: &str, how: &How, module: Option<&str>) -> String {
     }
 }
 
-/// How a function is traced, and what can be done if it is not.
+/// How a function is traced, and what to do if it is not.
 pub fn how(function: &Function, how: &How, module: Option<&str>) -> String {
     let symbol = &function.symbol;
     match how {

@@ -1,4 +1,4 @@
-//! One trace from its start to its end: attach, show what is counted, stop.
+//! One trace from start to end: attach, show the counts, stop.
 
 use std::io::{IsTerminal, Write, stdout};
 use std::os::fd::AsFd;
@@ -29,12 +29,12 @@ use crate::kernel::modules::{self, Life};
 use crate::kernel::procfs;
 use crate::policy::cgroups::Home;
 
-/// What was asked for.
+/// The options of a trace.
 pub struct Options {
     pub target: Target,
-    /// Every known function, not only those that each packet passes.
+    /// Trace every known function, not only those that each packet passes.
     pub stages: bool,
-    /// Wait for the module if it is not there.
+    /// Wait for the module if it is not loaded.
     pub wait: bool,
     pub settings: Settings,
     /// Show only these CPUs.
@@ -43,34 +43,34 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// End after one interval.
     pub once: bool,
-    /// Tell of each function how it is traced.
+    /// Tell for each function how it is traced.
     pub verbose: bool,
     pub output: Output,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// A table, which on a terminal is drawn anew in place.
+    /// A table, redrawn in place on a terminal.
     Table,
-    /// A line for each task, CPU and function in each interval with packets.
+    /// A line for each task, CPU and function with packets in an interval.
     Lines,
-    /// The same as objects of JSON.
+    /// The same as JSON objects.
     Json,
     /// Nothing.
     Quiet,
 }
 
-/// How often it is looked whether the module has been loaded or unloaded.
+/// How often to check whether the module has been loaded or unloaded.
 const MODULE_CHECK: Duration = Duration::from_millis(200);
-/// How often it is looked for events that are too few to wake anybody up for.
+/// How often to check for events too few for a wake-up.
 const EVENTS_CHECK: Duration = Duration::from_millis(50);
-/// How long a task that has ended is still shown.
+/// How long to show a task after it has ended.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
-/// Taken when the terminal does not tell.
+/// The size if the terminal does not tell.
 const SCREEN: (usize, usize) = (120, 40);
 
-/// All that a quiet trace has seen, with the rates over its whole time; nothing of others,
-/// which have shown it.
+/// All that a quiet trace has seen, with rates over its whole time; empty for others,
+/// which have shown theirs.
 #[derive(Default)]
 pub struct TraceTotals {
     pub rows: Vec<Row>,
@@ -78,7 +78,7 @@ pub struct TraceTotals {
     pub time: Duration,
 }
 
-/// Traces until SIGINT or SIGTERM, or as long as was asked for.
+/// Traces until SIGINT or SIGTERM, or for the requested time.
 pub fn run(options: &Options) -> Result<TraceTotals> {
     let signals = catch_signals()?;
     let functions: Vec<Function> = options.target.selected(options.stages).cloned().collect();
@@ -107,15 +107,15 @@ struct Session<'a> {
     tracer: Tracer,
     events: Option<Events>,
     signals: SignalFd,
-    /// The module's, which is traced.
+    /// The traced module's life.
     life: Option<Life>,
     hows: Vec<How>,
-    /// What was lost, as far as it has been told.
+    /// The losses reported so far.
     reported: Lost,
 }
 
 impl Session<'_> {
-    /// Attaches, or waits for the module; false when told to stop meanwhile.
+    /// Attaches, or waits for the module; false if told to stop meanwhile.
     fn begin(&mut self) -> Result<bool> {
         self.attach()?;
         if self.hows.iter().any(How::is_traced) {
@@ -171,7 +171,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Lets go of a module that is gone, attaches to one that has come.
+    /// Detaches from a module that has gone, attaches to one that has come.
     fn follow_module(&mut self) -> Result<()> {
         let life = self.options.target.life();
         if life == self.life {
@@ -243,8 +243,7 @@ impl Session<'_> {
         }
     }
 
-    /// Whether there is one table that is drawn anew: that takes a terminal, and a second
-    /// table.
+    /// Whether to redraw one table: that takes a terminal, and a second table.
     fn is_in_place(&self) -> bool {
         let Options { output, once, settings, .. } = self.options;
         *output == Output::Table && !once && !settings.events && stdout().is_terminal()
@@ -268,7 +267,7 @@ impl Session<'_> {
     }
 
     fn show(&self, rows: &[Row], feeds: &mut Feeds<'_>) -> Result<()> {
-        // Lines have no place for them.
+        // Lines have no room for them.
         let cpus = match self.options.output {
             Output::Table | Output::Json => by_cpu(rows, &feeds.look()?),
             Output::Lines | Output::Quiet => Vec::new(),
@@ -304,7 +303,7 @@ impl Session<'_> {
         print(&text)
     }
 
-    /// Says what was lost since it was said last.
+    /// Reports losses since the last report.
     fn tell_lost(&mut self) -> Result<()> {
         let lost = self.tracer.lost()?;
         let news = [
@@ -327,7 +326,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Waits for at most that long, or for events; true when a signal came.
+    /// Waits at most that long, or for events; true if a signal came.
     fn sleep(&self, timeout: Duration) -> Result<bool> {
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(self.events.as_ref().map(|events| PollFd::new(events.fd(), PollFlags::POLLIN)));
@@ -350,7 +349,7 @@ fn home_of(tid: u32) -> Home {
     cgroup.map(|path| Home::of(&path)).unwrap_or_default()
 }
 
-/// An object with what it is about (`kind`) in front.
+/// An object with its `kind` in front.
 fn json_line(kind: &str, value: &impl Serialize) -> Result<String> {
     #[derive(Serialize)]
     struct Line<'a, T> {
