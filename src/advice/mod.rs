@@ -1,4 +1,4 @@
-//! The adviser: what to do about what a trace and the interrupts show.
+//! The adviser: what to do about the findings of a trace and of the interrupts.
 //!
 //! `gthctl trace --suggest` prints a policy, `gthctl irq advise` prints placements.
 

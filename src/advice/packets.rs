@@ -1,4 +1,4 @@
-//! Where the packets of a trace are processed, which all advice is founded on.
+//! Where a trace's packets are processed: the basis of all advice.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::gtp::Stage;
 use crate::trace::counts::Context;
 use crate::trace::rows::Row;
 
-/// The rows of packets that came into the data plane: each packet counts once.
+/// The rows where packets enter the data plane: each packet counts once.
 pub fn entries(rows: &[Row]) -> impl Iterator<Item = &Row> {
     rows.iter().filter(|row| row.stage == Stage::Entry && row.packets > 0)
 }
@@ -17,7 +17,7 @@ pub fn entries(rows: &[Row]) -> impl Iterator<Item = &Row> {
 pub struct PacketsByCpu {
     /// For a task.
     pub tasks: BTreeMap<u32, u64>,
-    /// For none, in softirq.
+    /// For no task, in softirq.
     pub softirq: BTreeMap<u32, u64>,
 }
 
@@ -39,7 +39,7 @@ impl PacketsByCpu {
     }
 }
 
-/// The CPUs that have processed so many packets.
+/// The CPUs that have processed at least so many packets.
 pub fn with_at_least(packets: f64, cpus: &BTreeMap<u32, u64>) -> CpuList {
     cpus.iter().filter(|(_, n)| **n as f64 >= packets).map(|(cpu, _)| *cpu).collect()
 }

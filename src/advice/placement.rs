@@ -1,8 +1,8 @@
-//! Where a NIC's interrupts had better go, by what runs where.
+//! Where a NIC's interrupts should go, by what runs where.
 //!
 //! A NIC's interrupt brings softirq work, which runs before every task of its CPU. So it
-//! belongs on CPUs near the NIC that no exclusive rule has and that no task which
-//! processes GTP packets runs on.
+//! belongs on CPUs near the NIC that no exclusive rule owns and no task that processes
+//! GTP packets runs on.
 
 use std::collections::BTreeMap;
 
@@ -16,38 +16,38 @@ use crate::irq::inventory::list::{List, ListedIrq, ListedNic};
 use crate::irq::place::target::shown;
 use crate::trace::rows::Row;
 
-/// A CPU with this part of the tasks' packets is busy with them.
+/// A CPU with this share of the tasks' packets is busy with them.
 const BUSY_SHARE: f64 = 0.05;
 
-/// What is known.
+/// The facts.
 pub struct NicFacts<'a> {
     pub device: &'a Device,
-    /// The NICs, with what came in meanwhile.
+    /// The NICs, with their interrupts meanwhile.
     pub list: &'a List,
-    /// The CPUs of each NIC's NUMA node, where the machine tells.
+    /// The CPUs of each NIC's NUMA node, if the machine tells.
     pub near: &'a BTreeMap<String, CpuList>,
     pub online: &'a CpuList,
     /// Of the live policy.
     pub exclusive: &'a CpuList,
     /// What a trace has seen; empty without one.
     pub rows: &'a [Row],
-    /// How it was looked, such as why there was no trace.
+    /// How the facts were found, such as why there was no trace.
     pub how: Vec<String>,
 }
 
-/// What follows.
+/// The advice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Advice {
-    /// What was seen, a line each.
+    /// What was seen, one fact per line.
     pub facts: Vec<String>,
     /// Where tasks process GTP packets.
     pub busy_cpus: CpuList,
     pub exclusive_cpus: CpuList,
-    /// What to run; nothing when all is well.
+    /// What to run; empty if all is well.
     pub commands: Vec<String>,
 }
 
-/// The placement that follows from what is known.
+/// The placement that follows from the facts.
 pub fn advise(nic_facts: &NicFacts<'_>) -> Advice {
     let packets = PacketsByCpu::of(nic_facts.rows);
     let by_tasks: u64 = packets.tasks.values().sum();
@@ -75,8 +75,8 @@ pub fn advise(nic_facts: &NicFacts<'_>) -> Advice {
     Advice { facts, busy_cpus: busy, exclusive_cpus: nic_facts.exclusive.clone(), commands }
 }
 
-/// The command that places the interrupts of `nic` on some of the `free` CPUs, if that makes
-/// a difference.
+/// The command that places the interrupts of `nic` on some of the `free` CPUs, if that
+/// changes anything.
 fn advise_on(
     nic: &ListedNic,
     nic_facts: &NicFacts<'_>,
@@ -127,7 +127,7 @@ pub fn script(advice: &Advice) -> String {
     facts.chain(commands).collect::<Vec<_>>().join("\n")
 }
 
-/// How many interrupts of the NIC came, and where most of each.
+/// How many interrupts the NIC had, and which CPU took most of each.
 fn arrivals(nic: &ListedNic) -> String {
     let rate: f64 =
         nic.irqs.iter().filter_map(|irq| irq.per_second).fold(0.0, |all, rate| all + rate);
@@ -136,8 +136,8 @@ fn arrivals(nic: &ListedNic) -> String {
     format!("{}: {rate:.0} interrupts/s{at}", nic.name)
 }
 
-/// True when the IRQ can go nowhere else, and RPS brings the work nowhere else. CPUs that
-/// are offline stay in the kernel's lists, and mean nothing there.
+/// True if neither the IRQ nor RPS can bring the work anywhere else. Offline CPUs stay in
+/// the kernel's lists and mean nothing there.
 fn well_placed(irq: &ListedIrq, places: &CpuList, online: &CpuList) -> bool {
     let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
     cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu) || !online.contains(cpu))
@@ -149,7 +149,7 @@ fn command(nic: &str, irqs: &[&ListedIrq], some: bool, places: &CpuList, list: &
         irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
     queues.sort_unstable();
     queues.dedup();
-    // Those that interrupts come in on already are first, so that few are moved.
+    // CPUs that already take the interrupts come first, so that few move.
     let mut order: Vec<u32> = places.iter().collect();
     let taken = |cpu: u32| irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
     order.sort_by_key(|&cpu| !taken(cpu));
@@ -222,7 +222,7 @@ mod tests {
                 "eth0: 0 interrupts/s, most of them on CPUs 0",
             ]
         );
-        // Two queues, three CPUs: the one that they come in on, and one more.
+        // Two queues, three CPUs: the one that takes their interrupts, and one more.
         let seen = advice(&tree, "eth0", &[row(1, Context::Task, 9)], "", "");
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0,2 --spread"]);
     }
@@ -252,7 +252,7 @@ mod tests {
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0 --irq 37 --irq 40 --irq 41"]);
         let fact = "eth0: the kernel keeps IRQ 38 on CPUs 0-3: it cannot be moved";
         assert_eq!(seen.facts.last().unwrap(), fact);
-        // What it says can be done.
+        // Its commands can be carried out.
         let irqs = [37, 40, 41].into();
         let (nic, cpus) = ("eth0".into(), "0".parse().unwrap());
         let placement = Placement { nic, cpus, irqs, ..Placement::default() };

@@ -1,4 +1,4 @@
-//! A policy file for what a trace saw.
+//! Makes a policy file from a trace.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,14 +11,14 @@ use crate::trace::counts::Context;
 use crate::trace::feed::Feed;
 use crate::trace::rows::Row;
 
-/// Tasks with less than this part of the packets get no rule: they only help.
+/// Tasks with a smaller share of the packets get no rule: they only help.
 const LEAST_SHARE: f64 = 0.01;
-/// A CPU with this part of the packets in softirq is one that downlink arrives on.
+/// With this share of the packets in softirq, downlink arrives on the CPU.
 const SOFTIRQ_SHARE: f64 = 0.05;
-/// A NIC with this part of those CPUs' interrupts on one of them brings packets there.
+/// With this share of those CPUs' interrupts on one of them, a NIC brings packets there.
 const FEED_SHARE: f64 = 0.05;
 
-/// What is known besides the rows.
+/// The facts besides the rows.
 pub struct TraceFacts<'a> {
     /// What was traced, as on the command line: `gtp5g`, `--function x`.
     pub traced: &'a str,
@@ -36,8 +36,8 @@ impl TraceFacts<'_> {
     }
 }
 
-/// The text of a policy file, with what it is founded on in comments. `None` when no
-/// packet was seen.
+/// The text of a policy file, with its reasons in comments. `None` if there were no
+/// packets.
 pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     let packets = PacketsByCpu::of(rows);
     let all = packets.total();
@@ -80,7 +80,7 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     Some(text)
 }
 
-/// The tasks with a good part of the packets, of which there are `all`; the busiest first.
+/// The tasks with a good share of `all` packets, the busiest first.
 fn tasks(rows: &[Row], all: u64) -> Vec<(TaskName, TaskTotals)> {
     let mut tasks: BTreeMap<TaskName, TaskTotals> = BTreeMap::new();
     for row in entries(rows).filter(|row| row.context == Context::Task) {
@@ -93,7 +93,7 @@ fn tasks(rows: &[Row], all: u64) -> Vec<(TaskName, TaskTotals)> {
     tasks
 }
 
-/// The rule for one task, on the CPUs `place` if there are any to choose.
+/// The rule for one task, on the CPUs `place` if there is a choice.
 fn rule(
     name: &TaskName,
     totals: &TaskTotals,
@@ -119,8 +119,8 @@ fn rule(
     text
 }
 
-/// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that they
-/// come in on. `None` when there are none.
+/// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that take
+/// them now. `None` if there are none.
 fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
     let mut nics: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
     for Feed { cpu, nic, per_second, .. } in feeds {
@@ -152,7 +152,7 @@ fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
     (!text.is_empty()).then(|| format!("irq:\n{text}"))
 }
 
-/// Whom one rule is about: by names that outlive the process.
+/// The task that a rule is about, by names that outlive the process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TaskName {
     comm: String,
@@ -161,9 +161,9 @@ struct TaskName {
 
 impl TaskName {
     fn of(row: &Row) -> Self {
-        // A session's scope is another one each time.
+        // A session's scope has a new name each time.
         let unit = row.home.unit.clone().filter(|unit| unit.ends_with(".service"));
-        // Of another name there is no way to write it in a policy.
+        // Other names cannot be written in a policy.
         let unit = unit.filter(|unit| matches!(escape::line(unit), Cow::Borrowed(_)));
         Self { comm: row.comm.clone(), unit }
     }
@@ -184,7 +184,7 @@ impl TaskTotals {
     }
 }
 
-/// A regular expression for that name; in a policy it has no control characters.
+/// A regular expression for that name, without control characters, as policies require.
 fn pattern(comm: &str) -> String {
     let of = |c: char| {
         let mut bytes = [0; 4];
@@ -197,7 +197,7 @@ fn pattern(comm: &str) -> String {
     comm.chars().map(of).collect()
 }
 
-/// As a scalar of YAML: JSON's strings are.
+/// As a YAML scalar: JSON strings are such.
 fn quoted(text: &str) -> String {
     escape::json(&serde_json::Value::from(text).to_string()).into_owned()
 }
@@ -225,7 +225,7 @@ mod tests {
                 feed("eth0", 1, 36, 9.0),
                 feed("eth0", 2, 35, 70.0),
                 feed("eth0", 3, 35, 4.0),
-                // A few of whatever else is in the machine.
+                // A few of another NIC.
                 feed("mgmt", 1, 37, 2.0),
                 feed("null", 3, 38, 80.0),
             ],
@@ -274,7 +274,7 @@ mod tests {
         assert!(policy.rules.iter().all(|rule| rule.effects.cpus.is_none()));
     }
 
-    /// A name ends no comment, in which case what follows would be a rule.
+    /// A name must not end a comment: what follows would be a rule.
     #[test]
     fn no_name_is_read_as_a_rule() {
         let mut row = Row::of_packets(NASTY, 2, Context::Task, 400);
@@ -318,7 +318,7 @@ mod tests {
         let rows = [1, 2, 3].map(|cpu| Row::of_packets("swapper", cpu, Context::Idle, 300));
         let text = suggest(&rows).unwrap();
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
-        // By YAML, null would be no name.
+        // In YAML a bare null would be no name.
         let wanted = [("eth0".into(), "1-2".into(), true), ("null".into(), "3".into(), false)];
         assert_eq!(placements(&policy), wanted);
         assert!(text.contains("# interrupts/s: 99 on CPU 1, 70 on CPU 2\n"), "{text}");
