@@ -1,4 +1,4 @@
-//! What BTF says of the kernel's functions: which id one has, where its packet is.
+//! What BTF says about the kernel's functions: their ids, and which argument is the packet.
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::query::BtfInfoIter;
 
-/// The BTF of the kernel itself and of the modules that were asked about.
+/// The BTF of the kernel itself and of the requested modules.
 pub struct KernelBtf {
-    // Modules refer to the kernel's: they are freed first.
+    // Modules' BTF refers to the kernel's, so it is freed first.
     modules: Vec<(String, Option<Module>)>,
     kernel: Handle,
 }
@@ -26,7 +26,7 @@ pub struct BtfFunction {
 
 struct Module {
     btf: Handle,
-    /// The kernel's own object, which programs are attached by.
+    /// The kernel's own object, for attaching programs.
     object: OwnedFd,
 }
 
@@ -34,7 +34,7 @@ struct Handle(NonNull<sys::btf>);
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // SAFETY: it came from libbpf and is freed once.
+        // SAFETY: it is from libbpf and is freed once.
         unsafe { sys::btf__free(self.0.as_ptr()) }
     }
 }
@@ -52,7 +52,7 @@ impl KernelBtf {
         Some(Self { modules: Vec::new(), kernel: Handle(NonNull::new(kernel)?) })
     }
 
-    /// A function of the kernel, or of `module`; `None` when BTF does not have it.
+    /// A function of the kernel, or of `module`; `None` if BTF does not have it.
     pub fn function(&mut self, symbol: &str, module: Option<&str>) -> Option<BtfFunction> {
         let symbol = CString::new(symbol).ok()?;
         let (btf, object) = match module {

@@ -7,8 +7,8 @@ use crate::base::error::{Error, ExitCode, Result};
 const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Fails with [`ExitCode::Permission`] and the names of the capabilities that
-/// the process lacks for `purpose`; `status` is the text of `/proc/self/status`.
+/// Fails with [`ExitCode::Permission`] and the names of the capabilities the process
+/// lacks for `purpose`; `status` is the text of `/proc/self/status`.
 pub fn check_capabilities(purpose: &str, status: &str) -> Result<()> {
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     let effective = effective.and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok()).unwrap_or(0);

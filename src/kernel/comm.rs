@@ -1,4 +1,4 @@
-//! Text as BPF hands it over, such as a task's name.
+//! Text from BPF, such as a task's name.
 
 /// The text up to the first NUL; a name need not be UTF-8.
 pub fn text(bytes: &[i8]) -> String {

@@ -1,4 +1,4 @@
-//! The names by which the kernel knows its functions (/proc/kallsyms).
+//! The kernel's names for its functions (/proc/kallsyms).
 
 use std::collections::HashMap;
 use std::fs;
@@ -6,10 +6,10 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 
-/// Where the kernel tells (proc(5)).
+/// Where the kernel lists them (proc(5)).
 pub const KALLSYMS: &str = "/proc/kallsyms";
 
-/// A function as kprobes name it: several modules may have one of that name.
+/// A function's name for kprobes: several modules may have one of that name.
 pub fn place(name: &str, module: Option<&str>) -> String {
     module.map_or(name.to_owned(), |module| format!("{module}:{name}"))
 }
@@ -21,8 +21,8 @@ pub struct Symbols(HashMap<String, Vec<Symbol>>);
 /// One function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// As it was asked for, or with what the compiler added to the name of a version of
-    /// its own (`.isra.0`), whose arguments may be others.
+    /// As requested, or with the compiler's suffix for a variant (`.isra.0`), whose
+    /// arguments may differ.
     pub name: String,
     /// `None`: the kernel itself.
     pub module: Option<String>,
@@ -55,8 +55,8 @@ impl Symbols {
         Self(found)
     }
 
-    /// The function `name`: that of `module` if it is given, or of the kernel itself, into
-    /// which the module may be built. The name as it is comes before one with additions.
+    /// The function `name`: that of `module` if given, or of the kernel itself, into which
+    /// the module may be built. The plain name takes precedence over one with a suffix.
     pub fn of(&self, name: &str, module: Option<&str>) -> Option<&Symbol> {
         let all = self.0.get(name)?;
         let is_meant = |symbol: &&Symbol| {
@@ -100,7 +100,7 @@ ffffffffc0001700 t other\t[other]
             ("gtp_rx", Some("gtp"), Some("gtp_rx.isra.0@gtp")),
             ("gtp_dev_xmit", Some("gtp"), None),
             ("gtp_push_header", Some("gtp"), None),
-            // Not what was asked for.
+            // Not requested.
             ("schedule", None, None),
             ("ip_xmit", Some("gtp5g"), Some("ip_xmit@gtp5g")),
             ("ip_xmit", None, Some("ip_xmit@kernel")),

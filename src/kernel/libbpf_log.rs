@@ -1,4 +1,4 @@
-//! What libbpf says while it loads a program, kept for the error that comes of it.
+//! What libbpf says while it loads a program, kept for a later error.
 
 use std::sync::{LazyLock, Mutex};
 
@@ -10,7 +10,7 @@ use crate::base::log;
 /// Since the last call of [`capture`].
 static MESSAGES: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
 
-/// Keeps libbpf's warnings from now on; prints all messages as well when `debug`.
+/// Keeps libbpf's warnings from now on; with `debug` also prints all messages.
 pub fn capture(debug: bool) {
     fn keep(_: PrintLevel, message: String) {
         if let Ok(mut messages) = MESSAGES.lock() {

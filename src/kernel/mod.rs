@@ -1,5 +1,5 @@
-//! What the kernel shows, and how it is reached: sysfs, procfs, BTF, kallsyms, modules, and
-//! the BPF programs as they were compiled.
+//! The kernel's interfaces: sysfs, procfs, BTF, kallsyms, modules, and the compiled BPF
+//! programs.
 
 pub mod btf;
 pub mod capabilities;

@@ -1,4 +1,4 @@
-//! Whether a module is in the kernel, and whether it still is the same.
+//! Whether a module is in the kernel, and whether it is still the same.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -7,16 +7,16 @@ use std::path::Path;
 /// Where the kernel shows its modules (Documentation/ABI/testing/sysfs-module).
 pub const MODULES: &str = "/sys/module";
 
-/// One life of a module: loaded again, it is another.
+/// One life of a module: each load begins a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life(u64);
 
-/// The present life of the module `name`; `None` while it is not loaded. What is built
-/// into the kernel has one, too, if it has parameters. `root` is [`MODULES`] but in tests.
+/// The current life of the module `name`; `None` while it is not loaded. A built-in one
+/// has a life, too, if it has parameters. `root` is [`MODULES`] except in tests.
 ///
-/// A module that is being unloaded loses its files before the kernel announces that, and
-/// its directory after (mod_sysfs_teardown(), kernel/module/sysfs.c; __kobject_del(),
-/// lib/kobject.c). What is built in has no `initstate`, but `uevent`, which a module loses
+/// A module being unloaded loses its files before the kernel announces that, and its
+/// directory after (mod_sysfs_teardown(), kernel/module/sysfs.c; __kobject_del(),
+/// lib/kobject.c). A built-in one has no `initstate`, but `uevent`, which a module loses
 /// first.
 pub fn life(root: &Path, name: &str) -> Option<Life> {
     let dir = root.join(name);
@@ -43,7 +43,7 @@ mod tests {
         fs::write(dir.join("initstate"), "live\n").unwrap();
         let first = life(root.path(), "gtp");
         assert!(first.is_some() && first == life(root.path(), "gtp"));
-        // Announced as going: the kernel has removed the files, and the directory not yet.
+        // Announced as going: the kernel has removed the files but not yet the directory.
         fs::remove_file(dir.join("initstate")).unwrap();
         assert_eq!(life(root.path(), "gtp"), None);
         fs::create_dir(root.path().join("other")).unwrap();

@@ -1,4 +1,4 @@
-//! What /proc says of a task (proc(5)).
+//! What /proc says about a task (proc(5)).
 
 use std::fs::{self, File};
 use std::io;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
-/// What policies may ask of the thread `tid`, by the names that a user knows;
-/// `None` when there is no such thread. `proc_root` is /proc but in tests.
+/// What policies may ask about the thread `tid`, by the names that users know; `None` if
+/// there is no such thread. `proc_root` is /proc except in tests.
 pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> {
     let dir = proc_root.join(tid.to_string());
     let status = fs::read_to_string(dir.join("status")).ok()?;
@@ -35,8 +35,8 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> 
     Some(facts)
 }
 
-/// Whether the thread's mount namespace belongs to another user namespace than the initial
-/// one, so that its paths are what a user made them; `None` when that cannot be told.
+/// Whether the thread's mount namespace belongs to a user namespace other than the initial
+/// one, so that a user may have made its paths; `None` if unknown.
 pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
     /// ioctl_ns(2): `_IO(0xb7, 0x1)`.
     const NS_GET_USERNS: libc::Ioctl = 0xb701;
@@ -45,12 +45,12 @@ pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
     let mounts = File::open(proc_root.join(format!("{tid}/ns/mnt"))).ok()?;
     // SAFETY: an open file, and no argument.
     let owner = unsafe { libc::ioctl(mounts.as_raw_fd(), NS_GET_USERNS) };
-    // SAFETY: a descriptor that nobody else has.
+    // SAFETY: nobody else owns this descriptor.
     let owner = (owner >= 0).then(|| unsafe { File::from_raw_fd(owner) })?;
     Some(owner.metadata().ok()?.ino() != INITIAL)
 }
 
-/// A process or thread that no later one can be mistaken for.
+/// A process or thread, identified so that no later one is mistaken for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Process {
@@ -64,11 +64,11 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// Whether there is one cannot be told: for want of descriptors or memory, say.
+    /// It is unknown whether there is one, say for want of descriptors or memory.
     pub fn find(proc_root: &Path, pid: u32) -> io::Result<Option<Self>> {
         let path = proc_root.join(format!("{pid}/stat"));
         Ok(if_there(fs::read_to_string(path))?.and_then(|stat| {
-            // The comm, in parentheses, may hold blanks and parentheses itself.
+            // The comm, in parentheses, may itself hold blanks and parentheses.
             let after_comm = &stat[stat.rfind(')')? + 1..];
             let start_ticks = after_comm.split_ascii_whitespace().nth(19)?.parse().ok()?;
             Some(Self { pid, start_ticks })
@@ -76,7 +76,7 @@ impl Process {
     }
 }
 
-/// `None` for a file that is not there or not for us, and an error where that cannot be told.
+/// `None` for a missing or forbidden file; an error if neither is certain.
 pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
     match done {
         Ok(read) => Ok(Some(read)),
@@ -95,8 +95,8 @@ pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
     cgroup_of(&text)
 }
 
-/// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)):
-/// that of the unified hierarchy, or of the cpu controller's where it is not in use.
+/// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)): that of
+/// the unified hierarchy, or, if that is not in use, of the cpu controller's.
 fn cgroup_of(text: &str) -> Option<String> {
     let mut unified = None;
     let mut cpu = None;

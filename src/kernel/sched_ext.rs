@@ -1,4 +1,4 @@
-//! Whether the kernel has sched_ext, and who is using it.
+//! Whether the kernel has sched_ext, and which scheduler uses it.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,8 @@ use crate::base::error::{Error, ExitCode, Result};
 /// Where the kernel shows sched_ext (Documentation/scheduler/sched-ext.rst).
 pub const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
-/// Fails when the kernel has no sched_ext ([`ExitCode::NoSchedExt`]) or another
-/// scheduler is using it ([`ExitCode::OtherScheduler`]); `root` is
-/// [`SCHED_EXT`] but in tests.
+/// Fails when the kernel has no sched_ext ([`ExitCode::NoSchedExt`]) or another scheduler
+/// is using it ([`ExitCode::OtherScheduler`]); `root` is [`SCHED_EXT`] except in tests.
 pub fn check_sched_ext(root: &Path) -> Result<()> {
     let Ok(state) = fs::read_to_string(root.join("state")) else {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -27,8 +26,8 @@ pub fn check_sched_ext(root: &Path) -> Result<()> {
     Err(Error::new(ExitCode::OtherScheduler, what).help("stop it first"))
 }
 
-/// How often CPUs have come and gone since boot; 0, which the kernel does not compare, where
-/// that cannot be read.
+/// How often CPUs have come and gone since boot. 0, which the kernel does not compare, if
+/// unreadable.
 pub fn hotplug_seq(root: &Path) -> u64 {
     let text = fs::read_to_string(root.join("hotplug_seq")).unwrap_or_default();
     text.trim().parse().unwrap_or(0)

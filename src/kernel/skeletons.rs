@@ -1,4 +1,4 @@
-//! The BPF programs of bpf/, as build.rs has compiled them.
+//! The BPF programs of bpf/, compiled by build.rs.
 
 /// The skeleton of bpf/sched.bpf.c: its maps, programs and shared types.
 pub mod scheduler {

@@ -1,4 +1,4 @@
-//! What sysfs shows (sysfs(5)), and how its files and directories are read.
+//! Reads the files and directories of sysfs (sysfs(5)).
 
 use std::fs;
 use std::io::ErrorKind;
@@ -30,13 +30,13 @@ pub fn entries(dir: &Path) -> Result<Vec<String>> {
     names.map_err(|e| failed(dir, e))
 }
 
-/// The number in the file at `path`; `None` when there is none, or a negative one,
-/// which says the same.
+/// The number in the file at `path`; `None` if there is none, or a negative one, which
+/// means the same.
 pub fn number(path: &Path) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
-/// What the link at `path` leads to, without its directory.
+/// The target of the link at `path`, without its directory.
 pub fn link_name(path: &Path) -> Option<String> {
     fs::read_link(path).ok().map(|target| file_name(&target))
 }

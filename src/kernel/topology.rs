@@ -1,5 +1,4 @@
-//! The machine's CPUs: which there are, which share a core, which share a
-//! last-level cache.
+//! The machine's CPUs: which exist, which share a core, which share a last-level cache.
 //!
 //! Source: `/sys/devices/system/cpu` (`Documentation/ABI/testing/
 //! sysfs-devices-system-cpu`).
@@ -14,7 +13,7 @@ use crate::base::error::{Error, Result};
 /// Where the kernel describes the CPUs.
 pub const SYSFS: &str = "/sys/devices/system/cpu";
 
-/// How many CPUs share run queues at most: beyond that they wait for each other's locks.
+/// The most CPUs that share run queues: more would wait for each other's locks.
 pub const MOST_IN_A_POOL: usize = 32;
 
 /// CPUs by number; the vectors have one entry for each id up to the highest possible.
@@ -34,7 +33,7 @@ pub struct Topology {
 }
 
 impl Topology {
-    /// Reads the topology from `root` ([`SYSFS`] but in tests).
+    /// Reads the topology from `root` ([`SYSFS`] except in tests).
     ///
     /// Fails when the CPU lists cannot be read or have more than [`CpuList::MAX`] CPUs.
     pub fn read(root: &Path) -> Result<Self> {
@@ -58,15 +57,15 @@ impl Topology {
                 sibling[cpu as usize] = next.unwrap_or(cpu) as u16;
             }
         }
-        // "(null)" or nothing where there are none; no file in a kernel without NO_HZ_FULL.
+        // "(null)" or nothing if there are none; no file in a kernel without NO_HZ_FULL.
         let tickless = read_list(&root.join("nohz_full")).unwrap_or_default();
         let mut topology = Self { possible, online, llc, sibling, tickless };
         topology.split_llcs();
         Ok(topology)
     }
 
-    /// Numbers the caches anew: one of more than [`MOST_IN_A_POOL`] CPUs becomes several of about
-    /// the same size, with whole cores.
+    /// Renumbers the caches: splits one of more than [`MOST_IN_A_POOL`] CPUs into several of
+    /// about the same size, with whole cores.
     fn split_llcs(&mut self) {
         let mut caches: BTreeMap<u16, BTreeMap<u32, Vec<u32>>> = BTreeMap::new();
         for cpu in self.online.iter().filter(|&cpu| (cpu as usize) < self.llc.len()) {
@@ -101,7 +100,7 @@ impl Topology {
     pub fn siblings(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
         let next =
             move |&at: &u32| Some(u32::from(self.sibling[at as usize])).filter(|&next| next != cpu);
-        // A ring that is none (sysfs changed meanwhile) ends here, too.
+        // Also ends a broken ring (sysfs changed meanwhile).
         std::iter::successors(Some(cpu), next).take(self.sibling.len()).skip(1)
     }
 

@@ -11,7 +11,7 @@ use nix::sys::socket::{
 /// The kernel's own messages; 2 would be udev's.
 const KERNEL: u32 = 1;
 
-/// A socket that gets them. A module is announced once it has started, and before it ends.
+/// A socket that gets them. The kernel announces a module after it has started, and before it ends.
 pub struct Uevents(OwnedFd);
 
 impl Uevents {
@@ -28,7 +28,7 @@ impl Uevents {
         self.0.as_fd()
     }
 
-    /// Takes what there is; true when a module may have come or gone.
+    /// Takes all messages; true if a module may have come or gone.
     pub fn take(&self) -> bool {
         let (mut modules, mut message) = (false, [0; 4096]);
         loop {
