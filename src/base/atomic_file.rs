@@ -1,5 +1,5 @@
-//! Replacing a file as a whole: what is read is the old content or the new one,
-//! also after a crash.
+//! Replaces a file as a whole: readers see the old content or the new, even after a
+//! crash.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -15,11 +15,11 @@ use super::error::{Error, Result};
 
 /// The access control list (acl(5)), as an extended attribute.
 const ACL: &str = "system.posix_acl_access";
-/// Extended attributes (xattr(7)) that belong to the old content: a hash of it, the
-/// signature of that, and capabilities, which the kernel takes from a file that is written.
+/// Extended attributes (xattr(7)) of the old content: its hash, that hash's signature, and
+/// capabilities, which the kernel removes when a file is written.
 const OF_CONTENT: [&str; 3] = ["security.ima", "security.evm", "security.capability"];
 
-/// A file's new content, on disk beside it; dropped, it goes away again.
+/// A file's new content, on disk beside it; dropping this removes it.
 #[derive(Debug)]
 pub struct Replacement {
     new: PathBuf,
@@ -27,9 +27,9 @@ pub struct Replacement {
 }
 
 impl Replacement {
-    /// Writes `text` beside the file that `path` leads to, a symbolic link being
-    /// followed, with that file's owner, mode, access control list and other extended
-    /// attributes, the SELinux label among them; a new file is everybody's to read.
+    /// Writes `text` beside the file that `path` leads to, following symbolic links, with
+    /// that file's owner, mode, access control list and other extended attributes,
+    /// including the SELinux label. A new file is readable by all.
     ///
     /// Fails when the file system refuses one of these.
     pub fn prepare(path: &Path, text: &str) -> Result<Self> {
@@ -43,7 +43,7 @@ impl Replacement {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let new = target.with_file_name(format!(".{name}.gthctl-{}", std::process::id()));
         let replacement = Self { new, target };
-        // One that a killed process left, or that somebody else put there.
+        // Left by a killed process, or put there by someone else.
         let _ = fs::remove_file(&replacement.new);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -57,10 +57,10 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// Puts it in place. Returns a note when it is there, and only the directory could not
-    /// be synced: after a crash of the machine the old file may be there again.
+    /// Puts it in place. Returns a note if only the sync of the directory failed: after a
+    /// crash of the machine the old file may be back.
     ///
-    /// Fails when it cannot be renamed; then nothing has changed.
+    /// Fails if it cannot be renamed; then nothing has changed.
     pub fn commit(self) -> Result<Option<String>> {
         let failed = |e: std::io::Error| Error::because_of(self.target.display(), e);
         fs::rename(&self.new, &self.target).map_err(failed)?;
@@ -82,8 +82,8 @@ impl Drop for Replacement {
     }
 }
 
-/// The file that is to be replaced, if there is one. What may have taken its place
-/// meanwhile, such as a link or a FIFO, is neither followed nor waited for.
+/// The file to replace, if there is one. If a link or a FIFO has taken its place
+/// meanwhile, it is neither followed nor waited for.
 fn open_old(path: &Path) -> io::Result<Option<File>> {
     let open = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     match open {
@@ -93,13 +93,13 @@ fn open_old(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Gives `new` the owner, the extended attributes and the mode of `old`. Both are open:
-/// whoever may write to the directory can put something else under their names.
+/// Gives `new` the owner, the extended attributes and the mode of `old`. Both are open
+/// files: a user who may write to the directory can put something else under their names.
 fn look_like(new: &File, old: &File) -> io::Result<()> {
     let metadata = old.metadata()?;
     fchown(new, Some(metadata.uid()), Some(metadata.gid()))?;
     let kept: Vec<OsString> = attributes(old)?;
-    // The list that the directory gives to new files would name more users.
+    // The directory's default list for new files would name more users.
     for name in attributes(new)?.iter().filter(|name| *name == ACL && !kept.contains(name)) {
         new.remove_xattr(name).map_err(|e| about(name, &e))?;
     }
@@ -116,7 +116,7 @@ fn look_like(new: &File, old: &File) -> io::Result<()> {
     new.set_permissions(metadata.permissions())
 }
 
-/// The names of a file's extended attributes; none where the file system has no such thing.
+/// The names of a file's extended attributes; none if the file system has none.
 fn attributes(file: &File) -> io::Result<Vec<OsString>> {
     match file.list_xattr() {
         Ok(names) => Ok(names.collect()),
@@ -200,8 +200,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     }
 
-    /// Whoever owns the directory swaps the new file for a link while it is made ready. A
-    /// change of a file's owner is seen in its ctime, also one to the same owner.
+    /// The directory's owner swaps the new file for a link while it is prepared. A chown
+    /// shows in the file's ctime, even to the same owner.
     #[test]
     fn a_link_in_the_new_files_place_changes_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -222,7 +222,7 @@ mod tests {
                     }
                 }
             });
-            // Each is written to the disk, which may be busy.
+            // Each goes to the disk, which may be busy.
             let begin = Instant::now();
             for _ in (0..500).take_while(|_| begin.elapsed() < Duration::from_secs(5)) {
                 let _ = Replacement::prepare(&path, "new");
@@ -251,7 +251,7 @@ mod tests {
         assert!(Replacement::prepare(&dir.path().join("none/p.yaml"), "new").is_err());
     }
 
-    /// Into such a directory one may put files, and not open it, as fsync(2) takes.
+    /// Such a directory takes files but cannot be opened, as fsync(2) needs.
     #[test]
     fn a_directory_that_cannot_be_synced_is_no_failure() {
         let dir = tempfile::tempdir().unwrap();
@@ -259,8 +259,8 @@ mod tests {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o333)).unwrap();
         let committed = std::thread::scope(|scope| {
             let replace = || {
-                // Of this thread alone: root may do everything.
-                // SAFETY: it changes nothing but the thread's own credentials.
+                // For this thread alone: root may do everything. SAFETY: it changes only
+                // the thread's own credentials.
                 unsafe { nix::libc::syscall(nix::libc::SYS_setfsuid, 65534) };
                 Replacement::prepare(&path, "new").and_then(Replacement::commit)
             };

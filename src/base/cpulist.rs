@@ -2,10 +2,9 @@
 //!
 //! The format is the kernel's cpulist (`Documentation/admin-guide/
 //! kernel-parameters.rst`, "cpu lists"; `bitmap_parselist()`), as found in
-//! `/sys/devices/system/cpu/online` or `taskset -c`: numbers, ranges `N-M`, and
-//! ranges of which only part is used, `N-M:used/group`, separated by commas.
-//! `all` and `N` for the last CPU, which the kernel also reads, depend on the
-//! machine and are not accepted.
+//! `/sys/devices/system/cpu/online` or `taskset -c`: numbers, ranges `N-M`, and partly
+//! used ranges, `N-M:used/group`, separated by commas. The kernel also reads `all`, and
+//! `N` for the last CPU; they depend on the machine and are not accepted here.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -62,7 +61,7 @@ impl Serialize for CpuList {
 }
 
 impl<'de> Deserialize<'de> for CpuList {
-    /// Reads what is serialized: a list, or nothing for no CPU.
+    /// Reads the serialized form: a list, or nothing for no CPU.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
         match text.is_empty() {
@@ -72,7 +71,7 @@ impl<'de> Deserialize<'de> for CpuList {
     }
 }
 
-/// Why a text is no cpulist, and which part of it.
+/// Why a text is no cpulist, and the wrong part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadCpuList {
     part: String,
@@ -121,7 +120,7 @@ impl FromStr for CpuList {
 
 /// Adds one comma-separated part of a list: `N`, `N-M` or `N-M:used/group`.
 ///
-/// Of each `group` consecutive CPUs of the range the first `used` are taken.
+/// Takes the first `used` of each `group` consecutive CPUs of the range.
 fn add_part(part: &str, cpus: &mut BTreeSet<u32>) -> Result<(), BadCpuList> {
     let bad = |flaw| Err(BadCpuList { part: part.chars().take(32).collect(), flaw });
     let (range, stride) = match part.split_once(':') {

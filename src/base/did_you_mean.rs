@@ -2,7 +2,7 @@
 
 use strsim::osa_distance;
 
-/// The word of `known` nearest to `word`, if one is near enough to be meant.
+/// The word of `known` nearest to `word`, if one is near enough.
 ///
 /// Near enough is a third of the word's length in edits, and one edit for short
 /// words. Case and `-` against `_` don't count. The first of several wins.

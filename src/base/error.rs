@@ -71,11 +71,11 @@ pub struct Error {
     pub code: ExitCode,
     /// Where in an input file, when the error is about one.
     pub at: Option<Location>,
-    /// What is wrong, in one line without a trailing full stop.
+    /// What is wrong, in one line without a full stop.
     pub what: String,
-    /// What to do about it, when there is something to say.
+    /// What to do about it, if anything.
     pub help: Option<String>,
-    /// The error that it comes of, which `what` tells too.
+    /// The error that caused it; `what` includes it.
     pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -100,7 +100,7 @@ impl Error {
         Self::new(ExitCode::Failure, what)
     }
 
-    /// A general failure in `what`, which comes of `source`.
+    /// A general failure in `what`, caused by `source`.
     pub fn because_of(
         what: impl fmt::Display,
         source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -134,7 +134,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// In one line, whatever the names in it hold.
+/// Always one line, whatever the names in it hold.
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.at.as_ref().map_or(String::new(), |at| format!("{at}: "));
@@ -152,7 +152,7 @@ impl std::error::Error for Error {
     }
 }
 
-/// Whether both are of one kind and say the same.
+/// Whether both have the same code and text.
 impl PartialEq for Error {
     fn eq(&self, other: &Self) -> bool {
         (self.code, &self.at, &self.what, &self.help)

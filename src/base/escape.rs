@@ -1,12 +1,12 @@
-//! What others have named, made fit for a terminal: names of tasks, files and cgroups may
-//! hold characters that move the cursor, begin a new line or turn the text around.
+//! Makes others' names fit for a terminal: names of tasks, files and cgroups may hold
+//! characters that move the cursor, begin a new line or reverse the text.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// True for what a terminal does not show as a character of its own in its place: control
-/// characters (C0, DEL and C1), Unicode's separators of lines and paragraphs, and its marks
-/// and overrides of direction (Unicode Standard Annex #9).
+/// True for characters that a terminal does not show in place: control characters (C0, DEL
+/// and C1), Unicode's line and paragraph separators, and its direction marks and overrides
+/// (Unicode Standard Annex #9).
 fn is_unfit(c: char) -> bool {
     c.is_control()
         || matches!(
@@ -15,7 +15,7 @@ fn is_unfit(c: char) -> bool {
         )
 }
 
-/// `text` in one line, with such characters as Rust writes them: `\n`, `\u{1b}`.
+/// `text` in one line, with such characters escaped as in Rust: `\n`, `\u{1b}`.
 pub fn line(text: &str) -> Cow<'_, str> {
     replaced(text, is_unfit, |out, c| out.extend(c.escape_default()))
 }
@@ -25,10 +25,10 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, is_unfit_in_lines, |out, c| out.extend(c.escape_default()))
 }
 
-/// JSON with such characters as JSON writes them (`\u001b`); line feeds stay, which are
-/// between its values. Only strings can hold the others, and they mean the same afterwards.
+/// JSON with such characters escaped as in JSON (`\u001b`); line feeds, which are between
+/// its values, stay. Only strings can hold the others, and they mean the same afterwards.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // None of them is beyond U+FFFF, where JSON would take two.
+    // None of them is above U+FFFF, where JSON needs two escapes.
     replaced(text, is_unfit_in_lines, |out, c| {
         let _ = write!(out, "\\u{:04x}", u32::from(c));
     })
@@ -54,7 +54,7 @@ fn replaced<'a>(
     out.into()
 }
 
-/// A name for tests. It clears the screen in two ways, ends the line, turns the text around.
+/// A name for tests. It clears the screen in two ways, ends the line, reverses the text.
 #[cfg(test)]
 pub const NASTY: &str = "a\u{1b}[2J\u{9b}2J\r\n\t\u{7f}\u{202e}b\u{2069}\u{2028}c";
 
@@ -67,7 +67,7 @@ mod tests {
         let written = "a\\u{1b}[2J\\u{9b}2J\\r\\n\\t\\u{7f}\\u{202e}b\\u{2069}\\u{2028}c";
         assert_eq!(line(NASTY), written);
         assert_eq!(lines(NASTY), written.replace("\\n", "\n"));
-        // Everything else, and what is written out already, stays.
+        // Everything else, and what is already escaped, stays.
         for text in ["", "\\n é 中 👍 \u{a0}", written] {
             assert!(matches!(line(text), Cow::Borrowed(same) if same == text), "{text}");
         }

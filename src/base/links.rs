@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// Symbolic links that a path may lead through (MAXSYMLINKS, include/linux/namei.h).
+/// The most symbolic links that a path may lead through (MAXSYMLINKS, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
 /// The directory entries that the content at `path`, an absolute one, depends on.
@@ -30,7 +30,7 @@ pub fn entries(path: &Path) -> BTreeSet<PathBuf> {
                 entries.insert(entry);
             }
             Ok(_) if !rest.is_empty() => here = entry,
-            // The file itself, or the first part that is missing.
+            // The file itself, or the first missing part.
             _ => {
                 entries.insert(entry);
                 break;

@@ -12,10 +12,10 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::error::{Error, ExitCode, Result};
 
-/// How often it is looked whether a lock is free.
+/// How often to check whether a lock is free.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Held until dropped, or until the process ends in whatever way (flock(2)).
+/// Held until dropped or until the process ends, however that happens (flock(2)).
 #[derive(Debug)]
 pub struct Lock(#[allow(dead_code)] Flock<File>);
 
@@ -31,8 +31,8 @@ impl Lock {
         })
     }
 
-    /// Takes the lock at `path` once it is free. `patience` is asked again and again: it
-    /// may end while it is waited.
+    /// Takes the lock at `path` once it is free. `patience` is called repeatedly: it may
+    /// end during the wait.
     ///
     /// Fails with the owner's PID when another process still holds it after that.
     pub fn wait(path: &Path, patience: impl Fn() -> Duration) -> Result<Self> {
@@ -49,7 +49,7 @@ impl Lock {
         }
     }
 
-    /// The lock, or who holds it.
+    /// The lock, or its holder.
     fn attempt(path: &Path) -> Result<std::result::Result<Self, Owner>> {
         let failed = |e: &dyn std::fmt::Display| Error::failure(format!("{}: {e}", path.display()));
         make_private_dir(path.parent().unwrap_or(Path::new("/"))).map_err(|e| failed(&e))?;
@@ -78,9 +78,9 @@ impl Lock {
     }
 }
 
-/// Who holds a lock.
+/// The holder of a lock.
 struct Owner {
-    /// `None` when the file does not tell.
+    /// `None` if the file does not tell.
     pid: Option<u32>,
 }
 
@@ -93,8 +93,8 @@ impl fmt::Display for Owner {
     }
 }
 
-/// Makes the directory `dir` and those above it, if they are missing; only this user may
-/// enter it afterwards, whoever might before.
+/// Makes the directory `dir` and those above it, if they are missing; afterwards only
+/// this user may enter it.
 pub fn make_private_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     fs::set_permissions(dir, Permissions::from_mode(0o700))
@@ -104,7 +104,7 @@ pub fn make_private_dir(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Whoever opens the file for reading can lock it: nobody else can.
+    /// A process that opens the file for reading can lock it: no one else can open it.
     #[test]
     fn nobody_else_comes_near_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
-//! What is said on standard output and standard error without waiting for whoever reads it.
+//! Output on standard output and standard error that never waits for its reader.
 //!
-//! After [`start`], lines wait in a queue for a thread that writes them: a reader who has
-//! stopped reading holds up that thread only. A reader who has gone, a full disk or a
-//! terminal that has hung up cost the lines, and nothing else.
+//! After [`start`], lines queue for a thread that writes them: a reader that stops
+//! reading holds up only that thread. A reader that has gone, a full disk or a terminal
+//! that has hung up costs the lines, nothing else.
 
 use std::collections::VecDeque;
 use std::fmt::Display;
@@ -16,18 +16,17 @@ use std::time::{Duration, Instant};
 use super::error::{Error, Result};
 use super::{escape, signals};
 
-/// A queue with more than this, in bytes, takes no more texts. The last one may be long: the
+/// A queue with more bytes than this takes no more texts. The last one may be long: the
 /// verifier's log of one program, with `--debug`.
 const MOST: usize = 4 << 20;
-/// How often a reader is asked who has made the descriptor one that is not waited for
-/// (O_NONBLOCK), and is not reading.
+/// How often to retry a reader that made the descriptor O_NONBLOCK and does not read.
 const RETRY: Duration = Duration::from_millis(20);
 
 static STREAMS: OnceLock<[Arc<Stream>; 2]> = OnceLock::new();
 
-/// From now on nothing waits for the readers.
+/// From now on output never waits for its readers.
 ///
-/// Fails when the process can have no more threads or descriptors.
+/// Fails when the process can get no more threads or descriptors.
 pub fn start() -> Result<()> {
     let failed = |e: io::Error| Error::failure(format!("starting the log: {e}"));
     let own = |fd: io::Result<_>| fd.map(File::from);
@@ -55,7 +54,7 @@ pub fn notes(notes: &[String]) {
     }
 }
 
-/// Text on standard error, as it is.
+/// Raw text on standard error.
 pub fn err_raw(text: &str) {
     say(1, text.to_owned());
 }
@@ -68,7 +67,7 @@ fn say(stream: usize, text: String) {
     }
 }
 
-/// Waits until all has been written, at most for `patience`.
+/// Waits until everything has been written, at most `patience`.
 pub fn finish(patience: Duration) {
     let end = Instant::now() + patience;
     for stream in STREAMS.get().into_iter().flatten() {
@@ -80,7 +79,7 @@ pub fn finish(patience: Duration) {
 #[derive(Default)]
 struct Stream {
     queue: Mutex<Queue>,
-    /// Told of each change of the queue.
+    /// Notified of each change of the queue.
     changed: Condvar,
 }
 
@@ -88,7 +87,7 @@ struct Stream {
 struct Queue {
     texts: VecDeque<String>,
     bytes: usize,
-    /// How many did not fit since the last one that did.
+    /// How many texts did not fit since the last one that did.
     dropped: u64,
     writing: bool,
 }
@@ -134,7 +133,7 @@ impl Stream {
             queue.bytes -= text.len();
             queue.writing = true;
             drop(queue);
-            // What is lost when nobody can read it is of no use to anybody.
+            // Nobody misses what nobody can read.
             let _ = write_all(&mut to, text.as_bytes());
         }
     }
@@ -191,7 +190,7 @@ mod tests {
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         let dropped = stream.queue().dropped;
         assert!(dropped > 0);
-        // Once there is room, it is said how many there were.
+        // Once there is room, a line tells how many.
         let mut texts = BufReader::new(reader).lines().map_while(io::Result::ok);
         let whole = lines - dropped as usize;
         assert_eq!(texts.by_ref().take(whole).filter(|text| text.len() == 1023).count(), whole);

@@ -1,4 +1,4 @@
-//! How reports are printed: as a table, or as the same facts in JSON or YAML.
+//! Prints reports: as a table, or the same facts in JSON or YAML.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, stdout};
@@ -30,7 +30,7 @@ pub fn print<T: Serialize>(
     Ok(())
 }
 
-/// What [`print`] prints: fit for a terminal, whatever names it holds.
+/// The output of [`print`]: fit for a terminal, whatever names it holds.
 pub fn written<T: Serialize>(
     format: Format,
     report: &T,
@@ -46,8 +46,8 @@ pub fn written<T: Serialize>(
         Format::Json => json(),
         Format::Yaml => {
             let yaml = serde_yaml::to_string(report).map_err(|e| failed(&e))?;
-            // YAML has no escapes outside double quotes; JSON, which is YAML too, has them
-            // wherever text is.
+            // YAML has no escapes outside double quotes; JSON, which is also YAML, has
+            // them in all text.
             if yaml.contains(escape::is_unfit_in_lines) { json() } else { Ok(yaml) }
         }
     }
@@ -60,8 +60,8 @@ pub fn json_line(value: &impl Serialize) -> Result<String> {
     Ok(escape::json(&line).into_owned() + "\n")
 }
 
-/// `screen` as it is written over the one before, on a terminal: from the upper left on; what
-/// was below before is cleared.
+/// `screen` as written over the previous one on a terminal: from the upper left; the rest
+/// below is cleared.
 pub fn redrawn(screen: &str) -> String {
     let screen = escape::lines(screen).replace('\n', "\x1b[K\n");
     format!("\x1b[H{screen}\x1b[K\n\x1b[J")
@@ -72,8 +72,7 @@ pub fn count(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// What a cell of a table holds, fit for a terminal: its only line feeds are those between
-/// its own lines.
+/// A table cell's text, fit for a terminal: its only line feeds are between its own lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cell(String);
 
@@ -89,7 +88,7 @@ impl Cell {
         self.0 += &escape::line(text);
     }
 
-    /// What was there before, and on the next line what comes in its place.
+    /// The old value, and on the next line its replacement.
     pub fn then(&self, after: &Self) -> Self {
         Self(format!("{}\n-> {}", self.0, after.0))
     }
@@ -126,7 +125,7 @@ pub fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
     table.to_string()
 }
 
-/// The width of the terminal, if there is one.
+/// The terminal's width, if there is one.
 fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size().filter(|_| stdout().is_terminal())?;
     Some(usize::from(width.0))

@@ -11,14 +11,14 @@ use super::links::entries;
 
 /// The mode bits that let the group and all others write.
 const WRITABLE: u32 = 0o022;
-/// In such a directory nobody can replace another's entries (inode(7)).
+/// In such a directory no user can replace another's entries (inode(7)).
 const STICKY: u32 = 0o1000;
 
-/// Why users other than root and this process's can change what the file at `path` says, and
-/// the commands that end it; `None` if they cannot. Looked at are the file and every
-/// directory and symbolic link on the way to it.
+/// Why users other than root and this process's can change the content at `path`, and the
+/// commands that prevent it; `None` if they cannot. Checks the file and every directory and
+/// symbolic link on its path.
 ///
-/// What is not a regular file, such as a pipe, is not looked at.
+/// Only regular files are checked, not pipes for instance.
 pub fn note(path: &Path) -> Option<String> {
     fs::metadata(path).ok().filter(Metadata::is_file)?;
     let mut doubts = Vec::new();
@@ -36,7 +36,7 @@ pub fn note(path: &Path) -> Option<String> {
     })
 }
 
-/// What is wrong with one directory, link or file, and the command that mends it.
+/// What is wrong with one directory, link or file, and the command that fixes it.
 fn of(place: &Path) -> Vec<(String, String)> {
     let Ok(metadata) = fs::symlink_metadata(place) else { return Vec::new() };
     let shown = place.display();
@@ -57,8 +57,8 @@ pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
-/// True when the mode lets others than the owner write. The group's bits are also the most
-/// that an access control list gives anybody (acl(5)).
+/// True if the mode lets others than the owner write. The group's bits also limit every
+/// other entry of an access control list (acl(5)).
 pub fn is_writable_by_others(metadata: &Metadata) -> bool {
     let mode = metadata.mode();
     let is_sticky = metadata.is_dir() && mode & STICKY != 0;
@@ -95,7 +95,7 @@ mod tests {
             (0o755, 0o755, 0o666, Some((&file, "0666"))),
             (0o755, 0o777, 0o644, Some((&sub, "0777"))),
             (0o775, 0o755, 0o644, Some((&dir, "0775"))),
-            // Nobody can replace another's file there.
+            // No user can replace another's file there.
             (0o1777, 0o1777, 0o600, None),
         ] {
             set_mode(&dir, of_dir);
@@ -123,7 +123,7 @@ mod tests {
         fs::write(&file, "").unwrap();
         set_mode(&file, 0o644);
         symlink("p.yaml", &link).unwrap();
-        // Only root can give a file away; to anybody else, root's is no stranger's.
+        // Only root can give a file away; other users trust root's files.
         let is_root = geteuid().is_root();
         for place in [&link, &file] {
             if is_root {

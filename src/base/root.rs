@@ -1,10 +1,10 @@
-//! Where files and environment variables are looked up: this machine's, or what a test has
-//! put in their place.
+//! Where to look up files and environment variables: on this machine, or in a test's
+//! substitute.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// A file tree, `/` but in tests, and an environment.
+/// A file tree, `/` except in tests, and an environment.
 #[derive(Clone, Debug)]
 pub struct Root {
     dir: PathBuf,
@@ -44,7 +44,7 @@ impl Root {
         self.path("/sys")
     }
 
-    /// An environment variable that is set to something.
+    /// An environment variable that is set and not empty.
     pub fn var(&self, name: &str) -> Option<OsString> {
         (self.env)(name).filter(|value| !value.is_empty())
     }

@@ -21,7 +21,7 @@ pub fn catch_signals() -> Result<SignalFd> {
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
 }
 
-/// A thread that takes no signals: they are for the one that waits for them.
+/// A thread that takes no signals: they go to the one that waits for them.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let spawned = Builder::new().name(name.to_owned()).spawn(run);
@@ -33,7 +33,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
 pub fn terminal_has_hung_up() -> bool {
     let (stdin, stdout, stderr) = (stdin(), stdout(), stderr());
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().any(|fd| {
-        // The end of a pipe that nobody holds the other end of would say the same.
+        // A pipe whose other end is closed would look the same.
         let is_device = nix::sys::stat::fstat(fd)
             .is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFCHR);
         let mut fds = [PollFd::new(fd, PollFlags::empty())];

@@ -1,4 +1,4 @@
-//! The clock that BPF's times are of, and how long poll(2) waits.
+//! The clock of BPF's times, and how long poll(2) waits.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::error::{Error, Result};
 
-/// CLOCK_MONOTONIC in ns, which BPF's times are of.
+/// CLOCK_MONOTONIC in ns, the clock of BPF's times.
 pub fn monotonic() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     let now = now.map_err(|e| Error::failure(format!("the clock: {e}")))?;
     Ok(Duration::from(now).as_nanos() as u64)
 }
 
-/// A timeout for poll(2), which counts milliseconds, that does not end early.
+/// A timeout for poll(2), in milliseconds, rounded up so that it does not end early.
 pub fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
     let Some(timeout) = timeout else { return PollTimeout::NONE };
     PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)

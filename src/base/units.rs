@@ -5,15 +5,15 @@ use std::fmt;
 /// The units from long to short, with their length in nanoseconds.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
 
-/// A time in nanoseconds; `Display` writes it exactly, in the largest unit of
-/// which it has at least one: `2ms`, `1.5ms`, `500us`, `0ns`.
+/// A time in nanoseconds; `Display` writes it exactly, in the largest unit not above it:
+/// `2ms`, `1.5ms`, `500us`, `0ns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Nanoseconds(pub u64);
 
-/// Reads a time as nanoseconds: a decimal number and `ns`, `us` (or `µs`), `ms`
-/// or `s`, or a whole number alone, which is in nanoseconds.
+/// Reads a time as nanoseconds: a decimal number and `ns`, `us` (or `µs`), `ms` or `s`,
+/// or just a whole number of nanoseconds.
 ///
-/// `None` when it is not one, is no whole number of nanoseconds or exceeds `u64`.
+/// `None` if it is no time, no whole number of nanoseconds or exceeds `u64`.
 pub fn parse_nanoseconds(text: &str) -> Option<u64> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);

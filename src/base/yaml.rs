@@ -1,12 +1,11 @@
-//! Input files: reading them, YAML with the place of each value, and errors that name it.
+//! Reads input files: YAML with the place of each value, and errors that name it.
 //!
-//! serde_yaml tells a place only inside its errors: it adds line and column to
-//! an error that a visitor raises, after it has consumed the value. [`Builder`]
-//! uses that to learn the place of every scalar in one pass: its visitor stores
-//! the scalar, raises [`MARK`], and the visitor of the enclosing list or map
-//! takes the place out of the error and goes on with the next value. A list or
-//! map, where an error would end the pass, has the place of its key, or of the
-//! first scalar in it.
+//! serde_yaml gives places only in its errors: it adds line and column to an error that a
+//! visitor raises, after it has consumed the value. [`Builder`] uses that to learn the
+//! place of every scalar in one pass: its visitor stores the scalar and raises [`MARK`];
+//! the visitor of the enclosing list or map takes the place out of the error and goes on
+//! with the next value. For a list or map an error would end the pass, so it gets the
+//! place of its key, or of its first scalar.
 
 use std::cell::Cell;
 use std::fmt;
@@ -26,17 +25,17 @@ use super::did_you_mean;
 use super::error::{Error, ExitCode, Location, Result};
 use super::units::{Nanoseconds, parse_nanoseconds};
 
-/// No config or policy file is larger, in bytes.
+/// The largest config or policy file, in bytes.
 pub const MAX_BYTES: u64 = 256 << 10;
 
-/// No document holds more values, aliases (`*name`) written out.
+/// The most values of a document, with aliases (`*name`) expanded.
 const MAX_VALUES: usize = 100_000;
 
-/// No document has more bytes of text, aliases written out, and the keys above a
-/// value counted with each value: serde_yaml writes them out in [`MARK`]'s error.
+/// The most bytes of text in a document, with aliases expanded. The keys above a value
+/// count with each value: serde_yaml writes them into [`MARK`]'s error.
 const MAX_WRITTEN: usize = 32 << 20;
 
-/// What is left of what serde_yaml says, in characters.
+/// The most characters kept of serde_yaml's message.
 const MAX_MESSAGE: usize = 240;
 
 /// Line and column, from 1.
@@ -49,7 +48,7 @@ pub struct Place {
 impl Place {
     pub const START: Place = Place { line: 1, column: 1 };
 
-    /// The place that follows `text`, which begins the file.
+    /// The place after `text`, the beginning of the file.
     fn after(text: &str) -> Place {
         let (mut line, mut column) = (0, 1);
         for last in lines(text) {
@@ -96,19 +95,19 @@ pub enum Value {
     Map(Vec<(Node, Node)>),
 }
 
-/// An input file: makes the errors about it.
+/// An input file; makes the errors about it.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     path: &'a Path,
 }
 
-/// A key that was found in a map, with its value.
+/// A key found in a map, with its value.
 #[derive(Clone, Debug)]
 pub struct Field<'a> {
     source: Source<'a>,
     /// The key alone.
     pub name: &'a str,
-    /// The key with what it is part of, such as `scheduler.slice_ns_min`.
+    /// The key with its parents, such as `scheduler.slice_ns_min`.
     pub path: String,
     /// The place of the key.
     pub place: Place,
@@ -121,15 +120,15 @@ impl<'a> Source<'a> {
         Self { path }
     }
 
-    /// Reads the file, which must be a regular one, in UTF-8 and of at most [`MAX_BYTES`].
-    /// Opening anything else, such as a FIFO, waits for nobody.
+    /// Reads the file, which must be regular, in UTF-8 and at most [`MAX_BYTES`]. Opening
+    /// anything else, such as a FIFO, does not block.
     ///
-    /// `kind` says what the file is for, such as "config file".
+    /// `kind` names the file's purpose, such as "config file".
     pub fn read(self, kind: &str) -> Result<String> {
         self.read_from(self.open_regular(), kind)
     }
 
-    /// As [`Source::read`]; it may also be a stream, such as a pipe, which is read to its end.
+    /// As [`Source::read`]; also reads a stream, such as a pipe, to its end.
     pub fn read_stream(self, kind: &str) -> Result<String> {
         self.read_from(File::open(self.path), kind)
     }
@@ -137,7 +136,7 @@ impl<'a> Source<'a> {
     /// Opens the file for reading if it is a regular one.
     fn open_regular(self) -> io::Result<File> {
         let irregular = || io::Error::other("it is not a regular file");
-        // Without these, a FIFO is waited for (open(2)), and a terminal becomes gthctl's.
+        // Without these, a FIFO blocks (open(2)), and a terminal becomes gthctl's.
         let flags = O_NONBLOCK | O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path).map_err(
             |e| match e.raw_os_error() {
@@ -170,7 +169,7 @@ impl<'a> Source<'a> {
         self.text(bytes, kind)
     }
 
-    /// The file's text, if `bytes` are one: at most [`MAX_BYTES`], and UTF-8.
+    /// `bytes` as text, if at most [`MAX_BYTES`] and in UTF-8.
     pub fn text(self, bytes: Vec<u8>, kind: &str) -> Result<String> {
         if bytes.len() as u64 > MAX_BYTES {
             let path = self.path.display();
@@ -197,7 +196,7 @@ impl<'a> Source<'a> {
         Location { file: self.path.into(), line: place.line, column: place.column }
     }
 
-    /// Reads `text` as one YAML document; text that holds none is [`Value::Null`].
+    /// Reads `text` as one YAML document; [`Value::Null`] if it holds none.
     pub fn document(self, text: &str) -> Result<Node> {
         let mut documents = serde_yaml::Deserializer::from_str(text);
         let Some(first) = documents.next() else {
@@ -224,7 +223,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Words serde_yaml's error as ours, with its place once and in front.
+    /// Rewords serde_yaml's error as ours, with its place once, in front.
     fn syntax_error(self, text: &str, error: &serde_yaml::Error) -> Error {
         let mut what = error.to_string();
         let mut place = Place::START;
@@ -252,7 +251,7 @@ impl<'a> Source<'a> {
 }
 
 impl Node {
-    /// The place of the value, or that of what it is part of.
+    /// The place of the value, or of what encloses it.
     pub fn place_or(&self, outer: Place) -> Place {
         self.place.unwrap_or(outer)
     }
@@ -270,7 +269,7 @@ impl Node {
         }
     }
 
-    /// The value of `key`, if this is a map that has it.
+    /// The value of `key`, if this is a map with it.
     pub fn get(&self, key: &str) -> Option<&Value> {
         let Value::Map(entries) = &self.value else { return None };
         let is_key = |node: &Node| matches!(&node.value, Value::Text(name) if name == key);
@@ -290,10 +289,10 @@ impl Node {
 
     /// The fields of a map whose keys must be among `known`, each at most once.
     ///
-    /// `prefix` comes before each key in its path: `scheduler.`, or nothing at
-    /// the root. Nothing at all counts as a map without keys. An unknown key's
-    /// error names the nearest known one; `elsewhere` are paths to suggest when
-    /// none here is near. `hidden` keys are accepted and not named in errors.
+    /// `prefix` comes before each key in its path: `scheduler.`, or nothing at the root.
+    /// Nothing at all counts as a map without keys. An unknown key's error names the
+    /// nearest known one; `elsewhere` are paths to suggest if none here is near. `hidden`
+    /// keys are accepted but not named in errors.
     pub fn fields<'a>(
         &'a self,
         source: Source<'a>,
@@ -348,7 +347,7 @@ impl Node {
 }
 
 impl<'a> Field<'a> {
-    /// An item of this field's list, as a field of its own.
+    /// An item of this field's list, as a field.
     pub fn item(&self, item: &'a Node) -> Field<'a> {
         Field { value: item, place: item.place_or(self.place), ..self.clone() }
     }
@@ -443,15 +442,15 @@ fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// What [`Builder`] raises to have its place added; ends in a character that
-/// serde_yaml's own text before it can't be taken for.
+/// What [`Builder`] raises to get its place; serde_yaml's own text before it cannot be
+/// mistaken for its character.
 const MARK: &str = "@";
 
 /// Reads one value into `node`; see the module's description.
 struct Builder<'a> {
     node: &'a mut Option<Node>,
     left: &'a Left,
-    /// How long the keys are that lead to the value.
+    /// The length of the keys that lead to the value.
     above: usize,
 }
 
@@ -501,7 +500,7 @@ fn located<T: Default, E: fmt::Display>(
     Ok(T::default())
 }
 
-/// The place in "PATH: @ at line L column C"; the start of the file is not said.
+/// The place in "PATH: @ at line L column C"; serde_yaml omits the start of the file.
 fn place_in(error: &str) -> Place {
     let numbers = error.rsplit_once("@ at line ").and_then(|(_, rest)| rest.split_once(" column "));
     let place = numbers.and_then(|(line, column)| {
@@ -562,7 +561,7 @@ impl<'de> Visitor<'de> for Builder<'_> {
         self.scalar(Value::Text(v.into()))
     }
 
-    /// serde_yaml's word for text that broke off: its own error follows.
+    /// What serde_yaml calls for text that breaks off; its own error follows.
     fn visit_none<E>(self) -> std::result::Result<(), E> {
         *self.node = Some(Node { place: None, value: Value::Null });
         Ok(())
@@ -680,14 +679,14 @@ mod tests {
     fn places_count_lines_as_yaml_does() {
         let text = "a: 1\r\nb: 2\rc: 3\u{85}d: 4\u{2028}e: 5\n";
         assert_eq!(lines(text).collect::<Vec<_>>(), ["a: 1", "b: 2", "c: 3", "d: 4", "e: 5", ""]);
-        // What libyaml places, and what is placed here.
+        // Places from libyaml, and from here.
         assert!(error(&format!("{text}f: \"\\x\"")).starts_with("f:6:"));
         let message = error(&format!("{text}f: \u{1}"));
         assert_eq!(message, "f:6:4: not valid YAML: control characters are not allowed");
     }
 
-    /// Within the size that a file may have: text that an alias repeats, and keys
-    /// that serde_yaml repeats with each value below them.
+    /// Within the size limit of a file: text that an alias repeats, and keys that
+    /// serde_yaml repeats with each value below them.
     #[test]
     fn text_that_is_written_out_often_is_refused() {
         let text = "x".repeat(100_000);
