@@ -23,10 +23,10 @@ use super::dns::Resolver;
 use crate::base::error::{Error, Result};
 use crate::base::root::Root;
 
-/// What a pod finds of its service account
-/// (plugin/pkg/admission/serviceaccount: `DefaultAPITokenMountPath`).
+/// Where a pod finds its service account (plugin/pkg/admission/serviceaccount:
+/// `DefaultAPITokenMountPath`).
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// The kubeconfig files of nodes, by what set the node up.
+/// The kubeconfig files of nodes, by the tool that set up the node.
 const NODE_KUBECONFIGS: [&str; 9] = [
     // kubeadm
     "/etc/kubernetes/kubelet.conf",
@@ -46,10 +46,10 @@ const NODE_KUBECONFIGS: [&str; 9] = [
 ];
 /// For the TCP and TLS handshakes.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch can be silent for minutes; so a server that is gone is noticed.
+/// A watch can be silent for minutes; this notices a server that has gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// A way to the API server that need not work.
+/// A path to the API server; it need not work.
 pub(super) struct Api {
     pub client: kube::Client,
     server: String,
@@ -63,16 +63,16 @@ pub(super) fn node(settings: &PodSettings, root: &Root) -> Result<String> {
     if let Some(name) = given.or_else(|| root.var("NODE_NAME")?.into_string().ok()) {
         return Ok(name);
     }
-    // As the kubelet makes it (pkg/util/node/node.go: GetHostname).
+    // As the kubelet derives it (pkg/util/node/node.go: GetHostname).
     let path = root.path("/proc/sys/kernel/hostname");
     let text = fs::read_to_string(&path).map_err(|e| Error::because_of(path.display(), e))?;
     Ok(text.trim().to_lowercase())
 }
 
-/// Finds the API and makes ready to ask it; nothing is sent yet.
+/// Finds the API and prepares a client; sends nothing yet.
 ///
-/// Must be called within a tokio runtime. May run the credential plugin
-/// that the kubeconfig names, and waits for it.
+/// Must be called within a tokio runtime. May run the kubeconfig's credential plugin, and
+/// waits for it.
 pub(super) fn connect(settings: &PodSettings, root: &Root) -> Result<Api> {
     let (kubeconfig, source) = kubeconfig(settings, root)?;
     let failed = |e: &dyn StdError| {
@@ -88,7 +88,7 @@ pub(super) fn connect(settings: &PodSettings, root: &Root) -> Result<Api> {
     Ok(Api { client, server, source })
 }
 
-/// The kubeconfig to use, and what it came from.
+/// The kubeconfig to use, and its origin.
 fn kubeconfig(settings: &PodSettings, root: &Root) -> Result<(Kubeconfig, String)> {
     if let Some(path) = &settings.kubeconfig {
         return read(std::slice::from_ref(path));
@@ -109,7 +109,7 @@ fn kubeconfig(settings: &PodSettings, root: &Root) -> Result<(Kubeconfig, String
     }
 }
 
-/// Reads kubeconfig files; of two that set the same, the first counts.
+/// Reads kubeconfig files; if two set the same, the first wins.
 fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
     let mut merged = Kubeconfig::default();
     for path in paths {
@@ -159,7 +159,7 @@ fn service_account(root: &Root) -> Option<Kubeconfig> {
     })
 }
 
-/// True when the current context's cluster is reached through a proxy.
+/// True if the current context's cluster is behind a proxy.
 fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
     let named =
         |context: &&NamedContext| Some(&context.name) == kubeconfig.current_context.as_ref();
@@ -170,10 +170,10 @@ fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
     proxy.is_some_and(|url| !url.is_empty())
 }
 
-/// `kube`'s own client but for host names, which are resolved by [`Resolver`].
+/// `kube`'s own client, except that [`Resolver`] resolves host names.
 fn client(mut config: kube::Config, root: &Root) -> kube::Result<kube::Client> {
     if config.cluster_url.scheme_str() == Some("http") {
-        // Else the machine's certificates are asked for, of which a small one has none.
+        // Else it asks for the machine's certificates; a small machine has none.
         config.root_cert.get_or_insert_default();
     }
     let mut http = HttpConnector::new_with_resolver(Resolver::new(root));
@@ -228,7 +228,7 @@ pub(super) fn status(e: &watcher::Error) -> Option<&ErrorResponse> {
     }
 }
 
-/// Why there was no answer, without the steps of `kube` that only repeat it.
+/// Why there was no answer, without `kube`'s layers that only repeat it.
 fn reason(e: &watcher::Error) -> String {
     let mut e: &dyn StdError = e;
     while let Some(inner) = e.source().filter(|inner| e.to_string().contains(&inner.to_string())) {
@@ -237,7 +237,7 @@ fn reason(e: &watcher::Error) -> String {
     chain(e)
 }
 
-/// An error with its sources, but for those whose text it has already.
+/// An error with its sources, except those whose text it already has.
 fn chain(e: &dyn StdError) -> String {
     let mut text = e.to_string();
     let mut next = e.source();
@@ -272,7 +272,7 @@ mod tests {
         kube::Config::try_from(kubeconfig).ok().map(|config| config.cluster_url.to_string())
     }
 
-    /// All that may be found is there; `env` and `settings` decide.
+    /// Everything that may be found exists; `env` and `settings` decide.
     fn full() -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         put(&root, "/given", "http://given");

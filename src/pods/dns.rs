@@ -1,4 +1,4 @@
-//! Host names to addresses, without the C library: a static binary has no NSS.
+//! Resolves host names without the C library: a static binary has no NSS.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
@@ -15,8 +15,8 @@ use tower::{BoxError, Service};
 
 use crate::base::root::Root;
 
-/// Resolves as the usual `hosts: files dns` of nsswitch.conf(5) does: by `/etc/hosts`,
-/// else by the name servers of `/etc/resolv.conf`.
+/// Resolves as the usual `hosts: files dns` of nsswitch.conf(5): by `/etc/hosts`, else by
+/// the name servers of `/etc/resolv.conf`.
 #[derive(Clone)]
 pub(super) struct Resolver {
     hosts: Arc<str>,
@@ -24,10 +24,10 @@ pub(super) struct Resolver {
 }
 
 impl Resolver {
-    /// Reads both files, now and not again.
+    /// Reads both files once, now.
     pub fn new(root: &Root) -> Self {
         let read = |path| fs::read_to_string(root.path(path)).unwrap_or_default();
-        // Without name servers there are no options either, and DNS is asked in vain.
+        // Without name servers there are no options either, and DNS queries fail.
         let (config, mut options) = parse_resolv_conf(read("/etc/resolv.conf"))
             .unwrap_or_else(|_| (ResolverConfig::new(), ResolverOpts::default()));
         options.use_hosts_file = ResolveHosts::Never;
@@ -61,7 +61,7 @@ impl Service<Name> for Resolver {
                 });
                 found = answer?.iter().collect();
             }
-            // The port is put in by the caller.
+            // The caller sets the port.
             let addresses: Vec<_> = found.into_iter().map(|ip| SocketAddr::new(ip, 0)).collect();
             Ok(addresses.into_iter())
         })

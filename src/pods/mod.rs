@@ -1,9 +1,8 @@
-//! The pods of this Kubernetes node, as the Kubernetes API tells them.
+//! The pods of this Kubernetes node, from the Kubernetes API.
 //!
-//! They are listed once and then watched: the API server sends each change when
-//! it happens. What is in the way is told beside the pods and tried again, with
-//! pauses of `kube`'s choice (from about 1 s up to a minute); the pods that were
-//! known last stay until then.
+//! They are listed once and then watched: the API server sends each change when it
+//! happens. A problem is reported beside the pods; retries follow, with pauses of
+//! `kube`'s choice (from about 1 s up to a minute). The last known pods stay until then.
 
 mod api;
 mod dns;
@@ -37,17 +36,17 @@ use tokio::sync::oneshot;
 use crate::base::error::{Error, Result};
 use crate::base::root::Root;
 
-/// The uid of a static pod: that of its `metadata` is made by the API server, and the
-/// kubelet calls the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`).
-/// Whoever may create a pod may give it this annotation.
+/// The uid of a static pod. The API server makes the one in its `metadata`; the kubelet
+/// names the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`). Anyone
+/// who may create a pod may give it this annotation.
 const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
 /// The annotation of a mirror pod, by which the API shows a static pod. The kubelet gives
 /// it the value of [`STATIC_POD_UID`] (pkg/kubelet/pod/mirror_client.go:
-/// `CreateMirrorPod`), and deletes a mirror pod that is of no static pod. The API server
-/// lets nobody add, change or remove it (`ValidatePodSpecificAnnotationUpdates`,
+/// `CreateMirrorPod`), and deletes a mirror pod without a static pod. The API server lets
+/// nobody add, change or remove it (`ValidatePodSpecificAnnotationUpdates`,
 /// pkg/apis/core/validation/validation.go).
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// An API that has worked for so long is tried again soon when it fails.
+/// If an API that has worked this long fails, the retry comes soon.
 const WORKED: Duration = Duration::from_secs(10);
 
 /// A label of a pod and its value.
@@ -57,17 +56,17 @@ pub struct Selector {
     pub value: String,
 }
 
-/// A pod of this node, as far as policies ask for it.
+/// A pod of this node, with what policies ask about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
-    /// The uid that the kubelet puts into the names of the pod's cgroups.
+    /// The uid in the kubelet's names for the pod's cgroups.
     pub uid: String,
     pub namespace: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
 }
 
-/// A pod as the API sends it, without the most of it: `k8s_openapi`'s own type would
+/// A pod as the API sends it, with few of its fields: `k8s_openapi`'s own type would
 /// read, and have code for, every field.
 #[derive(Clone, Debug, Deserialize)]
 struct ApiPod {
@@ -80,7 +79,7 @@ struct ApiPodStatus {
     phase: Option<String>,
 }
 
-/// Where the API is and which node this is; each is found out when it is not given.
+/// Where the API is and which node this is; each is discovered if not given.
 #[derive(Clone, Debug, Default)]
 pub struct PodSettings {
     /// The only kubeconfig file to use. Else the first of: those in `$KUBECONFIG`, the
@@ -90,21 +89,21 @@ pub struct PodSettings {
     pub node: Option<String>,
 }
 
-/// What is known of the node's pods.
+/// What is known about the node's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodState {
-    /// Those that have not finished, by uid; `None` until the API has told them once.
+    /// The unfinished pods, by uid; `None` until the API has listed them once.
     pub pods: Option<Vec<Pod>>,
     /// Why `pods` is missing or may be out of date, and what to do: one line.
     pub problem: Option<String>,
 }
 
-/// Follows the node's pods in a thread of its own, until dropped.
+/// Follows the node's pods in its own thread, until dropped.
 ///
 /// The descriptor is readable when [`PodWatch::state`] has something new.
 pub struct PodWatch {
     shared: Arc<Shared>,
-    /// Its end tells the thread to end.
+    /// Dropping it tells the thread to end.
     _stop: oneshot::Sender<()>,
 }
 
@@ -123,8 +122,8 @@ struct KnownPods {
 impl PodWatch {
     /// Starts following; nothing is known at first.
     ///
-    /// Fails only when the process can have no more descriptors or threads; whatever
-    /// is wrong with the API is a [`PodState::problem`].
+    /// Fails only when the process can get no more descriptors or threads; any trouble
+    /// with the API is a [`PodState::problem`].
     pub fn start(settings: PodSettings) -> Result<Self> {
         Self::start_in(settings, Root::default())
     }
@@ -139,8 +138,8 @@ impl PodWatch {
         let (stop, stopped) = oneshot::channel();
         let told = Arc::clone(&shared);
         let run = move || {
-            // Signals are for the other threads, and writing to a connection that was
-            // closed is an error to report here, not the end of the process (SIGPIPE).
+            // Signals are for the other threads. Writing to a closed connection is an
+            // error to report here, not the end of the process (SIGPIPE).
             let _ = SigSet::all().thread_block();
             let follow = pin!(follow(&settings, &root, &told));
             runtime.block_on(select(stopped, follow));
@@ -198,7 +197,7 @@ impl AsFd for PodWatch {
 }
 
 impl Shared {
-    /// Changes what is known and wakes the reader if it is something else then.
+    /// Updates what is known and wakes the reader if that changed it.
     fn update(&self, change: impl FnOnce(&mut KnownPods)) {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let before = known.clone();
@@ -209,8 +208,8 @@ impl Shared {
     }
 }
 
-/// Lists and watches for ever, each time as if it were the first: credentials that
-/// were replaced and a kubeconfig that appears are seen that way.
+/// Lists and watches for ever, each time from the start, so that it sees replaced
+/// credentials and a new kubeconfig.
 async fn follow(settings: &PodSettings, root: &Root, shared: &Shared) {
     let mut backoff = DefaultBackoff::default();
     loop {
@@ -225,10 +224,10 @@ async fn follow(settings: &PodSettings, root: &Root, shared: &Shared) {
     }
 }
 
-/// Tells the pods and every change of them, until that fails.
+/// Reports the pods and their changes until that fails.
 ///
-/// `Ok`: the API server no longer has the changes since the last one told (410), as
-/// happens after a pause; there is nothing to do but list again.
+/// `Ok`: the API server no longer has the changes since the last one sent (410), as
+/// happens after a pause; list again.
 async fn list_and_watch(
     settings: &PodSettings,
     root: &Root,
@@ -263,7 +262,7 @@ async fn list_and_watch(
     Ok(())
 }
 
-/// Puts a pod in as it is now; one that has finished has no tasks and is taken out.
+/// Stores a pod's current state; removes a finished one, which has no tasks.
 fn apply(pods: &mut BTreeMap<String, Pod>, pod: ApiPod) {
     let metadata = pod.metadata;
     let uid = metadata.uid.unwrap_or_default();
@@ -297,8 +296,8 @@ fn one_line(text: &str) -> String {
     }
 }
 
-/// True when `pod` has every label of `selectors`, with that value, and is in one
-/// of `namespaces`; no selectors are met by every pod, no namespaces mean all.
+/// True if `pod` has every label of `selectors`, with its value, and is in one of
+/// `namespaces`. Every pod meets empty `selectors`; empty `namespaces` mean all.
 pub fn selects(selectors: &[Selector], namespaces: &[String], pod: &Pod) -> bool {
     selectors.iter().all(|label| pod.labels.get(&label.key) == Some(&label.value))
         && (namespaces.is_empty() || namespaces.contains(&pod.namespace))

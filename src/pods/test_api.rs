@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// Nothing here takes so long.
+/// Nothing here takes this long.
 pub const LIMIT: Duration = Duration::from_secs(20);
 
 /// The first byte of a TLS connection (RFC 8446, 5.1: ContentType handshake).
@@ -31,7 +31,7 @@ pub struct TestApi {
     pub addr: SocketAddr,
     server: Arc<Mutex<Server>>,
     running: Option<thread::JoinHandle<()>>,
-    /// Each request's head when it has come in whole.
+    /// Each request's head once complete.
     pub requests: Receiver<String>,
     /// One for each watch whose connection the client has closed.
     pub closed: Receiver<()>,
@@ -40,7 +40,7 @@ pub struct TestApi {
 struct Server {
     /// JSON by name.
     pods: BTreeMap<String, String>,
-    /// What happened, each with the resource version after it, which counts from 1.
+    /// Each event with the resource version after it, which counts from 1.
     events: Vec<(usize, String)>,
     version: usize,
     watches: Vec<TcpStream>,
@@ -52,7 +52,7 @@ struct Server {
 }
 
 impl TestApi {
-    /// A server without pods at a port of `ip`, a loopback address, that is not running yet.
+    /// A server without pods at a port of `ip`, a loopback address; not running yet.
     pub fn new(ip: &str) -> Self {
         let listener = TcpListener::bind((ip, 0)).unwrap();
         let (requests, requests_out) = channel();
@@ -108,7 +108,7 @@ impl TestApi {
         }
     }
 
-    /// Ends all watches as the API server does after some minutes.
+    /// Ends all watches, as the API server does after some minutes.
     pub fn end(&self) {
         let mut server = lock(&self.server);
         server.send_raw("0\r\n\r\n");
@@ -120,7 +120,7 @@ impl TestApi {
         lock(&self.server).refusal = refusal.map(|(code, message)| (code, status(code, message)));
     }
 
-    /// Ends all watches with a 410 and forgets the events before.
+    /// Ends all watches with a 410 and forgets earlier events.
     pub fn compact(&self) {
         let mut server = lock(&self.server);
         server.version += 1;
@@ -136,7 +136,7 @@ impl TestApi {
         server.pods.insert(name.to_owned(), pod);
     }
 
-    /// Adds or changes a pod; its uid is `uid-` and its name. `metadata` is more of that.
+    /// Adds or changes a pod; its uid is `uid-` and its name. `metadata` adds to its metadata.
     pub fn put(&self, name: &str, metadata: &str, phase: &str) {
         let mut server = lock(&self.server);
         server.version += 1;
@@ -153,7 +153,7 @@ impl TestApi {
         server.event("DELETED", &pod);
     }
 
-    /// Tells the watches the version, as the API server does each minute.
+    /// Sends the version to the watches, as the API server does each minute.
     pub fn bookmark(&self) {
         let mut server = lock(&self.server);
         let pod = server.pod("", "", "");

@@ -8,10 +8,10 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::test_api::{LIMIT, TestApi, kubeconfig};
 use crate::pods::*;
 
-/// A change must be told within this time.
+/// A change must be reported within this time.
 const SOON: Duration = Duration::from_secs(1);
 
-/// A certificate whose key was thrown away.
+/// A certificate; its key has been discarded.
 const CA: &str = "-----BEGIN CERTIFICATE-----
 MIIBdjCCARugAwIBAgIUIDgwkcym2JI5NqiXfOwtweunWtQwCgYIKoZIzj0EAwIw
 DzENMAsGA1UEAwwEdGVzdDAgFw0yNjExMjExMTE5MThaGA8yMTI2MTAyODExMTkx
@@ -66,7 +66,7 @@ impl Node {
         state
     }
 
-    /// Waits for exactly these pods, by name, with nothing in the way.
+    /// Waits for exactly these pods, by name, without a problem.
     fn wait_for(&self, names: &[&str]) -> Vec<Pod> {
         let found = |pods: &Vec<Pod>| pods.iter().map(|pod| pod.name.as_str()).eq(names.to_vec());
         let wanted =
@@ -74,7 +74,7 @@ impl Node {
         self.wait(&format!("{names:?}"), wanted).pods.unwrap()
     }
 
-    /// As [`Node::wait_for`], and that does not take long.
+    /// As [`Node::wait_for`], but soon.
     fn wait_soon_for(&self, names: &[&str]) -> Vec<Pod> {
         let begin = Instant::now();
         let pods = self.wait_for(names);
@@ -90,7 +90,7 @@ impl Node {
     }
 }
 
-/// A server that runs and has one pod, `a`.
+/// A running server with one pod, `a`.
 fn api() -> TestApi {
     let mut api = TestApi::new("127.0.0.1");
     api.put("a", r#","labels":{"app":"upf","tier":"1"}"#, "Running");
@@ -144,7 +144,7 @@ fn changes_arrive_at_once() {
     let api = api();
     let node = Node::new(&url(&api));
     node.wait_for(&["a"]);
-    // Nothing was missed if the watch begins only now.
+    // Nothing is missed even if the watch begins only now.
     api.put("b", "", "Running");
     node.wait_soon_for(&["a", "b"]);
     api.bookmark();
@@ -195,10 +195,10 @@ fn a_static_pod_has_the_kubelets_uid() {
     api.put("etcd", &annotations("0123abcd", "0123abcd"), "Running");
     let pods = node.wait_soon_for(&["etcd", "a"]);
     assert_eq!(pods[0].uid, "0123abcd");
-    // What is deleted may have other annotations.
+    // A deleted pod may have other annotations.
     api.delete("etcd");
     node.wait_soon_for(&["a"]);
-    // Not of a mirror pod as the kubelet makes them: anybody's annotations.
+    // Not from a kubelet's mirror pod: anyone can make these annotations.
     let alone = r#","annotations":{"kubernetes.io/config.hash":"0123abcd"}"#;
     for (name, annotations) in [("b", alone), ("c", &annotations("0123abcd", "4567abcd"))] {
         api.put(name, annotations, "Running");
@@ -225,7 +225,7 @@ fn a_host_name_that_nobody_knows() {
 
 #[test]
 fn a_server_that_is_down_up_and_down() {
-    // An address of its own: no other test takes the port while it is free.
+    // Its own address, so that no other test takes the port while it is free.
     let mut api = TestApi::new("127.0.0.7");
     api.put("a", "", "Running");
     let node = Node::new(&url(&api));
@@ -251,7 +251,7 @@ fn a_version_that_is_gone() {
     api.request("watch=true");
     api.put_silently("b", "", "Running");
     api.compact();
-    // Told by a list only, and it is no problem meanwhile.
+    // Reported only by a list, and no problem meanwhile.
     let state = node.wait("relisted", |state| state.pods.as_ref().unwrap().len() == 2);
     assert_eq!(state.problem, None);
     api.request("watch=true");
