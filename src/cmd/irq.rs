@@ -174,7 +174,7 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
     output::print(args.output.format, &advice, placement::script)
 }
 
-/// Who processes the packets of the GTP module that is loaded; `None` when none is.
+/// Which tasks process the packets of the loaded GTP module; `None` if none is loaded.
 fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
     let loaded = |of: &Module| modules::life(Path::new(modules::MODULES), of.name()).is_some();
     let Some(traced) = Module::ALL.into_iter().find(loaded) else { return Ok(None) };

@@ -41,7 +41,7 @@ fn rollback(args: &RollbackArgs) -> Result<()> {
     change(Proposal::Previous, &args.change)
 }
 
-/// Shows what changes, asks, and makes it live.
+/// Shows the changes, asks, and makes the policy live.
 fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     let format = args.output.format;
     let Reply::Plan(plan) = ask(&Request::Plan(proposal.clone()))? else { return Err(puzzled()) };
@@ -108,7 +108,7 @@ fn confirm(proposal: &Proposal) -> Result<()> {
 fn check(args: &FileArgs) -> Result<()> {
     let text = read(&args.file)?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
-    // Pods are the running gthctl's business.
+    // Only the running gthctl looks up pods.
     let context = PolicyContext {
         topology: &topology,
         slice_ns: Config::default().slice_ns_default,
@@ -148,7 +148,7 @@ fn puzzled() -> Error {
     Error::failure("the running gthctl answered something else; is it another version?")
 }
 
-/// What standard input is called in messages.
+/// The name of standard input in messages.
 const STDIN: &str = "<stdin>";
 
 fn named(file: &Path) -> &Path {

@@ -9,10 +9,10 @@ use crate::base::log;
 use crate::cli::RunArgs;
 use crate::daemon::service::{Options, Service};
 
-/// Runs the scheduler until it is told to stop, or until the kernel ends it.
+/// Runs the scheduler until told to stop, or until the kernel ends it.
 pub fn run(args: &RunArgs) -> Result<()> {
-    // Whoever reads what it says may go; it stays, and leaves the machine as it was.
-    // SAFETY: no other thread runs yet, and to ignore a signal takes no handler.
+    // The reader of its output may go; gthctl stays, and later leaves the machine as it
+    // was. SAFETY: no other thread runs yet, and ignoring a signal takes no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     log::start()?;
     let options = Options {

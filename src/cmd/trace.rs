@@ -17,7 +17,7 @@ use crate::trace::session::{Options, Output, run as trace};
 /// How long `--suggest` watches.
 const SUGGEST_AFTER: Duration = Duration::from_secs(10);
 
-/// Traces until it is told to stop, or as long as was asked for.
+/// Traces until told to stop, or for the requested time.
 pub fn run(args: &TraceArgs) -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     capabilities::check_capabilities("tracing", &status)?;
