@@ -1,8 +1,8 @@
 //! GTP data planes of the kernel, as tables of their functions.
 //!
-//! Names, arguments and meanings of gtp5g are those of v0.10.2 (src/gtpu, src/pfcp),
-//! those of gtp of Linux 7.2 (drivers/net/gtp.c). Other versions may lack some, which
-//! is found out when they are attached to (trace/attach.rs).
+//! Names, arguments and meanings for gtp5g are from v0.10.2 (src/gtpu, src/pfcp), those
+//! for gtp from Linux 7.2 (drivers/net/gtp.c). Other versions may lack some; attaching
+//! finds out (trace/attach.rs).
 
 use clap::ValueEnum;
 use serde::Serialize;
@@ -28,7 +28,7 @@ impl Module {
         }
     }
 
-    /// What is known of its functions.
+    /// What is known about its functions.
     pub fn functions(self) -> impl Iterator<Item = Function> {
         let rows = match self {
             Module::Gtp5g => GTP5G,
@@ -50,7 +50,7 @@ impl Module {
     }
 }
 
-/// Where a packet goes, seen from the mobile network.
+/// A packet's direction, seen from the mobile network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -58,7 +58,7 @@ pub enum Direction {
     Uplink,
     /// From the data network to the radio network.
     Downlink,
-    /// Either, or not known.
+    /// Either, or unknown.
     Both,
 }
 
@@ -68,7 +68,7 @@ pub enum Direction {
 pub enum Stage {
     /// The packet enters the data plane: each packet of a direction passes one of these.
     Entry,
-    /// Part of the way, for every packet or some.
+    /// Part of the path, for every packet or some.
     Path,
     /// Look-up of the packet's rule (PDR: 3GPP TS 29.244, 5.2.1).
     Lookup,

@@ -3,7 +3,7 @@
 //! The modules hold the logic and can be called without root; `main` and the
 //! files under `cmd/` only parse and call.
 //!
-//! They stand here in layers: each uses only those above it (tests/layers.rs).
+//! They are listed in layers: each uses only those above it (tests/layers.rs).
 
 pub mod base;
 pub mod kernel;

@@ -9,12 +9,12 @@ use gthctl::cli::{Cli, Command};
 use gthctl::cmd;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
-/// How long the end waits for whoever reads what was said last.
+/// How long to wait at the end for the reader of the last output.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 fn main() -> ExitCode {
-    // Rust ignores SIGPIPE, so that `gthctl --help | head -1` would panic.
-    // SAFETY: no other thread runs yet, and the default action is no handler.
+    // Rust ignores SIGPIPE, so `gthctl --help | head -1` would panic. SAFETY: no other
+    // thread runs yet, and the default action is no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let cli = Cli::read();
     let done = match &cli.command {
