@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Marks the tasks that a data plane's functions are seen to run for, in the maps that
- * the scheduler reads: it finds the mark when the task is next queued, without user space.
+ * Marks the tasks that a data plane's functions run for, in maps that the scheduler reads:
+ * it finds the mark when the task is next queued, without user space.
  *
- * Attached to each function, with its number, by a kprobe of perf: fentry and
- * kprobe.multi hold a reference on the function's module for as long as they are
- * attached, and nobody could unload it under a running gthctl. A kprobe is only put out
- * of action by that (kill_kprobe(), kernel/kprobes.c).
+ * Attached to each function, with its number, by a perf kprobe: fentry and kprobe.multi
+ * hold a reference on the function's module while attached, so nobody could unload it
+ * under a running gthctl. An unload only disables a kprobe (kill_kprobe(),
+ * kernel/kprobes.c).
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * One name for each kfunc whose name or signature differs from kernel to
- * kernel (6.12 to 7.3). Which one is there is known at load time: a weak ksym
- * that the kernel does not have, or has with another prototype, resolves to 0
- * and the verifier drops the branch.
+ * One name for each kfunc whose name or signature differs between kernels
+ * (6.12 to 7.3). Loading selects the variant: a weak ksym that the kernel
+ * lacks, or has with another prototype, resolves to 0 and the verifier drops
+ * the branch.
  *
  * A local name ending in ___something stands for the kernel's name without
  * that ending.
@@ -11,8 +11,9 @@
  * Kernels whose kfunc BTF is malformed (Debian trixie-backports' 7.1 and 7.2)
  * keep a `struct bpf_prog_aux *` parameter in the prototypes of
  * scx_bpf_dsq_insert___v2, scx_bpf_task_set_slice, scx_bpf_kick_cpu and a few
- * more. Their prototypes do not match the ones below, so they count as absent
- * and the older form is used; scx_bpf_kick_cpu has none, see enqueue_shared().
+ * more. Their prototypes do not match those below, so they count as absent and
+ * the older form is used; scx_bpf_kick_cpu has no older form, see
+ * enqueue_shared().
  */
 #ifndef GTH_COMPAT_H
 #define GTH_COMPAT_H
@@ -102,7 +103,7 @@ static __always_inline void dsq_insert(struct task_struct *p, u64 dsq_id, u64 sl
 		scx_bpf_dispatch(p, dsq_id, slice, enq_flags);
 }
 
-/* Insertion by virtual time: the same history, with an argument struct since 6.19. */
+/* Insertion by virtual time: likewise, with an argument struct since 6.19. */
 struct scx_bpf_dsq_insert_vtime_args {
 	u64 dsq_id;
 	u64 slice;
@@ -180,7 +181,7 @@ static __always_inline void dsq_move_to_vtime(struct bpf_iter_scx_dsq *it, struc
 	}
 }
 
-/* Only for ops.cpu_release: whatever waits for the caller's CPU is enqueued anew. */
+/* Only for ops.cpu_release: enqueues anew all tasks in the local DSQ of the caller's CPU. */
 u32 scx_bpf_reenqueue_local(void) __ksym __weak;
 
 /* Since 6.19, the same from anywhere. */
@@ -191,17 +192,17 @@ static __always_inline bool can_empty_local_dsq(void)
 	return bpf_ksym_exists(scx_bpf_reenqueue_local___v2___new);
 }
 
-/* Since 6.19, without a lock; before that the iterator, which takes the DSQ's. */
+/* Since 6.19, without a lock; before that the iterator, which takes the DSQ's lock. */
 struct task_struct *scx_bpf_dsq_peek(u64 dsq_id) __ksym __weak;
 
 enum {
-	LOOK_PAST = 32,	/* how many tasks that may not run here are looked at one by one */
+	LOOK_PAST = 32,	/* the most tasks to check one by one that may not run here */
 };
 
 /*
  * True with the virtual time of a DSQ's first task that may run on @cpu; false if there is
- * none. After LOOK_PAST tasks it is true with the time of the last one: whoever comes then
- * is not earlier, and whether anybody does, taking a task tells.
+ * none. After LOOK_PAST tasks, true with the time of the last one: later tasks are not
+ * earlier in virtual time, and taking one shows whether any may run here.
  */
 __noinline int head_key(u64 dsq, s32 cpu, u64 *key __arg_nonnull)
 {
@@ -241,7 +242,7 @@ s32 scx_bpf_select_cpu_and(struct task_struct *p, s32 prev_cpu, u64 wake_flags,
 			   const struct cpumask *cpus_allowed, u64 flags) __ksym __weak;
 
 enum {
-	NO_KFUNC = -1000,	/* no errno */
+	NO_KFUNC = -1000,	/* not an errno */
 };
 
 /* A CPU, a negative error if none is idle, or NO_KFUNC. */

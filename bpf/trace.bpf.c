@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Counts the packets that a data-plane function of the kernel handles: for which
- * task, on which CPU, how many bytes, how long it takes.
+ * Counts the packets that a kernel data-plane function handles: for which task,
+ * on which CPU, how many bytes, how long.
  *
- * Each function has a pair of these programs attached: fentry and fexit where it has
- * BTF, a load of its own for each, or kprobe and kretprobe where it has not.
+ * Each function has a pair of these programs attached: fentry and fexit if it has
+ * BTF, loaded separately for each function, or else kprobe and kretprobe.
  */
 #include "marks/context.bpf.h"
 
@@ -30,9 +30,9 @@ struct gth_trace_lost lost SEC(".bss.lost");
 
 /*
  * The call of each function in progress on this CPU. A data plane runs with softirqs
- * disabled or in one, so a call is neither preempted nor interrupted by another; where
- * it is (any function may be traced), or calls itself, its end finds somebody else's
- * call here or none, and its time is not taken.
+ * disabled or in one, so no other call preempts or interrupts a call. If one does (any
+ * function may be traced), or the function calls itself, its end finds another call
+ * here or none, and its time is not counted.
  */
 struct call {
 	u64 began_ns;		/* 0: none */
@@ -48,13 +48,13 @@ struct {
 
 /* ---- for whom ---- */
 
-/* The number of a process or thread in its own PID namespace. */
+/* The id of a process or thread in its own PID namespace. */
 static __always_inline u32 number_inside(struct pid *pid)
 {
 	u32 level = BPF_CORE_READ(pid, level);
 	int nr = 0;
 
-	/* Only the size of an element is the kernel's to know. */
+	/* Only the kernel knows the size of an element. */
 	bpf_core_read(&nr, sizeof(nr), (void *)&pid->numbers[0].nr + level * bpf_core_type_size(struct upid));
 	return nr;
 }
@@ -74,7 +74,7 @@ static __always_inline void describe(struct task_struct *p, u32 *tid_inside, u32
 
 /* ---- a call begins and ends ---- */
 
-/* Two for each power of two; the last is for all above. */
+/* Two buckets per power of two; the last takes all above. */
 static __always_inline u32 bucket_of(u64 ns)
 {
 	u32 log = 0, half;
@@ -88,7 +88,7 @@ static __always_inline u32 bucket_of(u64 ns)
 }
 
 enum {
-	WAKEUP_BYTES = 1 << 16,	/* user space is woken for so much; it looks by itself, too */
+	WAKEUP_BYTES = 1 << 16,	/* user space is woken for this much; it also polls */
 };
 
 static __always_inline void send(const struct gth_trace_key *key, const struct gth_trace_count *count, u64 now,
@@ -211,7 +211,7 @@ int probed_function_ends(struct pt_regs *ctx)
 	return end(bpf_get_attach_cookie(ctx));
 }
 
-/* To be run once, before the others are attached. */
+/* Run once, before the others are attached. */
 SEC("syscall")
 int look_up_kernel(void *ctx)
 {

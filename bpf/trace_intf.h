@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What bpf/trace.bpf.c and user space share. Every struct here is the type of a
- * global variable or of a map of it, as in intf.h. Times in ns, CLOCK_MONOTONIC.
+ * global variable or a map, as in intf.h. Times in ns, CLOCK_MONOTONIC.
  */
 #ifndef GTH_TRACE_H
 #define GTH_TRACE_H
@@ -9,9 +9,9 @@
 #include "vmlinux_min.h"
 
 enum gth_trace_limit {
-	GTH_TRACE_KEYS = 8192,		/* of tasks, contexts and functions that are remembered */
+	GTH_TRACE_KEYS = 8192,		/* combinations of task, context and function kept */
 	GTH_TRACE_FUNCTIONS = 64,	/* power of two: used as an index mask */
-	GTH_TRACE_BUCKETS = 64,		/* of times: two for each power of two */
+	GTH_TRACE_BUCKETS = 64,		/* of times: two per power of two */
 	GTH_TRACE_COMM_LEN = 16,	/* TASK_COMM_LEN, include/linux/sched.h */
 	GTH_TRACE_NO_ARG = 0xff,	/* the function has no packet as an argument */
 };
@@ -19,13 +19,13 @@ enum gth_trace_limit {
 /* For whom a function runs. */
 enum gth_context {
 	GTH_CONTEXT_TASK,	/* the task, or a softirq that the task raised and runs itself */
-	GTH_CONTEXT_SOFTIRQ,	/* a softirq at the end of an interrupt of the task; or ksoftirqd */
+	GTH_CONTEXT_SOFTIRQ,	/* a softirq at the end of an interrupt of the task, or ksoftirqd */
 	GTH_CONTEXT_IDLE,	/* the same on an idle CPU */
 };
 
 /*
- * What is attached to a function has a cookie: its place in user space's list, and from
- * this bit on which argument is the packet, from 0, or GTH_TRACE_NO_ARG.
+ * The cookie of an attached program: the function's index in user space's list, and
+ * from this bit on the number of the packet's argument, from 0, or GTH_TRACE_NO_ARG.
  */
 enum gth_trace_cookie {
 	GTH_TRACE_ARG_SHIFT = 32,
@@ -34,12 +34,12 @@ enum gth_trace_cookie {
 /* Set before loading. */
 struct gth_trace_what {
 	u32 tgid;		/* only this process or thread; 0: all */
-	u32 events;		/* each packet goes into the ring buffer, too */
+	u32 events;		/* also send each packet to the ring buffer */
 };
 
-/* Who runs a function. The CPU is the place in the map's per-CPU value. */
+/* Which task runs a function. The CPU is the index of the map's per-CPU value. */
 struct gth_trace_key {
-	u64 started;		/* when the thread was, in ns since boot: ids are used again */
+	u64 started;		/* the thread's start, in ns since boot: ids are reused */
 	u32 tid;		/* in the first PID namespace; 0: idle */
 	u32 tgid;
 	u32 function;
@@ -49,11 +49,11 @@ struct gth_trace_key {
 struct gth_trace_count {
 	u64 packets;
 	u64 bytes;
-	u64 last_ns;		/* when the last one began */
+	u64 last_ns;		/* when the last call began */
 	u32 tid_inside;		/* in the task's own PID namespace */
 	u32 tgid_inside;
 	char comm[GTH_TRACE_COMM_LEN];
-	u32 times[GTH_TRACE_BUCKETS]; /* how many took how long */
+	u32 times[GTH_TRACE_BUCKETS]; /* how many calls took how long */
 };
 
 /* What could not be counted or sent for want of room. */
@@ -73,7 +73,7 @@ struct gth_trace_event {
 	char comm[GTH_TRACE_COMM_LEN];
 };
 
-/* Only here for its BTF: it makes the skeleton generator write these out. */
+/* Only for its BTF: it makes the skeleton generator write out these. */
 struct gth_trace_types {
 	enum gth_trace_limit limit;
 	enum gth_trace_cookie cookie;

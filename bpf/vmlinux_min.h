@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The kernel's types as far as gthctl uses them.
+ * The kernel types that gthctl uses.
  *
  * preserve_access_index makes libbpf take every offset from the running
- * kernel's BTF, so a struct here needs only the members that are read, in any
- * order. Names and meanings: include/linux/sched.h, include/linux/sched/ext.h
- * and kernel/sched/ext.c (kernel/sched/ext/ since 7.1).
+ * kernel's BTF, so a struct here needs only the members that gthctl reads, in
+ * any order. Names and meanings: include/linux/sched.h,
+ * include/linux/sched/ext.h and kernel/sched/ext.c (kernel/sched/ext/ since
+ * 7.1).
  */
 #ifndef GTH_KERNEL_H
 #define GTH_KERNEL_H
@@ -89,7 +90,7 @@ enum scx_cpu_preempt_reason {
 	SCX_CPU_PREEMPT_STOP = 2,
 };
 
-/* include/linux/sched/prio.h: what is below is real-time, deadline or stop. */
+/* include/linux/sched/prio.h: lower values are real-time, deadline or stop. */
 enum {
 	MAX_RT_PRIO = 100,
 };
@@ -306,8 +307,8 @@ struct bpf_iter_task {
 } __attribute__((aligned(8)));
 
 /*
- * Values that a kernel may renumber: never used as numbers, always through
- * bpf_core_enum_value(), which reads the running kernel's.
+ * Values that a kernel may renumber: always read through
+ * bpf_core_enum_value(), which gives the running kernel's.
  */
 enum cgroup_subsys_id {
 	cpu_cgrp_id = 1,
@@ -350,8 +351,8 @@ enum scx_pick_idle_cpu_flags {
 };
 
 /*
- * ops.flags, set before loading, when nothing is relocated yet; user space
- * checks these against the kernel's BTF (src/sched/kernel_types.rs).
+ * ops.flags, set before loading and so before relocation; user space checks
+ * these against the kernel's BTF (src/sched/kernel_types.rs).
  */
 enum gth_ops_flag {
 	GTH_OPS_ENQ_LAST = 1 << 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * For whom a function of the kernel runs: the task that the CPU is on, or a softirq
- * that has nothing to do with it.
+ * For whom a kernel function runs: the CPU's current task, or a softirq unrelated
+ * to it.
  */
 #ifndef GTH_CONTEXT_H
 #define GTH_CONTEXT_H
@@ -34,22 +34,23 @@ static __always_inline u32 preempt_count(void)
 
 /*
  * A task's softirqs run within __local_bh_enable_ip() (kernel/softirq.c), which holds a
- * preemption count meanwhile. So may a task that is interrupted in the kernel, and it
+ * preemption count meanwhile. A task interrupted in the kernel may hold one, too, and
  * does on its way through the scheduler; a softirq at the end of that interrupt is not
- * its. Both run on the CPU's interrupt stack, whose uppermost word is the task's stack
- * pointer (call_on_stack(), arch/x86/include/asm/irq_stack.h): next above it returns
- * do_softirq() to __local_bh_enable_ip(), or the interrupt to its entry code.
+ * the task's. Both run on the CPU's interrupt stack, whose uppermost word is the task's
+ * stack pointer (call_on_stack(), arch/x86/include/asm/irq_stack.h). Just above that
+ * pointer is the return address: of do_softirq() to __local_bh_enable_ip(), or of the
+ * interrupt to its entry code.
  */
 extern struct irq_stack *hardirq_stack_ptr __ksym __weak;
 extern const bool hardirq_stack_inuse __ksym __weak;
 
 /*
- * Where __local_bh_enable_ip() is; 0: the kernel does not tell (kptr_restrict). Not an extern
- * of libbpf's, which would read all of /proc/kallsyms for it: half the time that loading takes.
+ * The address of __local_bh_enable_ip(); 0: the kernel hides it (kptr_restrict). Not a libbpf
+ * extern: libbpf would read all of /proc/kallsyms for it, half the loading time.
  */
 u64 bh_enable_at SEC(".bss.kernel");
 
-/* For a SEC("syscall") program: only those may ask. */
+/* For a SEC("syscall") program: only those may look it up. */
 static __always_inline int look_up_bh_enable(void)
 {
 	static const char name[] = "__local_bh_enable_ip";
@@ -59,7 +60,7 @@ static __always_inline int look_up_bh_enable(void)
 
 enum {
 	FRAME_WORDS = 8,	/* more than do_softirq() keeps there */
-	CALLER_SIZE = 256,	/* more than __local_bh_enable_ip() has */
+	CALLER_SIZE = 256,	/* larger than __local_bh_enable_ip() */
 };
 
 /* Whether something runs on the CPU's interrupt stack. */
@@ -94,12 +95,12 @@ static __always_inline bool is_raised_by_task(void)
 }
 
 /*
- * ksoftirqd and a task that is interrupted in user mode do not use the interrupt stack:
- * what is on it then is old. A kprobe that is a breakpoint is an NMI, which counts as a
- * hard interrupt too (__nmi_enter(), include/linux/hardirq.h).
+ * ksoftirqd and a task interrupted in user mode do not use the interrupt stack: its
+ * content is stale then. A breakpoint kprobe is an NMI, which also counts as a hard
+ * interrupt (__nmi_enter(), include/linux/hardirq.h).
  *
- * An interrupt just before may have raised a part of what a task runs there; of a kernel
- * thread (RCU's, kswapd) that is to be expected.
+ * An interrupt just before may have raised part of what a task runs there; with a kernel
+ * thread (RCU's, kswapd) this is to be expected.
  */
 static __always_inline enum gth_context context_of(struct task_struct *p)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Marks of tasks that process packets. bpf/mark.bpf.c begins and prolongs a task's own
- * marks, in that task, and the scheduler those of whom it wakes up (marks/woken.bpf.h); whoever
- * finds one over ends it.
+ * Marks of tasks that process packets. bpf/mark.bpf.c begins and prolongs a task's own marks,
+ * in that task; the scheduler those of the tasks it wakes up (marks/woken.bpf.h). Any code that
+ * finds an expired mark ends it.
  *
- * Times are of bpf_ktime_get_ns(): now_ns() is another clock.
+ * Times are from bpf_ktime_get_ns(): now_ns() is a different clock.
  */
 #ifndef GTH_MARK_H
 #define GTH_MARK_H
@@ -19,8 +19,8 @@ struct {
 } marks SEC(".maps");
 
 /*
- * How many tasks have each mark. Only touched on behalf of a gate of the live policy:
- * user space sets to 0 what no gate of the live policy counts in.
+ * How many tasks have each mark. Only gates of the live policy change it: user space
+ * sets to 0 what no such gate counts in.
  */
 u32 marked_tasks[GTH_NR_MARKS] SEC(".bss.marked");
 
@@ -34,7 +34,7 @@ static __always_inline struct gth_mark *mark_of(struct gth_marks *m, const struc
 	return &m->of[gate->mark & (GTH_NR_MARKS - 1)];
 }
 
-/* The end of the mark's time as it was read: one that has been prolonged since goes on. */
+/* Ends a mark whose end was read as @until; one prolonged since goes on. */
 static __always_inline void end_mark(const struct gth_gate *gate, struct gth_mark *mark, u64 until)
 {
 	struct gth_stats *s = my_stats();
@@ -42,15 +42,15 @@ static __always_inline void end_mark(const struct gth_gate *gate, struct gth_mar
 	if (__sync_val_compare_and_swap(&mark->until, until, 0) != until)
 		return;
 	__sync_fetch_and_sub(marked_tasks_of(gate), 1);
-	if (s) /* by an iterator, too, which may be interrupted here */
+	if (s) /* atomic: an iterator may be interrupted here */
 		__sync_fetch_and_add(&s->counters[GTH_COUNT_MARKS_ENDED], 1);
 }
 
 enum {
-	WINDOW_NS = 1000000000,	/* what packets are counted in: min_packets are a second's */
+	WINDOW_NS = 1000000000,	/* the window for counting packets: min_packets is per second */
 };
 
-/* Has the scheduler match the task again: match_again() without what a kprobe may not call. */
+/* Makes the scheduler match the task again: match_again() without what a kprobe may not call. */
 static __always_inline void match_when_queued(struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -61,7 +61,7 @@ static __always_inline void match_when_queued(struct task_struct *p)
 	tctx->asked = true;
 }
 
-/* Counts the task in, unless there are as many as may be. */
+/* Counts the task in, unless the limit is reached. */
 static __always_inline bool may_begin(const struct gth_gate *gate)
 {
 	u32 *tasks = marked_tasks_of(gate);
@@ -74,7 +74,7 @@ static __always_inline bool may_begin(const struct gth_gate *gate)
 	return false;
 }
 
-/* Marks the task, unless there are as many marked ones as may be. */
+/* Marks the task, unless the limit of marked ones is reached. */
 static __always_inline void begin_mark(const struct gth_gate *gate, struct gth_mark *mark, u64 now)
 {
 	if (!may_begin(gate)) {
@@ -94,10 +94,10 @@ static __always_inline bool rules_meet(const struct gth_rules *a, const struct g
 }
 
 /*
- * A task whose record is up to date is marked at once if a rule of the gate holds for it
- * otherwise; and not at all, nor counted, if none does. Where it is not known, the next
- * match decides. Nobody but the task itself begins its marks, or whoever wakes it up or
- * matches it, while it does not run: at most one of these runs for a mark.
+ * A task with an up-to-date record is marked at once if a rule of the gate holds for it
+ * otherwise. If none does, it is neither marked nor counted. If that is unknown, the
+ * next match decides. A task's marks are begun only by the task itself, or, while it
+ * does not run, by its waker or its match: at most one of these runs for a mark.
  */
 static __always_inline void count_packet(struct task_struct *p, const struct gth_gate *gate, struct gth_mark *mark,
 					 u32 function, bool is_known, u64 now)
@@ -118,7 +118,7 @@ static __always_inline void count_packet(struct task_struct *p, const struct gth
 		mark->function = function;
 	if (mark->until && __sync_lock_test_and_set(&mark->until, now + gate->hold_ns))
 		return;
-	/* Not marked, or no longer at this moment. */
+	/* Not marked, or no longer now. */
 	mark->until = 0;
 	mark->function = function;
 	if (is_known)
@@ -129,7 +129,7 @@ static __always_inline void count_packet(struct task_struct *p, const struct gth
 		match_when_queued(p);
 }
 
-/* Whether packets of a task count for the gate: not if it meets none of its rules otherwise. */
+/* Whether a task's packets count for the gate: not if none of the gate's rules holds for it otherwise. */
 static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known, const struct gth_gate *gate)
 {
 	return !is_known || rules_meet(&tctx->by_traffic, &gate->rules);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Whom a marked task hands its packets on to: whoever waits for them is woken up by it
- * with WF_SYNC (sock_def_readable(), net/core/sock.c; pipes), which says that the waker
- * is about to sleep. A softirq on top of a marked task hands on nothing of that task's.
+ * The tasks that a marked task hands its packets on to. It wakes up a task that waits
+ * for them with WF_SYNC (sock_def_readable(), net/core/sock.c; pipes), which says that
+ * the waker is about to sleep. A softirq on top of a marked task hands on none of that
+ * task's packets.
  */
 #ifndef GTH_WOKEN_H
 #define GTH_WOKEN_H
@@ -30,7 +31,7 @@ __noinline int count_handed_on(struct task_struct *p __arg_trusted)
 		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
 		struct gth_mark *mark = mark_of(waker, gate);
 
-		/* Who handles packets itself; it goes no further from there. */
+		/* Only a task that handles packets itself hands them on. */
 		if (!gate->woken || mark->gate != gate->id || mark->function == GTH_BY_WAKEUP || mark->until <= now)
 			continue;
 		if (!may_count(tctx, is_known, gate))
@@ -45,8 +46,8 @@ __noinline int count_handed_on(struct task_struct *p __arg_trusted)
 }
 
 /*
- * @sync: the waker says that it is about to sleep. For a task that may run on one CPU only
- * the kernel asks for none and hands down no such word: there each wake-up counts.
+ * @sync: the waker says that it is about to sleep. For a task that may run on one CPU
+ * only, the kernel selects no CPU and passes no such flag: there each wake-up counts.
  */
 static __always_inline void note_handed_on(struct task_struct *p, bool sync)
 {
