@@ -31,12 +31,12 @@
  * sched/plan         what a rule makes of a task
  * sched/idle         finding a CPU
  * sched/wakeup, queue, dispatch, turn, life
- *                    a task's way: woken up, queued, taken by a CPU, on it and off it
+ *                    a task's path: woken up, queued, taken by a CPU, on it and off it
  * sched/tickless     CPUs without a tick
  * sched/drain        what waits when a policy changes
  * marks/mark         tasks that process packets
  * marks/context      in whose context a packet is processed
- * marks/woken        whom those tasks wake up
+ * marks/woken        the tasks that those wake up
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>

@@ -16,7 +16,7 @@ enum gth_trace_limit {
 	GTH_TRACE_NO_ARG = 0xff,	/* the function has no packet as an argument */
 };
 
-/* For whom a function runs. */
+/* The context in which a function runs. */
 enum gth_context {
 	GTH_CONTEXT_TASK,	/* the task, or a softirq that the task raised and runs itself */
 	GTH_CONTEXT_SOFTIRQ,	/* a softirq at the end of an interrupt of the task, or ksoftirqd */

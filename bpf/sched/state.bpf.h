@@ -155,10 +155,10 @@ static __always_inline struct pool_ctx *pool_of(u32 pool)
 }
 
 /*
- * DSQ ids. A pool has a DSQ in virtual time order; an exclusive pool has a
- * priority DSQ of its own, the LLC pools share one, so that a waiting priority
- * task takes the first CPU of any LLC. Each CPU has one for normal tasks that
- * may run nowhere else.
+ * DSQ ids. A pool has a DSQ in virtual time order; an exclusive pool has its
+ * own priority DSQ; the LLC pools share one, so that a waiting priority task
+ * takes the first CPU of any LLC. Each CPU has one for normal tasks that may
+ * run nowhere else.
  */
 enum {
 	DSQ_POOL = 0x100000,
