@@ -22,7 +22,7 @@ const BUSY_SHARE: f64 = 0.05;
 /// The facts.
 pub struct NicFacts<'a> {
     pub device: &'a Device,
-    /// The NICs, with their interrupts meanwhile.
+    /// The NICs, with their interrupts during the watch.
     pub list: &'a List,
     /// The CPUs of each NIC's NUMA node, if the machine tells.
     pub near: &'a BTreeMap<String, CpuList>,

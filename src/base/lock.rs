@@ -1,4 +1,4 @@
-//! One at a time: a lock file that holds its owner's PID.
+//! One process at a time: a lock file that holds its owner's PID.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
@@ -43,7 +43,7 @@ impl Lock {
                 Err(_) if begin.elapsed() < patience() => std::thread::sleep(RETRY),
                 Err(owner) => {
                     let what = format!("{}: held by {owner}", path.display());
-                    return Err(Error::failure(what).help("try again when that has ended"));
+                    return Err(Error::failure(what).help("try again after it has ended"));
                 }
             }
         }

@@ -114,7 +114,7 @@ fn put_back(host: &Host, args: &RestoreArgs) -> Result<()> {
         0 => Ok(()),
         failed => {
             let what = format!("{} could not be put back", count(failed, "IRQ, mask or ban"));
-            Err(Error::failure(what).help("why is above; it stays saved"))
+            Err(Error::failure(what).help("the reasons are above; the old settings stay saved"))
         }
     }
 }
@@ -143,7 +143,7 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
         Ok(_) => CpuList::default(),
         Err(e) if e.code == ExitCode::NotRunning => CpuList::default(),
         Err(e) => {
-            how.push(format!("exclusive CPUs are not known: {}", e.what));
+            how.push(format!("exclusive CPUs are unknown: {}", e.what));
             CpuList::default()
         }
     };

@@ -145,7 +145,7 @@ fn ask(request: &Request) -> Result<Reply> {
 }
 
 fn puzzled() -> Error {
-    Error::failure("the running gthctl answered something else; is it another version?")
+    Error::failure("unexpected answer from the running gthctl; is it another version?")
 }
 
 /// The name of standard input in messages.

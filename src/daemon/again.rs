@@ -54,7 +54,7 @@ impl Again {
             return;
         }
         if self.failed.get(&step).is_none_or(|told| told.as_ref() != Some(&e)) {
-            let stays = "what was in force before stays, and it is tried again";
+            let stays = "what was in force before stays; gthctl will retry";
             log::err(format_args!("gthctl: error: {e}; {stays}"));
             self.failed.insert(step, Some(e));
         }

@@ -124,7 +124,7 @@ pub struct Plan {
     pub notes: Vec<String>,
 }
 
-/// What becomes of one rule.
+/// How one rule changes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Change {
     pub kind: ChangeKind,

@@ -323,7 +323,7 @@ impl Service {
         ] {
             if differs {
                 log::err(format_args!(
-                    "gthctl: note: {path}: {key}: takes effect when gthctl is started again"
+                    "gthctl: note: {path}: {key}: takes effect when gthctl restarts"
                 ));
             }
         }

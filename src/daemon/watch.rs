@@ -223,13 +223,13 @@ impl fmt::Display for Problem {
                 let limit = limit("max_user_instances");
                 write!(
                     f,
-                    "inotify cannot be had: {e} (fs.inotify.max_user_instances is {limit}); \
-                     config and policy are looked at once a second instead"
+                    "inotify is not available: {e} (fs.inotify.max_user_instances is {limit}); \
+                     config and policy are checked once a second instead"
                 )
             }
             Self::NotWatched(path, e) => {
                 write!(f, "{}: cannot be watched: ", path.display())?;
-                let instead = "it is looked at once a second instead";
+                let instead = "it is checked once a second instead";
                 match e.kind {
                     notify::ErrorKind::MaxFilesWatch => write!(
                         f,

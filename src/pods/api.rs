@@ -80,7 +80,7 @@ pub(super) fn connect(settings: &PodSettings, root: &Root) -> Result<Api> {
     };
     if uses_proxy(&kubeconfig) {
         let what = format!("{source}: its API server is behind a proxy, which is not supported");
-        return Err(Error::failure(what).help("name a server that is reached directly"));
+        return Err(Error::failure(what).help("use a server that needs no proxy"));
     }
     let config = kube::Config::try_from(kubeconfig).map_err(|e| failed(&e))?;
     let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -205,7 +205,7 @@ impl Api {
                     .help(format!("renew those of {source}"))
             }
             Some(ErrorResponse { code: 403, message, .. }) => {
-                failed(format!("it does not let its pods be seen (403: {message})"))
+                failed(format!("it does not allow reading its pods (403: {message})"))
                     .help(format!("allow the user of {source} to list and watch pods"))
             }
             Some(ErrorResponse { code, message, .. }) => {

@@ -54,7 +54,7 @@ impl Service<Name> for Resolver {
             if found.is_empty() {
                 let answer = dns.lookup_ip(name.as_str()).await.map_err(|e| {
                     if e.is_no_records_found() {
-                        format!("no host has the name {name}")
+                        format!("unknown host {name}")
                     } else {
                         format!("{name}: {e}")
                     }

@@ -140,7 +140,7 @@ pub struct Compiled {
     pub children: RuleSet,
     /// The DFAs of each condition that is a pattern.
     pub dfas: [Vec<Dfa>; Condition::PATTERNS],
-    /// The pool of each CPU: an LLC, or from `nr_llcs` on an exclusive pool.
+    /// The pool of each CPU: below `nr_llcs` an LLC's, else an exclusive one.
     pub cpu_pool: Vec<u16>,
     /// How many online CPUs each pool has.
     pub pool_cpus: Vec<u16>,

@@ -127,7 +127,7 @@ impl fmt::Display for TooLarge {
             Self::Build(e) => write!(f, "{e}"),
             Self::Start(e) => write!(f, "{e}"),
             Self::States => write!(f, "more than {MAX_STATES} states"),
-            Self::Together => f.write_str("too much with those before it"),
+            Self::Together => f.write_str("too large together with those before it"),
         }
     }
 }

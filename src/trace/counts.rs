@@ -12,7 +12,7 @@ use crate::kernel::skeletons::tracer::types::{
     gth_context, gth_trace_count, gth_trace_key, gth_trace_limit, gth_trace_lost,
 };
 
-/// For whom a function ran.
+/// The context in which a function ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Context {

@@ -309,11 +309,11 @@ impl Session<'_> {
         let news = [
             (
                 lost.counts - self.reported.counts,
-                "packets of more tasks than there is room for were not counted",
+                "packets were not counted: no room for more tasks",
             ),
             (
                 lost.events - self.reported.events,
-                "packets were dropped: they came faster than they were read",
+                "packets were dropped: they came faster than gthctl read them",
             ),
         ];
         for (n, what) in news.iter().filter(|(n, _)| *n > 0) {

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Asks at `path` and returns the answer; a failure at the other end is an error here.
 ///
-/// Fails with [`ExitCode::NotRunning`] when nobody listens, and with
+/// Fails with [`ExitCode::NotRunning`] if no gthctl listens, and with
 /// [`ExitCode::Permission`] when the caller may not ask.
 pub fn ask(path: &Path, request: &Request) -> Result<Reply> {
     let mut stream = UnixStream::connect(path).map_err(|e| match e.kind() {

@@ -46,7 +46,7 @@ pub enum Request {
     },
 }
 
-/// A policy that is to become the live one.
+/// A policy proposed as the live one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proposal {
     /// The text of a file; the path is for messages.

@@ -26,7 +26,7 @@ pub(super) struct Coming {
 enum Whence {
     /// From the file.
     File,
-    /// From a request; it is to become the file's content.
+    /// From a request; it becomes the file's content.
     Request { replacement: Replacement, target: PathBuf, reply: ReplyTo },
 }
 
@@ -274,7 +274,7 @@ pub(super) fn say(result: Result<Vec<String>>) {
     match result {
         Ok(notes) => log::notes(&notes),
         Err(e) => log::err(format_args!(
-            "gthctl: error: {e}; the interrupts stay where they are, and it is tried again"
+            "gthctl: error: {e}; the interrupts stay where they are; gthctl will retry"
         )),
     }
 }
