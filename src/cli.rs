@@ -295,7 +295,7 @@ pub enum IrqCommand {
 /// For each IRQ: its name in /proc/interrupts, smp_affinity_list and effective_affinity_list, the
 /// number of interrupts (with --watch: per second), the CPU that took most of them, the RPS and XPS
 /// masks of the queue, and whether the kernel manages it, so that it can't be moved. A `?` means
-/// that this kernel tells that only when a move is tried.
+/// that this kernel tells only when a move is tried.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge or its veth): the NICs

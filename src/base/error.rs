@@ -16,7 +16,7 @@ use super::escape;
 pub enum ExitCode {
     /// Stopped by the user, or the command did what it was asked.
     Success = 0,
-    /// Anything that has no code of its own (I/O, the loader).
+    /// Any error without its own code (I/O, the loader).
     Failure = 1,
     /// Bad command line, config or policy file; nothing was loaded.
     Usage = 2,
@@ -34,7 +34,7 @@ pub enum ExitCode {
     SchedulerError = 8,
     /// The kernel ended the scheduler on an outside request (sysrq-S, another program).
     SchedulerEvicted = 9,
-    /// No `gthctl run` is active that could be asked.
+    /// No `gthctl run` is active to ask.
     NotRunning = 10,
 }
 
@@ -42,7 +42,7 @@ impl ExitCode {
     /// Every exit code with its meaning, in numeric order.
     pub const ALL: [(ExitCode, &'static str); 11] = [
         (ExitCode::Success, "success, or stopped by the user (SIGINT, SIGTERM)"),
-        (ExitCode::Failure, "any error without a code of its own"),
+        (ExitCode::Failure, "any error without its own code"),
         (ExitCode::Usage, "bad command line, config file or policy file; nothing was loaded"),
         (ExitCode::Permission, "a capability is missing; the message names it"),
         (ExitCode::NoSchedExt, "the kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT)"),
@@ -60,7 +60,7 @@ impl ExitCode {
             ExitCode::SchedulerEvicted,
             "the kernel ended the scheduler on an outside request (such as sysrq-S)",
         ),
-        (ExitCode::NotRunning, "no gthctl run is active that could be asked"),
+        (ExitCode::NotRunning, "no gthctl run is active to ask"),
     ];
 }
 
