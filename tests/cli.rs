@@ -99,7 +99,7 @@ fn help_lists_what_is_built_with_examples() {
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
     for built in [
         "run     Load the scheduler",
-        "policy  Look at the live policy",
+        "policy  Show and change the live policy",
         "trace   Show which tasks handle GTP packets",
         "irq     See and place the interrupts of NICs",
     ] {
