@@ -57,9 +57,9 @@ fn short_of_descriptors_for_a_while() {
 /// who is in /etc/passwd is not taken for nobody.
 #[test]
 fn users_change_while_descriptors_are_short() {
-    let users = kernel::read(PASSWD);
+    let users = fs::read_to_string(PASSWD).unwrap();
     let upf = |uid: u32| {
-        let text = format!("{users}\nupf:x:{uid}:{uid}::/:/bin/false\n");
+        let text = format!("{users}upf:x:{uid}:{uid}::/:/bin/false\n");
         fs::write("/etc/passwd.new", text).unwrap();
         fs::rename("/etc/passwd.new", PASSWD).unwrap();
     };
