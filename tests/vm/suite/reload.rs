@@ -150,7 +150,8 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     assert!(!gthctl.has_ended());
     let generations = gthctl.has_said(IN_FORCE);
     println!("{generations} generations, {} refused", gthctl.has_said(REFUSED));
-    assert!(generations >= 5, "{}", gthctl.stderr());
+    // How many come between two rewrites is the host's doing: the last one, and some before.
+    assert!(generations >= 2, "{}", gthctl.stderr());
     gthctl.stop();
 }
 
