@@ -165,7 +165,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l spread -d 'One CPU for each queue'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l ban -d 'Tell a running irqbalance to leave these IRQs alone: by its socket or, if it has none, for its next start in its environment file'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l ban -d 'Tell a running irqbalance by its socket to leave these IRQs alone'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them even if irqbalance runs'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l dry-run -d 'Show what would change and change nothing'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'

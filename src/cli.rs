@@ -370,8 +370,7 @@ pub struct PinArgs {
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "match")]
     pub xps: Option<MaskChoice>,
 
-    /// Tell a running irqbalance to leave these IRQs alone: by its socket or, if it
-    /// has none, for its next start in its environment file
+    /// Tell a running irqbalance by its socket to leave these IRQs alone
     #[arg(long, conflicts_with = "force")]
     pub ban: bool,
 

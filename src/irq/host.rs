@@ -54,11 +54,6 @@ impl Host {
         self.root.path("/run/gthctl/irq")
     }
 
-    /// The configuration of other programs.
-    pub fn etc(&self) -> PathBuf {
-        self.root.path("/etc")
-    }
-
     /// What running programs leave for others.
     pub fn run(&self) -> PathBuf {
         self.root.path("/run")

@@ -9,6 +9,10 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use super::host::{Host, Hurry};
+use super::place::pin::{Placed, apply};
+use super::place::plan::{OnIrqbalance, Placement, Plan};
+use super::place::saved::By;
+use crate::base::error::Result;
 use crate::base::root::Root;
 
 /// A machine with four CPUs and one NIC.
@@ -169,6 +173,14 @@ impl Tree {
         tree
     }
 
+    /// QEMU's machine, in which this process runs.
+    pub fn with_this_process() -> Self {
+        let tree = Self::machine(&Machine::VIRTIO);
+        let stat = format!("proc/{}/stat", std::process::id());
+        tree.write(&stat, &fs::read_to_string(format!("/{stat}")).unwrap());
+        tree
+    }
+
     /// A network device without a device, on top of `lower`.
     pub fn on_top(&self, name: &str, lower: &[&str]) {
         let dir = format!("sys/devices/virtual/net/{name}");
@@ -187,16 +199,19 @@ pub fn affinity(tree: &Tree, irq: u32) -> String {
     fs::read_to_string(path).unwrap().trim_end().into()
 }
 
+/// All IRQs of `nic` to `cpus`.
+pub fn on(nic: &str, cpus: &str) -> Placement {
+    Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
+}
+
+/// Makes a placement by hand.
+pub fn place(tree: &Tree, placement: Placement) -> Result<Placed> {
+    apply(&tree.host(), &Plan::of(&tree.host(), &[placement])?, By::Hand)
+}
+
 /// Pins all IRQs of a device.
 pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
-    let placement = super::place::plan::Placement {
-        nic: nic.into(),
-        cpus: cpus.parse().unwrap(),
-        irqbalance: super::place::plan::OnIrqbalance::Ignore,
-        ..Default::default()
-    };
-    let plan = super::place::plan::Plan::of(&tree.host(), &[placement]).unwrap();
-    super::place::pin::apply(&tree.host(), &plan, super::place::saved::By::Hand).unwrap();
+    place(tree, Placement { irqbalance: OnIrqbalance::Ignore, ..on(nic, cpus) }).unwrap();
 }
 
 /// irqbalance's end of its socket, in this process.

@@ -46,18 +46,6 @@ impl Interrupt {
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
-
-    /// The same IRQ with other counts.
-    fn with(&self, counts: Vec<u32>) -> Self {
-        Self {
-            irq: self.irq,
-            counts,
-            chip: self.chip.clone(),
-            hwirq: self.hwirq,
-            trigger: self.trigger.clone(),
-            names: self.names.clone(),
-        }
-    }
 }
 
 /// What is not as it should be in /proc/interrupts.
@@ -147,7 +135,7 @@ impl Interrupts {
                 columns.iter().map(|&(n, b)| counted(now.counts[n], before.counts[b])).collect()
             });
             let anew = || columns.iter().map(|&(n, _)| now.counts[n]).collect();
-            now.with(counts.unwrap_or_else(anew))
+            Interrupt { counts: counts.unwrap_or_else(anew), ..now.clone() }
         });
         Self { cpus, irqs: irqs.collect() }
     }

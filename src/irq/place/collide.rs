@@ -69,7 +69,7 @@ pub fn notes(
 mod tests {
     use super::*;
     use crate::irq::place::plan::Placement;
-    use crate::irq::tree::{Machine, Tree};
+    use crate::irq::tree::{Machine, Tree, on};
 
     #[test]
     fn where_they_come_in_now_or_are_to() {
@@ -87,11 +87,7 @@ mod tests {
         let wanted = "CPUs 3 are exclusive, and interrupts of eth0 come in there (IRQ 40 virtio0-input.1 and 1 more): ";
         assert!(note.starts_with(wanted), "{note}");
         assert!(note.ends_with("by irq: [{nic: eth0, cpus: \"0-1\"}]"), "{note}");
-        let on = |cpus: &str| {
-            let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
-            [Placement { nic, cpus, ..Placement::default() }]
-        };
-        assert_eq!(notes("2-3", &on("0-1")), [""; 0]);
-        assert!(notes("2", &on("2"))[0].contains("(IRQ 37 virtio0-config and 4 more)"));
+        assert_eq!(notes("2-3", &[on("eth0", "0-1")]), [""; 0]);
+        assert!(notes("2", &[on("eth0", "2")])[0].contains("(IRQ 37 virtio0-config and 4 more)"));
     }
 }

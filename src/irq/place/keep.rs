@@ -294,20 +294,7 @@ mod tests {
     use super::*;
     use crate::irq::place::restore::restore;
     use crate::irq::place::saved::Saved;
-    use crate::irq::tree::{Machine, Tree, affinity, pin};
-
-    /// A tree in which this process runs.
-    fn machine() -> Tree {
-        let tree = Tree::machine(&Machine::VIRTIO);
-        let pid = std::process::id();
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        tree.write(&format!("proc/{pid}/stat"), &stat);
-        tree
-    }
-
-    fn on(nic: &str, cpus: &str) -> Placement {
-        Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
-    }
+    use crate::irq::tree::{Tree, affinity, on, pin};
 
     fn affinities(tree: &Tree) -> Vec<String> {
         (37..=41).map(|irq| affinity(tree, irq)).collect()
@@ -315,7 +302,7 @@ mod tests {
 
     #[test]
     fn set_changed_and_taken_back() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
         assert!(keeper.look().is_none() && keeper.kept().report(&tree.host()).is_none());
         assert_eq!(keeper.set(&[], Absent::Refuse).unwrap(), [""; 0]);
@@ -347,7 +334,7 @@ mod tests {
 
     #[test]
     fn what_was_placed_by_hand_comes_back() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let host = tree.host();
         pin(&tree, "eth0", "1");
         let mut keeper = Keeper::new(tree.host());
@@ -372,7 +359,7 @@ mod tests {
 
     #[test]
     fn after_a_crash_anybody_may() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
@@ -394,7 +381,7 @@ mod tests {
 
     #[test]
     fn all_or_nothing() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         let saved = Saved::load(&tree.host()).unwrap();
@@ -419,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_is_moved_is_placed_again_more_and_more_seldom() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         let mut now = Instant::now() + LOOK;
@@ -450,7 +437,7 @@ mod tests {
 
     #[test]
     fn a_nic_that_goes_and_comes() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         let dir = tree.path("proc/irq");

@@ -230,12 +230,10 @@ mod tests {
     use super::*;
     use crate::irq::inventory::steering::Steering;
     use crate::irq::place::plan::{Masks, Placement};
-    use crate::irq::tree::{Machine, Tree, affinity};
+    use crate::irq::tree::{Machine, Tree, affinity, on};
 
     fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
-        let (nic, cpus) = ("eth0".into(), cpus.parse().unwrap());
-        let placement = Placement { nic, cpus, rps, ..Placement::default() };
-        Plan::of(&tree.host(), &[placement]).unwrap()
+        Plan::of(&tree.host(), &[Placement { rps, ..on("eth0", cpus) }]).unwrap()
     }
 
     #[test]

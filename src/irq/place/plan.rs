@@ -447,11 +447,7 @@ impl<'a> Share<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::irq::tree::{Machine, Tree};
-
-    fn placement(nic: &str, cpus: &str) -> Placement {
-        Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
-    }
+    use crate::irq::tree::{Machine, Tree, on};
 
     /// Each change as `TARGET CPUS`.
     fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {
@@ -463,19 +459,15 @@ mod tests {
     #[test]
     fn all_of_a_nic_to_the_same_cpus() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let changes = plan(&tree, placement("eth0", "2-3")).unwrap();
+        let changes = plan(&tree, on("eth0", "2-3")).unwrap();
         assert_eq!(changes, ["IRQ 37 2-3", "IRQ 38 2-3", "IRQ 39 2-3", "IRQ 40 2-3", "IRQ 41 2-3"]);
     }
 
     #[test]
     fn a_cpu_for_each_queue_and_its_masks() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let wanted = Placement {
-            spread: true,
-            rps: Masks::Match,
-            xps: Masks::Match,
-            ..placement("eth0", "1-3")
-        };
+        let wanted =
+            Placement { spread: true, rps: Masks::Match, xps: Masks::Match, ..on("eth0", "1-3") };
         assert_eq!(
             plan(&tree, wanted).unwrap(),
             [
@@ -495,24 +487,24 @@ mod tests {
     #[test]
     fn one_queue_or_one_irq() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let one = Placement { queues: [1].into(), rps: Masks::Off, ..placement("eth0", "3") };
+        let one = Placement { queues: [1].into(), rps: Masks::Off, ..on("eth0", "3") };
         assert_eq!(plan(&tree, one).unwrap(), ["IRQ 40 3", "IRQ 41 3", "RPS of rx-1 none"]);
-        let one = Placement { irqs: [37].into(), ..placement("eth0", "3") };
+        let one = Placement { irqs: [37].into(), ..on("eth0", "3") };
         assert_eq!(plan(&tree, one).unwrap(), ["IRQ 37 3"]);
-        let none = Placement { irqs: [159].into(), ..placement("eth0", "3") };
+        let none = Placement { irqs: [159].into(), ..on("eth0", "3") };
         let why = "IRQ 159 is not one of eth0; `gthctl irq list eth0` shows them";
         assert_eq!(plan(&tree, none).unwrap_err(), why);
-        let none = Placement { queues: [7].into(), ..placement("eth0", "3") };
+        let none = Placement { queues: [7].into(), ..on("eth0", "3") };
         assert!(plan(&tree, none).unwrap_err().starts_with("eth0 has no IRQ of a queue 7; "));
     }
 
     #[test]
     fn the_nics_own_node_first() {
         let tree = Tree::machine(&Machine::TWO_NODES);
-        let wanted = Placement { spread: true, ..placement("enp5s0", "0-3") };
+        let wanted = Placement { spread: true, ..on("enp5s0", "0-3") };
         // Its node has CPUs 2 and 3; the third queue is too many for it.
         assert_eq!(plan(&tree, wanted).unwrap(), ["IRQ 129 2", "IRQ 130 3", "IRQ 131 0"]);
-        let far = Plan::of(&tree.host(), &[placement("enp5s0", "0,2")]).unwrap();
+        let far = Plan::of(&tree.host(), &[on("enp5s0", "0,2")]).unwrap();
         assert_eq!(far.notes, ["enp5s0: CPUs 0 are not of its NUMA node 1 (CPUs 2-3)"]);
     }
 
@@ -537,7 +529,7 @@ mod tests {
         }
         tree.on_top("bond0", &["eth0", "eth1"]);
         let spread = |cpus| {
-            let wanted = Placement { spread: true, ..placement("bond0", cpus) };
+            let wanted = Placement { spread: true, ..on("bond0", cpus) };
             plan(&tree, wanted).unwrap()
         };
         assert_eq!(spread("0-3"), ["IRQ 129 0", "IRQ 130 1", "IRQ 131 2", "IRQ 132 3"]);
@@ -551,7 +543,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.on_top("n6", &["eth0"]);
         tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
-        let plan = Plan::of(&tree.host(), &[placement("n6", "1")]).unwrap();
+        let plan = Plan::of(&tree.host(), &[on("n6", "1")]).unwrap();
         assert_eq!(plan.notes, ["n6 is a macvlan on eth0: it is placed there"]);
         assert!(plan.changes.iter().all(|change| change.nic == "eth0"));
         assert_eq!(plan.irqs(), (37..=41).collect());
@@ -561,10 +553,10 @@ mod tests {
     fn bad_cpus_are_named() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.write("sys/devices/system/cpu/online", "0-2\n");
-        let why = |cpus| plan(&tree, placement("eth0", cpus)).unwrap_err();
+        let why = |cpus| plan(&tree, on("eth0", cpus)).unwrap_err();
         assert_eq!(why("1,4,9"), "CPUs 4,9: this machine has CPUs 0-3");
         assert_eq!(why("2-3"), "CPUs 3: not online; those that are: 0-2");
-        let none = Placement { cpus: CpuList::default(), ..placement("eth0", "1") };
+        let none = Placement { cpus: CpuList::default(), ..on("eth0", "1") };
         assert_eq!(plan(&tree, none).unwrap_err(), "no CPU is named");
     }
 
@@ -572,20 +564,20 @@ mod tests {
     fn what_the_kernel_manages_is_refused_before_anything_changes() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.write("sys/kernel/debug/irq/irqs/39", "IRQD_AFFINITY_MANAGED\n");
-        let why = plan(&tree, placement("eth0", "1")).unwrap_err();
+        let why = plan(&tree, on("eth0", "1")).unwrap_err();
         let wanted = "eth0: IRQ 39 (virtio0-output.0) cannot be moved: the kernel manages it; ";
         assert!(why.starts_with(wanted), "{why}");
-        let other = Placement { queues: [1].into(), ..placement("eth0", "1") };
+        let other = Placement { queues: [1].into(), ..on("eth0", "1") };
         assert!(plan(&tree, other).is_ok());
     }
 
     #[test]
     fn two_placements_of_one_thing_must_agree() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let two = [placement("eth0", "1"), placement("eth0", "2")];
+        let two = [on("eth0", "1"), on("eth0", "2")];
         let why = Plan::of(&tree.host(), &two).unwrap_err().to_string();
         assert_eq!(why, "eth0: IRQ 37 is wanted on CPUs 1 and 2; place it once");
-        let same = [placement("eth0", "1"), placement("eth0", "1")];
+        let same = [on("eth0", "1"), on("eth0", "1")];
         assert_eq!(Plan::of(&tree.host(), &same).unwrap().changes.len(), 5);
     }
 
@@ -593,7 +585,7 @@ mod tests {
     fn a_nic_that_is_down_has_nothing_to_place() {
         let tree = Tree::machine(&Machine::VIRTIO);
         std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
-        let why = plan(&tree, placement("eth0", "1")).unwrap_err();
+        let why = plan(&tree, on("eth0", "1")).unwrap_err();
         assert_eq!(why, "eth0: none of its IRQs is in use; ip link set eth0 up");
     }
 
@@ -601,10 +593,10 @@ mod tests {
     fn an_irq_that_was_named_must_be_in_use() {
         let tree = Tree::machine(&Machine::VIRTIO);
         std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
-        let two = Placement { irqs: [38, 39].into(), ..placement("eth0", "1") };
+        let two = Placement { irqs: [38, 39].into(), ..on("eth0", "1") };
         let why = "eth0: IRQ 39 is not in use; ip link set eth0 up";
         assert_eq!(plan(&tree, two).unwrap_err(), why);
-        let all = plan(&tree, placement("eth0", "1")).unwrap();
+        let all = plan(&tree, on("eth0", "1")).unwrap();
         assert_eq!(all, ["IRQ 37 1", "IRQ 38 1", "IRQ 40 1", "IRQ 41 1"]);
     }
 
@@ -616,7 +608,7 @@ mod tests {
         tree.on_top("n6", &["eth1"]);
         let why = |flags| {
             tree.write("sys/class/net/eth1/flags", flags);
-            plan(&tree, placement("n6", "1")).unwrap_err()
+            plan(&tree, on("n6", "1")).unwrap_err()
         };
         assert_eq!(why("0x1003\n"), "eth1: no IRQs of its own");
         assert_eq!(why("0x1002\n"), "eth1: no IRQs of its own; ip link set eth1 up");

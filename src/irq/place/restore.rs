@@ -17,7 +17,7 @@ use crate::irq::inventory::lower::Lower;
 pub struct Restored {
     pub restored: Vec<Back>,
     pub notes: Vec<String>,
-    /// How many times irqbalance or its environment file could not be told; `notes` say why.
+    /// How many times irqbalance could not be told; `notes` say why.
     pub failed_bans: usize,
 }
 
@@ -79,7 +79,6 @@ impl Restored {
 /// one that something is saved for. What the kernel refuses is in the answer.
 pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
     let _lock = lock(host)?;
-    // After another boot, nothing is saved, but bans may be left in irqbalance's file.
     let saved = Saved::load_or_new(host)?;
     let nics = nic.map(|nic| nics(host, &saved, nic)).transpose()?;
     let runs = saved.runs(host);
@@ -177,9 +176,10 @@ fn put_all_back(
     saved.entries = left;
     // What follows may take long, and gthctl may be ended meanwhile.
     saved.store(host)?;
-    let failed = ban::free(host, &mut saved, &mut done.notes);
-    done.failed_bans = failed.len();
-    done.notes.extend(failed.iter().map(Error::to_string));
+    if let Err(e) = ban::free(host, &mut saved) {
+        done.failed_bans = 1;
+        done.notes.push(e.to_string());
+    }
     saved.store(host)?;
     Ok(done)
 }
@@ -239,7 +239,7 @@ mod tests {
 
     use super::*;
     use crate::irq::place::plan::{Masks, Placement};
-    use crate::irq::tree::{Machine, Tree, affinity, pin};
+    use crate::irq::tree::{Machine, Tree, affinity, on, pin, place};
 
     #[test]
     fn exactly_what_was_there() {
@@ -300,14 +300,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let host = tree.host();
         tree.write("sys/class/net/eth0/ifindex", "2\n");
-        let placement = Placement {
-            nic: "eth0".into(),
-            cpus: "2".parse().unwrap(),
-            rps: Masks::Match,
-            ..Placement::default()
-        };
-        let plan = Plan::of(&host, &[placement]).unwrap();
-        crate::irq::place::pin::apply(&host, &plan, By::Hand).unwrap();
+        place(&tree, Placement { rps: Masks::Match, ..on("eth0", "2") }).unwrap();
         let net = tree.path("sys/class/net");
         fs::rename(net.join("eth0"), net.join("n3")).unwrap();
         tree.write("sys/class/net/eth0/ifindex", "3\n");

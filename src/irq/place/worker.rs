@@ -187,19 +187,7 @@ mod tests {
 
     use super::*;
     use crate::irq::place::saved::lock;
-    use crate::irq::tree::{Machine, Tree, affinity};
-
-    fn machine() -> Tree {
-        let tree = Tree::machine(&Machine::VIRTIO);
-        let pid = std::process::id();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        tree.write(&format!("proc/{pid}/stat"), &stat);
-        tree
-    }
-
-    fn on(cpus: &str) -> Vec<Placement> {
-        vec![Placement { nic: "eth0".into(), cpus: cpus.parse().unwrap(), ..Placement::default() }]
-    }
+    use crate::irq::tree::{Tree, affinity, on};
 
     fn wait_for(worker: &mut Worker) -> Done {
         loop {
@@ -212,14 +200,14 @@ mod tests {
 
     #[test]
     fn placed_refused_and_put_back() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut worker = Worker::start(tree.host()).unwrap();
-        let ticket = worker.set(&on("2"));
+        let ticket = worker.set(&[on("eth0", "2")]);
         let done = wait_for(&mut worker);
         assert_eq!((done.ticket, done.result.unwrap()), (ticket, vec![]));
         assert_eq!(affinity(&tree, 38), "2");
         assert_eq!(worker.kept().report(worker.host()).unwrap().in_place, 5);
-        worker.set(&on("9"));
+        worker.set(&[on("eth0", "9")]);
         assert!(wait_for(&mut worker).result.is_err());
         assert_eq!(worker.kept().report(worker.host()).unwrap().in_place, 5);
         drop(worker);
@@ -228,14 +216,14 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_the_lock() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let mut worker = Worker::start(tree.host()).unwrap();
-        worker.set(&on("2"));
+        worker.set(&[on("eth0", "2")]);
         wait_for(&mut worker).result.unwrap();
         let held = lock(&tree.host()).unwrap();
         let begin = Instant::now();
-        worker.set(&on("1"));
-        let last = worker.set(&on("3"));
+        worker.set(&[on("eth0", "1")]);
+        let last = worker.set(&[on("eth0", "3")]);
         assert!(worker.done().is_empty() && begin.elapsed() < Duration::from_millis(100));
         std::thread::sleep(Duration::from_millis(100));
         drop(held);
@@ -245,7 +233,7 @@ mod tests {
 
         // Nor does the end, for long: what it leaves is saved.
         let _held = lock(&tree.host()).unwrap();
-        worker.set(&on("1"));
+        worker.set(&[on("eth0", "1")]);
         std::thread::sleep(Duration::from_millis(100));
         let begin = Instant::now();
         drop(worker);
@@ -260,13 +248,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_placed_is_tried_again() {
-        let tree = machine();
+        let tree = Tree::with_this_process();
         let kept = tree.path("proc/irq/was");
         let file = tree.path("proc/irq/38/smp_affinity_list");
         std::fs::rename(&file, &kept).unwrap();
         std::fs::create_dir(&file).unwrap();
         let mut worker = Worker::start(tree.host()).unwrap();
-        worker.keep(&on("2"));
+        worker.keep(&[on("eth0", "2")]);
         let e = wait_for(&mut worker).result.unwrap_err().to_string();
         let waiting = worker.kept().report(worker.host()).unwrap().waiting;
         assert_eq!(waiting, [e]);

@@ -4,9 +4,6 @@
 //! Its interface is in irqbalance(1), section API: one request a connection to its
 //! socket, with the sender's credentials; the answer ends with the connection.
 
-/// The file that it is started with.
-pub(super) mod environment;
-
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
 use std::fs;
@@ -448,7 +445,7 @@ impl Setup {
 }
 
 /// The IRQs that arguments ban: `--banirq=N`, `-i N`.
-pub fn banned_by<'a>(mut words: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
+fn banned_by<'a>(mut words: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
     let mut banned = BTreeSet::new();
     while let Some(word) = words.next() {
         let number = match word {
