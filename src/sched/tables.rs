@@ -32,6 +32,13 @@ pub fn write(
     // Exclusive pools of odd generations have their own numbers.
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
+    write_rules(policy, number, tables);
+    write_gates(policy, numbers, tables);
+    write_patterns(policy, tables);
+    write_pools(policy, number, tables);
+}
+
+fn write_rules(policy: &Compiled, number: impl Fn(usize) -> usize, tables: &mut types::gth_tables) {
     tables.nr_rules = policy.rules.len() as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
     for (slot, compiled) in tables.rules.iter_mut().zip(&policy.rules) {
@@ -43,6 +50,10 @@ pub fn write(
         *slot = rules(set);
     }
     tables.children = rules(policy.children);
+}
+
+/// The conditions on traffic.
+fn write_gates(policy: &Compiled, numbers: &Numbers, tables: &mut types::gth_tables) {
     tables.nr_gates = policy.traffic_conditions.len() as u32;
     for ((slot, condition), numbers) in
         tables.gates.iter_mut().zip(&policy.traffic_conditions).zip(&numbers.conditions)
@@ -59,6 +70,10 @@ pub fn write(
             rules: rules(condition.rules),
         };
     }
+}
+
+/// The automata of the patterns, one behind the other.
+fn write_patterns(policy: &Compiled, tables: &mut types::gth_tables) {
     let mut end = 0;
     for (slot, dfas) in tables.dfa_at[1..].iter_mut().zip(&policy.dfas) {
         end += dfas.len();
@@ -78,6 +93,9 @@ pub fn write(
         trans_base += dfa.trans.len();
         state_base += dfa.accept.len();
     }
+}
+
+fn write_pools(policy: &Compiled, number: impl Fn(usize) -> usize, tables: &mut types::gth_tables) {
     for (slot, &pool) in tables.cpu_pool.iter_mut().zip(&policy.cpu_pool) {
         *slot = number(pool.into()) as u16;
     }

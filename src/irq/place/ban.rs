@@ -30,59 +30,27 @@ impl Ban {
         notes: &mut Vec<String>,
     ) -> Result<Self> {
         let mut ban = Self::default();
-        let irqs = plan.irqs();
-        let running = match irqs.iter().all(|&irq| plan.on_irqbalance(irq) == OnIrqbalance::Ignore)
-        {
+        let ignored = |irq: &u32| plan.on_irqbalance(*irq) == OnIrqbalance::Ignore;
+        let running = match plan.irqs().iter().all(ignored) {
             true => Irqbalance::running(host)?,
             false => Irqbalance::awaited(host)?,
         };
-        let pids: Vec<String> = running.iter().map(|daemon| daemon.pid.to_string()).collect();
+        let pids: Vec<u32> = running.iter().map(|daemon| daemon.pid).collect();
         for daemon in running {
-            let pid = daemon.pid;
-            let of = |how: OnIrqbalance| -> BTreeSet<u32> {
-                let irqs = irqs.iter().filter(|&&irq| plan.on_irqbalance(irq) == how);
-                irqs.filter(|&&irq| !daemon.spares(&[irq].into())).copied().collect()
-            };
-            let [refused, ignored, banned] =
-                [OnIrqbalance::Refuse, OnIrqbalance::Ignore, OnIrqbalance::Ban].map(of);
-            if !ignored.is_empty() {
+            let asked = Asked::of(&daemon, plan);
+            if !asked.ignored.is_empty() {
                 notes.push(format!(
-                    "irqbalance runs (PID {pid}) and may move {} at any time; `gthctl irq drift` \
+                    "irqbalance runs (PID {}) and may move {} at any time; `gthctl irq drift` \
                      tells",
-                    list(&ignored)
+                    daemon.pid,
+                    list(&asked.ignored)
                 ));
             }
-            if refused.is_empty() && banned.is_empty() {
+            if asked.refused.is_empty() && asked.banned.is_empty() {
                 continue;
             }
-            if let Some(why) = daemon.busy() {
-                let what = format!("irqbalance (PID {pid}) cannot be asked: {why}");
-                return Err(Error::failure(format!("{what}; nothing changed"))
-                    .help("try again: it does not answer while it looks at all IRQs anew"));
-            }
-            if !refused.is_empty() {
-                let what = format!(
-                    "irqbalance runs (PID {pid}) and would move {} again within seconds; nothing \
-                     changed",
-                    list(&refused)
-                );
-                let help = match by {
-                    By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
-                    By::Hand => {
-                        "--ban tells it to leave them alone, --force places them nevertheless"
-                    }
-                };
-                return Err(Error::failure(what).help(help));
-            }
-            if pids.len() > 1 {
-                let what = format!(
-                    "more than one irqbalance runs (PID {}), and only one can be told to leave \
-                     IRQs alone; nothing changed",
-                    pids.join(", ")
-                );
-                return Err(Error::failure(what).help("stop the others"));
-            }
-            ban.add(host, daemon, &banned, new, notes)?;
+            asked.check(&daemon, by, &pids)?;
+            ban.add(host, daemon, &asked.banned, new, notes)?;
         }
         Ok(ban)
     }
@@ -137,6 +105,59 @@ impl Ban {
             Some(daemon) if daemon.told => daemon.ban(host, &self.before),
             _ => Ok(()),
         }
+    }
+}
+
+/// The IRQs of a plan that an irqbalance may move, by what is to be done then.
+struct Asked {
+    refused: BTreeSet<u32>,
+    ignored: BTreeSet<u32>,
+    banned: BTreeSet<u32>,
+}
+
+impl Asked {
+    fn of(daemon: &Irqbalance, plan: &Plan) -> Self {
+        let of = |how: OnIrqbalance| {
+            let asked =
+                |irq: &u32| plan.on_irqbalance(*irq) == how && !daemon.spares(&[*irq].into());
+            plan.irqs().into_iter().filter(asked).collect()
+        };
+        Self {
+            refused: of(OnIrqbalance::Refuse),
+            ignored: of(OnIrqbalance::Ignore),
+            banned: of(OnIrqbalance::Ban),
+        }
+    }
+
+    /// Fails when `daemon`, one of `pids`, is in the way or cannot be asked.
+    fn check(&self, daemon: &Irqbalance, by: By, pids: &[u32]) -> Result<()> {
+        let pid = daemon.pid;
+        let failed =
+            |what: String, help| Err(Error::failure(format!("{what}; nothing changed")).help(help));
+        if let Some(why) = daemon.busy() {
+            let what = format!("irqbalance (PID {pid}) cannot be asked: {why}");
+            return failed(what, "try again: it does not answer while it looks at all IRQs anew");
+        }
+        if !self.refused.is_empty() {
+            let irqs = list(&self.refused);
+            let what =
+                format!("irqbalance runs (PID {pid}) and would move {irqs} again within seconds");
+            let help = match by {
+                By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
+                By::Hand => "--ban tells it to leave them alone, --force places them nevertheless",
+            };
+            return failed(what, help);
+        }
+        if pids.len() > 1 {
+            let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
+            let what = format!(
+                "more than one irqbalance runs (PID {}), and only one can be told to leave IRQs \
+                 alone",
+                pids.join(", ")
+            );
+            return failed(what, "stop the others");
+        }
+        Ok(())
     }
 }
 

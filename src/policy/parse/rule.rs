@@ -91,46 +91,55 @@ pub(super) fn read(
         location: source.location(place),
     };
     for field in &fields {
-        let (conditions, effects) = (&mut rule.conditions, &mut rule.effects);
-        match field.name {
-            "name" => rule.name = name(field)?,
-            "command_regex" => conditions.command_regex = Some(pattern(source, text, field)?),
-            "threads" => conditions.threads = Some(pattern(source, text, field)?),
-            "pid" => conditions.pid = Some(pid(field)?),
-            "exe" => conditions.exe = Some(exe(field)?),
-            "user" => conditions.user = Some(user(field)?),
-            "cgroup" => conditions.cgroup = Some(cgroup(field)?),
-            "systemd_unit" => conditions.systemd_unit = Some(unit(field)?),
-            "container" => conditions.container = Some(container(field)?),
-            "netns" => conditions.netns = Some(netns(field)?),
-            "selectors" => conditions.selectors = selectors(source, field)?,
-            "k8s_namespace" => conditions.k8s_namespace = namespaces(field)?,
-            "gtp" => conditions.gtp = Some(gtp(source, field)?),
-            "include_children" => conditions.include_children = field.bool()?,
-            "priority" => effects.priority = priority(field, format)?,
-            "execution_time" => effects.execution_time_ns = execution_time(field, format)?,
-            "weight" => {
-                let weight = field.integer("a weight (100 is everybody's)", 1..=10_000)?;
-                effects.weight = Some(weight as u32);
-            }
-            "cpus" => effects.cpus = Some(cpus(field)?),
-            _exclusive => effects.exclusive = field.bool()?,
+        set(&mut rule, source, text, field, format)?;
+    }
+    check_whole(&rule, &fields, |what| source.error(place, format!("{label}: {what}")))?;
+    Ok(rule)
+}
+
+/// Sets what one key says.
+fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Format) -> Result<()> {
+    let (conditions, effects) = (&mut rule.conditions, &mut rule.effects);
+    match field.name {
+        "name" => rule.name = name(field)?,
+        "command_regex" => conditions.command_regex = Some(pattern(source, text, field)?),
+        "threads" => conditions.threads = Some(pattern(source, text, field)?),
+        "pid" => conditions.pid = Some(pid(field)?),
+        "exe" => conditions.exe = Some(exe(field)?),
+        "user" => conditions.user = Some(user(field)?),
+        "cgroup" => conditions.cgroup = Some(cgroup(field)?),
+        "systemd_unit" => conditions.systemd_unit = Some(unit(field)?),
+        "container" => conditions.container = Some(container(field)?),
+        "netns" => conditions.netns = Some(netns(field)?),
+        "selectors" => conditions.selectors = selectors(source, field)?,
+        "k8s_namespace" => conditions.k8s_namespace = namespaces(field)?,
+        "gtp" => conditions.gtp = Some(gtp(source, field)?),
+        "include_children" => conditions.include_children = field.bool()?,
+        "priority" => effects.priority = priority(field, format)?,
+        "execution_time" => effects.execution_time_ns = execution_time(field, format)?,
+        "weight" => {
+            let weight = field.integer("a weight (100 is everybody's)", 1..=10_000)?;
+            effects.weight = Some(weight as u32);
         }
+        "cpus" => effects.cpus = Some(cpus(field)?),
+        _exclusive => effects.exclusive = field.bool()?,
     }
+    Ok(())
+}
+
+/// Fails when the keys make no rule together; `error` makes an error about the rule.
+fn check_whole(rule: &Rule, fields: &[Field], error: impl Fn(String) -> Error) -> Result<()> {
     let find = |names: &[&str]| fields.iter().find(|field| names.contains(&field.name));
-    if find(&KEYS[CONDITIONS]).is_none() {
-        let what = format!("{label}: no condition; give one of {}", KEYS[CONDITIONS].join(", "));
-        return Err(source.error(place, what));
-    }
-    if find(&KEYS[EFFECTS]).is_none() {
-        let what = format!("{label}: no effect; give one of {}", KEYS[EFFECTS].join(", "));
-        return Err(source.error(place, what));
+    for (keys, kind) in [(CONDITIONS, "condition"), (EFFECTS, "effect")] {
+        if find(&KEYS[keys.clone()]).is_none() {
+            return Err(error(format!("no {kind}; give one of {}", KEYS[keys].join(", "))));
+        }
     }
     match find(&["exclusive"]) {
         Some(field) if rule.effects.exclusive && rule.effects.cpus.is_none() => {
             Err(field.error("needs cpus, which are not given"))
         }
-        _ => Ok(rule),
+        _ => Ok(()),
     }
 }
 
