@@ -2,14 +2,14 @@
 
 /// The skeleton of bpf/sched.bpf.c: its maps, programs and shared types.
 pub mod scheduler {
-    #![allow(clippy::all, dead_code, missing_docs)]
+    #![allow(clippy::all, clippy::undocumented_unsafe_blocks, dead_code, missing_docs)]
 
     include!(concat!(env!("OUT_DIR"), "/sched.skel.rs"));
 }
 
 /// bpf/trace.bpf.c: its object file, and its shared types from its skeleton.
 pub mod tracer {
-    #![allow(clippy::all, dead_code, missing_docs)]
+    #![allow(clippy::all, clippy::undocumented_unsafe_blocks, dead_code, missing_docs)]
 
     include!(concat!(env!("OUT_DIR"), "/trace.skel.rs"));
 
