@@ -188,12 +188,7 @@ fn container_of(name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::patterns;
-
-    fn found(pattern: &str, path: &str) -> bool {
-        let dfas = patterns::compile(&[(0, pattern)], &mut patterns::Budget::default()).unwrap();
-        dfas.iter().any(|dfa| dfa.find(path.as_bytes()) == 1)
-    }
+    use crate::policy::patterns::found;
 
     #[test]
     fn units() {

@@ -56,12 +56,7 @@ pub fn translate(glob: &str) -> Result<String, BadGlob> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::policy::patterns;
-
-    fn found(pattern: &str, path: &str) -> bool {
-        let dfas = patterns::compile(&[(0, pattern)], &mut patterns::Budget::default()).unwrap();
-        dfas.iter().any(|dfa| dfa.find(path.as_bytes()) == 1)
-    }
+    use crate::policy::patterns::found;
 
     #[test]
     fn executables() {

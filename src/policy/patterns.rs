@@ -229,6 +229,13 @@ fn matched(dfa: &dense::DFA<Vec<u32>>, state: StateID, patterns: &[(usize, &str)
         .fold(0, |set, rule| set | 1 << rule)
 }
 
+/// Whether `pattern` is in `text`.
+#[cfg(test)]
+pub fn found(pattern: &str, text: &str) -> bool {
+    let dfas = compile(&[(0, pattern)], &mut Budget::default()).unwrap();
+    dfas.iter().any(|dfa| dfa.find(text.as_bytes()) == 1)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
