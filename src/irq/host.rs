@@ -1,4 +1,4 @@
-//! Where the kernel, irqbalance and gthctl keep what is known of interrupts.
+//! Where the kernel, irqbalance and gthctl keep their files about interrupts.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use crate::base::error::Result;
 use crate::base::root::Root;
 use crate::kernel::topology::Topology;
 
-/// The machine whose interrupts are meant.
+/// The machine whose interrupts gthctl looks at and moves.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub root: Root,
-    /// Tells the kind of a network device of which sysfs has none.
+    /// The kind of a network device, where sysfs does not tell it.
     pub kind_of: fn(&str) -> Option<String>,
-    /// Whoever has a clone of them sees it change.
+    /// All clones share it.
     pub hurry: Hurry,
 }
 
-/// Whether the program is about to end: what is waited for then, it waits for only briefly.
+/// Whether the program is about to end. Then it waits only briefly for others.
 #[derive(Clone, Debug, Default)]
 pub struct Hurry(Arc<AtomicBool>);
 
@@ -49,12 +49,12 @@ impl Host {
         self.root.sys()
     }
 
-    /// What was there before gthctl changed it; root's alone.
+    /// Where gthctl saves what was there before. Only root can read it.
     pub fn state(&self) -> PathBuf {
         self.root.path("/run/gthctl/irq")
     }
 
-    /// What running programs leave for others.
+    /// Where running programs have their sockets.
     pub fn run(&self) -> PathBuf {
         self.root.path("/run")
     }

@@ -1,8 +1,8 @@
-//! irqbalance, the daemon that moves interrupts by load: whether it runs, which IRQs it
-//! leaves alone, and telling it to.
+//! irqbalance, the daemon that moves interrupts by load: whether it is running, which IRQs it
+//! leaves alone, and how to tell it to.
 //!
-//! Its interface is in irqbalance(1), section API: one request a connection to its
-//! socket, with the sender's credentials; the answer ends with the connection.
+//! irqbalance(1), section API, describes its interface. Each connection to its socket carries
+//! one request, with the sender's credentials. The answer ends with the connection.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display};
@@ -30,39 +30,43 @@ use crate::base::error::{Error, Result};
 use crate::base::ownership;
 use crate::kernel::sysfs::entries;
 
-/// A second, which is shorter in the tests.
+/// A second; less in the tests.
 const SECOND: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
-/// How long an answer may take of which little depends.
+/// How long gthctl waits for an answer that is not important.
 const BRIEF: Duration = SECOND;
-/// How often it balances, in seconds, unless it says so (irqbalance(1), --interval).
+/// The default of irqbalance's interval, in seconds (irqbalance(1), --interval).
 const INTERVAL: u32 = 10;
-/// Up to version 1.9.3 it looks at all IRQs anew, after a change of the bans for one, by
-/// sleeping for an interval, in which it hears nothing (scan(), irqbalance.c). So much
-/// longer than that it is waited for.
+/// How much longer than an interval gthctl waits for an answer, in seconds. Up to version
+/// 1.9.3, irqbalance scans all IRQs after a change of the bans, for example. It sleeps for an
+/// interval then and answers nothing (scan(), irqbalance.c).
 const MARGIN: u32 = 5;
-/// But no longer than this, in seconds.
+/// The longest that gthctl waits for an answer, in seconds.
 const LONGEST: u32 = 30;
-/// What the program and its process are called.
+/// The name of the program and its process.
 const NAME: &str = "irqbalance";
-/// More than an answer ever has.
+/// The most bytes that gthctl reads of an answer. No answer has as many.
 const MOST: usize = 1 << 20;
-/// Versions 1.4 to 1.9.4 read so much of a request, and take the number that is cut there
-/// for an IRQ (sock_handle(), irqbalance.c).
+/// How many bytes of a request versions 1.4 to 1.9.4 read. They take a number that is cut off
+/// there for an IRQ (sock_handle(), irqbalance.c).
 const REQUEST: usize = 500;
+
+/// What talking to irqbalance yields.
+type Answer<T> = std::result::Result<T, Fault>;
 
 /// A running irqbalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Irqbalance {
     pub pid: u32,
-    /// The IRQs that it leaves alone, as far as it says so.
+    /// The IRQs that it leaves alone, by its answer or, if `silent`, by its command line.
     pub banned: BTreeSet<u32>,
-    /// Why it could not be asked; then `banned` has those of its command line.
+    /// Why it gave no answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<String>,
-    /// That is because it has no socket, so that `banned` is all; otherwise it may be busy.
+    /// It gave no answer because it has no socket, so `banned` is complete. Otherwise it may
+    /// be busy.
     #[serde(skip)]
     pub no_socket: bool,
-    /// A list was sent to it, which it may follow also when it has not answered.
+    /// gthctl has sent it a list. It may follow that without having answered.
     #[serde(skip)]
     pub told: bool,
     /// How long its next answer may take.
@@ -70,11 +74,11 @@ pub struct Irqbalance {
     patience: Duration,
 }
 
-/// When the other end is waited for no longer, however often it sends a little meanwhile.
+/// When to stop waiting for the other end, however often it sends a little.
 #[derive(Clone, Copy, Debug)]
 struct Deadline {
     end: Instant,
-    /// How long that was at first.
+    /// The whole time to wait.
     patience: Duration,
 }
 
@@ -83,28 +87,29 @@ impl Deadline {
         Self { end: Instant::now() + patience, patience }
     }
 
-    /// How long is left, never zero. Fails once nothing is.
+    /// The time left, never zero. Fails when no time is left.
     fn left(&self) -> io::Result<Duration> {
         let left = self.end.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(ErrorKind::TimedOut.into()) } else { Ok(left) }
     }
 }
 
-/// Why there is no answer.
+/// What went wrong in talking to irqbalance.
 #[derive(Debug)]
-enum Unasked {
-    NoSocket(Fault),
-    NoAnswer(Fault),
-}
-
-/// What went wrong in talking to it.
-#[derive(Debug)]
-enum Fault {
-    /// It could not be asked before, for this reason.
+pub enum Fault {
+    /// It gave no answer before, for this reason.
     Silent(String),
-    /// So many IRQs are more than it reads.
+    /// It does not read this many IRQs.
     TooMany(usize),
-    /// Neither `what` nor anybody behind it has answered in time.
+    NoSocket {
+        path: PathBuf,
+        error: io::Error,
+    },
+    /// The socket belongs to the process with this id.
+    OfAnother {
+        path: PathBuf,
+        pid: u32,
+    },
     NoAnswer {
         what: String,
         patience: Duration,
@@ -112,11 +117,6 @@ enum Fault {
     Failed {
         what: String,
         error: io::Error,
-    },
-    /// The socket is of the process with this id.
-    OfAnother {
-        path: PathBuf,
-        pid: u32,
     },
     OtherAnswer,
     NotTaken,
@@ -126,16 +126,19 @@ impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Silent(why) => f.write_str(why),
-            Self::TooMany(irqs) => write!(f, "{irqs} IRQs are more than it reads"),
+            Self::TooMany(irqs) => write!(f, "{irqs} IRQs are more than it reads from its socket"),
+            Self::NoSocket { path, error } => write!(f, "{}: {error}", path.display()),
+            Self::OfAnother { path, pid } => {
+                write!(f, "{} is the socket of PID {pid}", path.display())
+            }
             Self::NoAnswer { what, patience } => {
                 write!(f, "{what}: no answer in {} s", patience.as_secs_f64())
             }
             Self::Failed { what, error } => write!(f, "{what}: {error}"),
-            Self::OfAnother { path, pid } => {
-                write!(f, "{} is the socket of PID {pid}", path.display())
+            Self::OtherAnswer => {
+                f.write_str("its socket gives another answer, or answers only root")
             }
-            Self::OtherAnswer => f.write_str("its socket answers something else, or only root"),
-            Self::NotTaken => f.write_str("it did not take the list over"),
+            Self::NotTaken => f.write_str("it did not adopt the list"),
         }
     }
 }
@@ -151,13 +154,13 @@ struct Setup {
 }
 
 impl Irqbalance {
-    /// Those of this machine: one, if any, unless the administrator has odd plans. One that
-    /// is busy is not waited for. It takes at most a second, however many there are.
+    /// The instances on this machine, normally at most one. Takes at most a second in all: it
+    /// does not wait for a busy one.
     pub fn running(host: &Host) -> Result<Vec<Self>> {
         Self::all(host, BRIEF)
     }
 
-    /// As [`Irqbalance::running`]; those that are busy are waited for, up to 15 s in all.
+    /// As [`Irqbalance::running`], but waits for busy ones, up to 15 s in all.
     pub fn awaited(host: &Host) -> Result<Vec<Self>> {
         Self::all(host, patience(INTERVAL))
     }
@@ -173,40 +176,40 @@ impl Irqbalance {
         Ok(pids.into_iter().map(|pid| Self::of(host, pid, deadline)).collect())
     }
 
-    /// The one with that id, if it still is one; waited for as [`Irqbalance::awaited`].
+    /// The instance with that id, if it is still running. Waits as [`Irqbalance::awaited`].
     pub fn with_pid(host: &Host, pid: u32) -> Option<Self> {
         let patience = if host.hurry.is_on() { BRIEF } else { patience(INTERVAL) };
         is_irqbalance(host, pid).then(|| Self::of(host, pid, Deadline::after(patience)))
     }
 
     fn of(host: &Host, pid: u32, deadline: Deadline) -> Self {
-        let (no_socket, why) = match setup(host, pid, deadline) {
+        let why = match setup(host, pid, deadline) {
             Ok(Setup { interval, banned }) => {
                 let patience = patience(interval);
                 return Self { pid, banned, silent: None, no_socket: false, told: false, patience };
             }
-            Err(Unasked::NoSocket(why)) => (true, why),
-            Err(Unasked::NoAnswer(why)) => (false, why),
+            Err(why) => why,
         };
+        let no_socket = matches!(why, Fault::NoSocket { .. } | Fault::OfAnother { .. });
         let line = fs::read(host.proc().join(format!("{pid}/cmdline"))).unwrap_or_default();
         let banned = banned_by(String::from_utf8_lossy(&line).split('\0'));
         Self { pid, banned, silent: Some(why.to_string()), no_socket, told: false, patience: BRIEF }
     }
 
-    /// Why it could not be asked, unless it has no socket: it may be busy.
+    /// Why it gave no answer although it has a socket: it may be busy.
     pub fn busy(&self) -> Option<&String> {
         self.silent.as_ref().filter(|_| !self.no_socket)
     }
 
-    /// True when it says that it leaves all of `irqs` alone.
+    /// True when it leaves all of `irqs` alone.
     pub fn spares(&self, irqs: &BTreeSet<u32>) -> bool {
         irqs.is_subset(&self.banned)
     }
 
-    /// Has it leave alone these IRQs and no others, and asks whether it does.
+    /// Tells it to leave exactly these IRQs alone, and asks whether it does.
     ///
-    /// Fails when it did not answer before, does not now or does not take them over, or
-    /// they are more than it [reads](Irqbalance::reads). `told` says whether they were sent.
+    /// Fails when it does not [take](Irqbalance::takes) them, does not answer, or does not adopt
+    /// them. `told` says whether it got the list.
     pub fn ban(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> Result<()> {
         let pid = self.pid;
         let told = self.tell(host, irqs);
@@ -215,23 +218,18 @@ impl Irqbalance {
         })
     }
 
-    fn tell(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> std::result::Result<(), Fault> {
-        if let Some(why) = &self.silent {
-            return Err(Fault::Silent(why.clone()));
-        }
-        if !Self::reads(irqs) {
-            return Err(Fault::TooMany(irqs.len()));
-        }
+    fn tell(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> Answer<()> {
+        self.takes(irqs)?;
         let patience = self.patience;
         // If there is no answer now, the next one is not worth such a wait.
         self.patience = BRIEF;
         let deadline = Deadline::after(patience);
-        let mut stream = connect_to(host, self.pid, deadline).map_err(Unasked::why)?;
+        let mut stream = connect_to(host, self.pid, deadline)?;
         send(&stream, &request(irqs), deadline)?;
         self.told = true;
         answer(&mut stream, deadline)?;
-        // It may have begun to look at all IRQs anew.
-        let setup = setup(host, self.pid, Deadline::after(patience)).map_err(Unasked::why)?;
+        // It may have begun to scan all IRQs, so it gets the same time again.
+        let setup = setup(host, self.pid, Deadline::after(patience))?;
         (self.banned, self.patience) = (setup.banned, patience);
         match self.banned == *irqs {
             true => Ok(()),
@@ -239,22 +237,19 @@ impl Irqbalance {
         }
     }
 
-    /// True when it can be told these by its socket: every version reads a request that
-    /// is shorter than 500 bytes.
-    pub fn reads(irqs: &BTreeSet<u32>) -> bool {
-        request(irqs).len() < REQUEST
+    /// Fails when it cannot be told these by its socket: it gave no answer before, or there are
+    /// too many of them. Every version reads a request of less than 500 bytes.
+    pub fn takes(&self, irqs: &BTreeSet<u32>) -> Answer<()> {
+        match &self.silent {
+            Some(why) => Err(Fault::Silent(why.clone())),
+            None if request(irqs).len() >= REQUEST => Err(Fault::TooMany(irqs.len())),
+            None => Ok(()),
+        }
     }
 }
 
-impl Unasked {
-    fn why(self) -> Fault {
-        let (Self::NoSocket(why) | Self::NoAnswer(why)) = self;
-        why
-    }
-}
-
-/// True for a process of that name which root has started from a file of that name, and
-/// which nobody else can have written: any user can give a process of his a name.
+/// True for a process with irqbalance's name that root started from a file with that name,
+/// which only root can write. Any user can give a process any name.
 fn is_irqbalance(host: &Host, pid: u32) -> bool {
     let dir = host.proc().join(pid.to_string());
     let comm = fs::read_to_string(dir.join("comm"));
@@ -264,9 +259,9 @@ fn is_irqbalance(host: &Host, pid: u32) -> bool {
         && is_its_file(&dir.join("exe"))
 }
 
-/// True when all user ids are 0 (proc_pid_status(5)); in a set-user-ID program that
-/// somebody else has started, the real one is not. The owner of /proc/PID does not tell:
-/// that is root where a process is not dumpable (proc(5)).
+/// True when all user ids are 0 (proc_pid_status(5)). The real one is not 0 in a set-user-ID
+/// program that a user started. The owner of /proc/PID proves nothing: it is root for every
+/// process that is not dumpable (proc(5)).
 fn is_roots(status: &str) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     ids.is_some_and(|ids| {
@@ -275,9 +270,9 @@ fn is_roots(status: &str) -> bool {
     })
 }
 
-/// True when `exe` leads to the program, which may have been replaced since it was started
-/// (proc_pid_exe(5)). Only root may look where it leads: to anybody else, the user ids of
-/// the process have to do.
+/// True when `exe` leads to irqbalance's program, which may have been replaced since it was
+/// started (proc_pid_exe(5)). Only root can read the link. For other users, the user ids of the
+/// process have to do.
 fn is_its_file(exe: &Path) -> bool {
     let file = match fs::read_link(exe) {
         Ok(file) => file,
@@ -291,30 +286,29 @@ fn is_its_file(exe: &Path) -> bool {
         })
 }
 
-/// For one that balances every `interval` seconds.
+/// How long to wait for an irqbalance that balances every `interval` seconds.
 fn patience(interval: u32) -> Duration {
     SECOND * interval.saturating_add(MARGIN).min(LONGEST)
 }
 
-/// The request that has it leave alone these IRQs and no others.
+/// The request to leave exactly these IRQs alone.
 fn request(irqs: &BTreeSet<u32>) -> String {
-    // It takes 0 for the end of the list.
-    let (zero, others): (Vec<u32>, Vec<u32>) = irqs.iter().partition(|&&irq| irq == 0);
-    let numbers: Vec<String> = zero.iter().chain(&others).map(u32::to_string).collect();
+    // Ascending, as irqbalance takes a later 0 for the end of the list.
+    let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
     let list = if numbers.is_empty() { "NONE".into() } else { numbers.join(" ") };
-    // Up to version 1.8.0 it looks for the end of the text without having put one there.
+    // Up to version 1.8.0 irqbalance does not terminate the text itself.
     format!("settings ban irqs {list}\0")
 }
 
 /// Asks the irqbalance with that id for its settings.
-fn setup(host: &Host, pid: u32, deadline: Deadline) -> std::result::Result<Setup, Unasked> {
+fn setup(host: &Host, pid: u32, deadline: Deadline) -> Answer<Setup> {
     let mut stream = connect_to(host, pid, deadline)?;
-    let answer = send(&stream, "setup", deadline).and_then(|()| answer(&mut stream, deadline));
-    answer.and_then(|answer| Setup::parse(&answer)).map_err(Unasked::NoAnswer)
+    send(&stream, "setup", deadline)?;
+    Setup::parse(&answer(&mut stream, deadline)?)
 }
 
-/// Sends a request, with the credentials that it looks at.
-fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> std::result::Result<(), Fault> {
+/// Sends a request, with the credentials that irqbalance checks.
+fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> Answer<()> {
     let sender = UnixCredentials::new();
     let message = [ControlMessage::ScmCredentials(&sender)];
     let text = [IoSlice::new(text.as_bytes())];
@@ -322,8 +316,8 @@ fn send(stream: &UnixStream, text: &str, deadline: Deadline) -> std::result::Res
     sent.map(drop).map_err(|e| failed(&"its socket", e.into(), deadline))
 }
 
-/// All that it sends until it closes the connection.
-fn answer(stream: &mut UnixStream, deadline: Deadline) -> std::result::Result<String, Fault> {
+/// Everything that irqbalance sends until it closes the connection.
+fn answer(stream: &mut UnixStream, deadline: Deadline) -> Answer<String> {
     let mut read = || {
         let mut answer = Vec::new();
         let mut part = [0; 4096];
@@ -352,13 +346,12 @@ fn failed(what: &dyn Display, error: io::Error, deadline: Deadline) -> Fault {
     }
 }
 
-/// Its socket is a file or, where it could not make that (from version 1.5 on) or never
-/// does (before), has an abstract name (unix(7)): one of zeros, or the file's.
-fn connect_to(
-    host: &Host,
-    pid: u32,
-    deadline: Deadline,
-) -> std::result::Result<UnixStream, Unasked> {
+/// Connects to the irqbalance with that id.
+///
+/// Its socket is a file or has an abstract name (unix(7)). Versions before 1.5 use only an
+/// abstract name; later ones do when they cannot create the file. The name consists of zeros,
+/// or is the file's.
+fn connect_to(host: &Host, pid: u32, deadline: Deadline) -> Answer<UnixStream> {
     let name = format!("irqbalance{pid}.sock");
     let path = host.run().join("irqbalance").join(&name);
     let addresses = [
@@ -370,34 +363,31 @@ fn connect_to(
     for address in addresses {
         let why = match address.and_then(|address| connected(&address, deadline)) {
             Ok((stream, peer)) if peer == pid => {
-                return match is_taken(host, &name, deadline) {
-                    true => Ok(stream),
-                    false => {
-                        // No request is not taken for none.
-                        let _ = send(&stream, "none", deadline);
-                        let e = ErrorKind::TimedOut.into();
-                        Err(Unasked::NoAnswer(failed(&"its socket", e, deadline)))
-                    }
-                };
+                if is_taken(host, &name, deadline) {
+                    return Ok(stream);
+                }
+                // irqbalance does not handle a connection without a request.
+                let _ = send(&stream, "none", deadline);
+                return Err(failed(&"its socket", ErrorKind::TimedOut.into(), deadline));
             }
-            // Another's socket of that name would be told nothing.
+            // Another process has a socket with this name.
             Ok((_, peer)) => Fault::OfAnother { path: path.clone(), pid: peer },
             Err(e @ (Errno::ENOENT | Errno::ENOTDIR | Errno::ECONNREFUSED)) => {
-                failed(&path.display(), e.into(), deadline)
+                Fault::NoSocket { path: path.clone(), error: e.into() }
             }
-            Err(e) => return Err(Unasked::NoAnswer(failed(&path.display(), e.into(), deadline))),
+            Err(e) => return Err(failed(&path.display(), e.into(), deadline)),
         };
         first.get_or_insert(why);
     }
-    Err(Unasked::NoSocket(first.unwrap_or(Fault::OtherAnswer)))
+    Err(first.unwrap_or(Fault::NoSocket { path, error: ErrorKind::NotFound.into() }))
 }
 
-/// Waits until it has taken the connections to its socket. Before that, it is asked nothing:
-/// it would answer when nobody waits any more, and that ends it (SIGPIPE, unless it was
-/// started by systemd).
+/// Waits until irqbalance has accepted the connections to its socket. gthctl sends no request
+/// before that: irqbalance might answer it after gthctl has gone, and die of SIGPIPE (unless
+/// systemd started it).
 fn is_taken(host: &Host, name: &str, deadline: Deadline) -> bool {
-    // Until then they have the socket's name, zeros being shown as @, and the state
-    // SS_CONNECTING (unix_seq_show(), net/unix/af_unix.c).
+    // Until then each has the socket's name, with zeros shown as @, and the state SS_CONNECTING
+    // (unix_seq_show(), net/unix/af_unix.c).
     let waits = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(5);
         let (state, path) = (words.next(), words.nth(1));
@@ -421,7 +411,7 @@ fn is_taken(host: &Host, name: &str, deadline: Deadline) -> bool {
 /// A connection, and the PID at its other end.
 fn connected(address: &UnixAddr, deadline: Deadline) -> nix::Result<(UnixStream, u32)> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // That counts for connecting too, when too many others wait; 0 would be for ever.
+    // This also limits connect(), when the queue is full. 0 would mean no limit.
     let left = deadline.left().map_err(|_| Errno::EAGAIN)?.as_millis().max(1);
     setsockopt(&fd, SendTimeout, &TimeVal::milliseconds(left as i64))?;
     connect(fd.as_raw_fd(), address)?;
@@ -431,7 +421,7 @@ fn connected(address: &UnixAddr, deadline: Deadline) -> nix::Result<(UnixStream,
 
 impl Setup {
     /// An answer: `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 BANNED 0`.
-    fn parse(answer: &str) -> std::result::Result<Self, Fault> {
+    fn parse(answer: &str) -> Answer<Self> {
         let words: Vec<&str> = answer.split_ascii_whitespace().collect();
         let after = |name| {
             let pairs = words.windows(2).filter(move |pair| pair[0] == name);
@@ -444,7 +434,7 @@ impl Setup {
     }
 }
 
-/// The IRQs that arguments ban: `--banirq=N`, `-i N`.
+/// The IRQs that these arguments ban: `--banirq=N`, `-i N`.
 fn banned_by<'a>(mut words: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
     let mut banned = BTreeSet::new();
     while let Some(word) = words.next() {
@@ -455,6 +445,12 @@ fn banned_by<'a>(mut words: impl Iterator<Item = &'a str>) -> BTreeSet<u32> {
         banned.extend(number.and_then(|number| number.parse::<u32>().ok()));
     }
     banned
+}
+
+/// `IRQ 38, 39`.
+pub fn listed(irqs: &BTreeSet<u32>) -> String {
+    let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
+    format!("IRQ {}", numbers.join(", "))
 }
 
 #[cfg(test)]
@@ -473,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says() {
+    fn its_answer_and_its_command_line() {
         let answer = "SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 IRQ 40 LOAD 9 DIFF 1 CLASS 5 BANNED 00000000,00000003";
         let setup = |interval, irqs| Setup { interval, banned: set(irqs) };
         assert_eq!(Setup::parse(answer).unwrap(), setup(10, &[38, 40]));
@@ -493,7 +489,6 @@ mod tests {
         let one = &mut running[0];
         let found = (one.pid, &one.banned, &one.silent, one.told);
         assert_eq!(found, (std::process::id(), &set(&[7]), &None, false));
-        assert!(one.spares(&set(&[7])) && !one.spares(&set(&[7, 38])));
         one.ban(&host, &set(&[7, 38, 0])).unwrap();
         assert_eq!((&one.banned, one.told), (&set(&[0, 7, 38]), true));
         one.ban(&host, &set(&[])).unwrap();
@@ -504,10 +499,10 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_busy_is_waited_for_if_much_depends_on_it() {
+    fn a_busy_one_is_waited_for_if_the_answer_matters() {
         let tree = Tree::new();
         let host = tree.host();
-        // The first request waits there until it is heard.
+        // The first request waits in the socket.
         let daemon = Daemon::new(&tree, &[600, 0]);
         let one = Irqbalance::running(&host).unwrap().remove(0);
         assert!(one.silent.unwrap().ends_with("its socket: no answer in 0.1 s"));
@@ -517,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_does_not_take_the_connection_is_asked_nothing() {
+    fn before_it_accepts_the_connection_it_is_asked_nothing() {
         let head = "Num       RefCount Protocol Flags    Type St Inode Path\n";
         let name = format!("/run/irqbalance//irqbalance{}.sock", std::process::id());
         let row = |state: &str, name: &str| {
@@ -539,18 +534,21 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_it_would_cut_is_not_sent() {
+    fn a_list_that_it_would_cut_off_is_not_sent() {
         let tree = Tree::new();
         let daemon = Daemon::new(&tree, &[0]);
         let mut one = Irqbalance::awaited(&tree.host()).unwrap().remove(0);
-        // 18 bytes, 120 times 4 and the last one's end, which is a zero.
+        // 18 bytes, then 120 numbers of 4 with the space or zero after each.
         let most: BTreeSet<u32> = (100..220).collect();
         assert_eq!(request(&most).len(), 498);
-        assert!(Irqbalance::reads(&most));
+        assert!(one.takes(&most).is_ok());
         let more = &most | &set(&[7]);
         assert_eq!(request(&more).len(), 500);
         let e = one.ban(&tree.host(), &more).unwrap_err();
-        assert!(e.what.ends_with("cannot be told: 121 IRQs are more than it reads"), "{e}");
+        assert!(
+            e.what.ends_with("cannot be told: 121 IRQs are more than it reads from its socket"),
+            "{e}"
+        );
         assert!(!one.told);
         assert_eq!(daemon.asked(), ["setup"]);
     }
@@ -589,7 +587,7 @@ mod tests {
         let program = tree.path("usr/sbin/irqbalance");
         tree.irqbalance(42);
         assert!(is_one());
-        // Started by root under a name of his own; by a user; a set-user-ID program of root's.
+        // Another name; a user's process; root's set-user-ID program; no user ids.
         for (file, text) in [
             ("comm", "irq\n"),
             ("status", "Name:\tirqbalance\nUid:\t1000\t1000\t1000\t1000\n"),
@@ -600,12 +598,12 @@ mod tests {
             assert!(!is_one(), "{text}");
             tree.irqbalance(42);
         }
-        // Whoever can write to the program makes it what he likes.
+        // Others can write to the program.
         fs::set_permissions(&program, Permissions::from_mode(0o757)).unwrap();
         assert!(!is_one());
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         assert!(is_one());
-        // Replaced by a newer package; another program; none, as a zombie has none.
+        // Replaced by a newer package; another program; none, as of a zombie.
         for (file, believed) in
             [("usr/sbin/irqbalance (deleted)", true), ("usr/bin/python3", false), ("none", false)]
         {
@@ -621,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_sends_a_little_now_and_then_is_not_waited_for_longer() {
+    fn a_little_now_and_then_does_not_prolong_the_wait() {
         let patience = SECOND;
         let begin = Instant::now();
         let (mut slow, fast) = UnixStream::pair().unwrap();

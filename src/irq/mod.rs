@@ -1,17 +1,17 @@
-//! Which interrupts there are, whose they are and which CPUs take them; and moving those
-//! of NICs, safely and reversibly.
+//! Interrupts: which exist, which NICs have them and which CPUs take them; and how to move
+//! those of NICs, safely and reversibly.
 //!
-//! Those are for any caller; the machine that they work on is a [`host::Host`].
+//! A [`host::Host`] is the machine that all of this works on.
 
-/// The machine that all this is about.
+/// The machine.
 pub mod host;
-/// What there is.
+/// Which interrupts exist.
 pub mod inventory;
 /// The irqbalance daemon.
 pub mod irqbalance;
 /// What goes where.
 pub mod place;
-/// How it is shown.
+/// Interrupts as tables.
 pub mod show;
 #[cfg(test)]
 pub(crate) mod tree;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::inventory::device::Device;
 use super::inventory::list::{List, ListedIrq, ListedNic};
-use super::irqbalance::Irqbalance;
+use super::irqbalance::{Irqbalance, listed};
 use super::place::drift::{self, Drift};
 use super::place::pin::{self, Placed};
 use super::place::plan::Plan;
@@ -28,7 +28,7 @@ pub fn list(list: &List) -> String {
             rows.push(nic_cells(nic));
         }
         for (i, irq) in nic.irqs.iter().enumerate() {
-            // What is the NIC's stands in its first row.
+            // The NIC's cells are in its first row.
             let mut cells = if i == 0 { nic_cells(nic) } else { vec![String::new(); 3] };
             cells.extend(irq_cells(irq, counted));
             rows.push(cells);
@@ -38,13 +38,11 @@ pub fn list(list: &List) -> String {
         true => "no NICs in this network namespace".into(),
         false => table(rows),
     };
-    for device in list.on_top.iter().filter(|device| !device.nics.is_empty()) {
-        text += &format!("\n{}", device.on());
-    }
-    let elsewhere: BTreeSet<&str> =
-        list.on_top.iter().flat_map(|device| &device.elsewhere).map(String::as_str).collect();
+    text += &on_top(&list.on_top);
+    let elsewhere: BTreeSet<&String> =
+        list.on_top.iter().flat_map(|device| &device.elsewhere).collect();
     if !elsewhere.is_empty() {
-        let elsewhere: Vec<&str> = elsewhere.into_iter().collect();
+        let elsewhere: Vec<&str> = elsewhere.into_iter().map(String::as_str).collect();
         text += &format!("\nto other network namespaces: {}", elsewhere.join(", "));
     }
     text + &irqbalance(&list.irqbalance)
@@ -78,20 +76,19 @@ fn irq_cells(irq: &ListedIrq, counted: bool) -> Vec<String> {
 }
 
 fn irqbalance(running: &[Irqbalance]) -> String {
+    if running.is_empty() {
+        return "\nirqbalance is not running".into();
+    }
     let mut text = String::new();
     for Irqbalance { pid, banned, silent, .. } in running {
-        let banned: Vec<String> = banned.iter().map(u32::to_string).collect();
         let banned = match banned.is_empty() {
             true => String::new(),
-            false => format!(" except IRQ {}", banned.join(", ")),
+            false => format!(" except {}", listed(banned)),
         };
-        let silent = silent.as_ref().map_or(String::new(), |why| format!(" (not asked: {why})"));
-        text += &format!("\nirqbalance runs (PID {pid}) and moves IRQs{banned}{silent}");
+        let silent = silent.as_ref().map_or(String::new(), |why| format!(" (no answer: {why})"));
+        text += &format!("\nirqbalance is running (PID {pid}) and moves IRQs{banned}{silent}");
     }
-    match text.is_empty() {
-        true => "\nirqbalance does not run".into(),
-        false => text,
-    }
+    text
 }
 
 /// What would change.
@@ -100,12 +97,12 @@ pub fn plan(plan: &Plan) -> String {
     for change in &plan.changes {
         let (now, wanted) = (shown(&change.now), shown(&change.wanted));
         let cpus = if now == wanted { now } else { format!("{now} -> {wanted}") };
-        rows.push(cells(&change.nic, &change.target, &change.name, [cpus]));
+        rows.push(cells(&change.target, [cpus]));
     }
     table(rows)
 }
 
-/// What has changed, as read back.
+/// What was changed, as read back.
 pub fn placed(placed: &Placed) -> String {
     let mut rows = vec![row(["NIC", "what", "name", "before", "CPUs", "effective", ""])];
     for done in &placed.changes {
@@ -116,12 +113,12 @@ pub fn placed(placed: &Placed) -> String {
         };
         let effective = done.effective.as_ref().map_or("-".into(), shown);
         let more = [shown(&done.before), shown(&done.now), effective, state.into()];
-        rows.push(cells(&done.nic, &done.target, &done.name, more));
+        rows.push(cells(&done.target, more));
     }
-    with_devices(table(rows), &placed.devices)
+    table(rows) + &on_top(&placed.devices)
 }
 
-/// What has been put back.
+/// What was put back.
 pub fn restored(restored: &Restored) -> String {
     if restored.restored.is_empty() && restored.failed_bans == 0 {
         return "nothing to restore".into();
@@ -131,7 +128,7 @@ pub fn restored(restored: &Restored) -> String {
         let mut state = match back.state {
             restore::State::Restored => "restored",
             restore::State::Gone => "no longer there",
-            restore::State::Replaced => "another device's now: left alone",
+            restore::State::Replaced => "now another device's: left alone",
             restore::State::Failed => "NOT restored",
             restore::State::KeptByPolicy => "stays: the policy places it",
         }
@@ -144,12 +141,12 @@ pub fn restored(restored: &Restored) -> String {
         }
         let found = back.found.as_ref().map_or("-".into(), shown);
         let more = [shown(&back.placed), found, shown(&back.original), state];
-        rows.push(cells(&back.nic, &back.target, &back.name, more));
+        rows.push(cells(&back.target, more));
     }
     table(rows)
 }
 
-/// What has been placed, and where it is now.
+/// What was placed, and where it is now.
 pub fn drift(drift: &Drift) -> String {
     if drift.placed.is_empty() {
         return "nothing is placed".into();
@@ -160,7 +157,7 @@ pub fn drift(drift: &Drift) -> String {
             drift::State::InPlace => "in place",
             drift::State::Moved => "MOVED",
             drift::State::Gone => "no longer there",
-            drift::State::Replaced => "another device's now",
+            drift::State::Replaced => "now another device's",
             drift::State::Unfinished => "never got there",
         };
         let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
@@ -171,27 +168,22 @@ pub fn drift(drift: &Drift) -> String {
         };
         let (now, effective) = (cpus(&look.now), cpus(&look.effective));
         let more = [shown(&look.wanted), by.into(), now, effective, state.into()];
-        rows.push(cells(&look.nic, &look.target, &look.name, more));
+        rows.push(cells(&look.target, more));
     }
     table(rows)
 }
 
-fn cells<const N: usize>(
-    nic: &str,
-    target: &Target,
-    name: &Option<String>,
-    more: [String; N],
-) -> Vec<String> {
-    let mut cells = vec![nic.into(), target.to_string(), name.clone().unwrap_or_default()];
+fn cells<const N: usize>(target: &Target, more: [String; N]) -> Vec<String> {
+    let Target { nic, name, part } = target;
+    let mut cells = vec![nic.clone(), part.to_string(), name.clone().unwrap_or_default()];
     cells.extend(more);
     cells
 }
 
-fn with_devices(mut text: String, devices: &[Device]) -> String {
-    for device in devices.iter().filter(|device| device.is_virtual()) {
-        text += &format!("\n{}", device.on());
-    }
-    text
+/// A line for each virtual device with its NICs.
+fn on_top(devices: &[Device]) -> String {
+    let has_nics = |device: &&Device| device.is_virtual() && !device.nics.is_empty();
+    devices.iter().filter(has_nics).map(|device| format!("\n{}", device.on())).collect()
 }
 
 #[cfg(test)]
@@ -215,34 +207,21 @@ mod tests {
         let host = tree.host();
         let mut lister = Lister::new(&host, None);
         let text = list(&lister.look().unwrap());
-        let first = [
-            "eth0",
-            "virtio_net",
-            "0",
-            "37",
-            "virtio0-config",
-            "0-3",
-            "0",
-            "370",
-            "0",
-            "-",
-            "-",
-            "?",
-        ];
-        assert_eq!(cells_of(&text, "37"), first, "{text}");
+        let first = "eth0 virtio_net 0 37 virtio0-config 0-3 0 370 0 - - ?";
+        assert_eq!(cells_of(&text, "37").join(" "), first, "{text}");
         assert_eq!(cells_of(&text, "38")[9..], ["none", "-", "?"], "{text}");
-        assert!(text.ends_with("\nn6 is a macvlan on eth0\nirqbalance does not run"), "{text}");
+        assert!(text.ends_with("\nn6 is a macvlan on eth0\nirqbalance is not running"), "{text}");
         tree.irqbalance(42);
         tree.write("proc/42/cmdline", "irqbalance\0-i38\0");
         let text = list(&lister.look().unwrap());
         assert_eq!(cells_of(&text, "38")[7..10], ["380", "0", "-"], "{text}");
-        assert!(text.contains("(PID 42) and moves IRQs except IRQ 38 (not asked: "), "{text}");
+        assert!(text.contains("(PID 42) and moves IRQs except IRQ 38 (no answer: "), "{text}");
     }
 
-    /// Whoever may name a network device is not believed to mean the terminal well.
+    /// A network device's name may contain terminal escapes.
     #[test]
     fn no_name_moves_the_cursor() {
-        // As far as the kernel allows (dev_valid_name(), net/core/dev.c): no white space.
+        // The kernel allows everything but white space (dev_valid_name(), net/core/dev.c).
         let nasty = "a\u{1b}[2J\u{9b}2J\u{202e}b";
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.nic(nasty, "pci0000:00/0000:00:03.0");
@@ -256,20 +235,16 @@ mod tests {
     fn a_list_says_what_leads_elsewhere() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.on_top("br0", &["eth0", "veth1"]);
-        for (name, files) in [("veth1", ["5", "2", "1"]), ("cali2", ["6", "2", "1"])] {
-            tree.on_top(name, &[]);
-            for (file, text) in ["ifindex", "iflink", "type"].iter().zip(files) {
-                tree.write(&format!("sys/class/net/{name}/{file}"), text);
-            }
-        }
+        tree.veth("veth1", 5, 2);
+        tree.veth("cali2", 6, 2);
         tree.link("sys/class/net/veth1/master", "sys/class/net/br0");
         let text = list(&Lister::new(&tree.host(), None).look().unwrap());
         let below = "\nbr0 is a virtual device on eth0\nveth1 is a virtual device on eth0\n\
-                     to other network namespaces: cali2, veth1\nirqbalance does not run";
+                     to other network namespaces: cali2, veth1\nirqbalance is not running";
         assert!(text.ends_with(below), "{text}");
         let text = list(&Lister::new(&tree.host(), Some("veth1")).look().unwrap());
         let below = "\nveth1 is a virtual device on eth0\nto other network namespaces: veth1\n\
-                     irqbalance does not run";
+                     irqbalance is not running";
         assert!(text.ends_with(below), "{text}");
     }
 
@@ -277,14 +252,13 @@ mod tests {
     fn placed_moved_and_restored() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let host = tree.host();
-        assert_eq!(drift(&crate::irq::place::drift::look(&host).unwrap()), "nothing is placed");
+        assert_eq!(drift(&drift::look(&host).unwrap()), "nothing is placed");
         pin(&tree, "eth0", "2");
         tree.write("proc/irq/38/smp_affinity_list", "1\n");
-        let text = drift(&crate::irq::place::drift::look(&host).unwrap());
+        let text = drift(&drift::look(&host).unwrap());
         let wanted = ["eth0", "IRQ 38", "virtio0-input.0", "2", "pin", "1", "0", "MOVED"];
         assert_eq!(cells_of(&text, "IRQ 38"), wanted);
-        let done = crate::irq::place::restore::restore(&host, None).unwrap();
-        let text = restored(&done);
+        let text = restored(&restore::restore(&host, None).unwrap());
         let wanted = ["2", "1", "0-3", "restored; had been moved by others"];
         assert_eq!(cells_of(&text, "IRQ 38")[3..], wanted);
         assert_eq!(restored(&Restored::default()), "nothing to restore");

@@ -1,4 +1,4 @@
-//! A directory with a /proc and a /sys written by hand, for the tests.
+//! A directory with a made-up /proc and /sys, for the tests.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -11,26 +11,26 @@ use std::time::Duration;
 use super::host::{Host, Hurry};
 use super::place::pin::{Placed, apply};
 use super::place::plan::{OnIrqbalance, Placement, Plan};
-use super::place::saved::By;
+use super::place::saved::{By, Saved};
 use crate::base::error::Result;
 use crate::base::root::Root;
 
 /// A machine with four CPUs and one NIC.
 pub struct Machine {
-    /// Of the NIC, under sys/devices.
+    /// The NIC's device, under sys/devices.
     device: &'static str,
     driver: &'static str,
     nic: &'static str,
-    /// Below the device, if it is virtio.
+    /// The virtio device under that one, if there is one.
     virtio: Option<&'static str>,
-    /// The CPUs of each NUMA node; the NIC is on the last one.
+    /// The CPUs of each NUMA node. The NIC is on the last node.
     nodes: &'static [&'static str],
     irqs: &'static [(u32, &'static str)],
     queues: u32,
 }
 
 impl Machine {
-    /// QEMU's, as in the VM of the tests.
+    /// QEMU's machine, as in the VM tests.
     pub const VIRTIO: Self = Self {
         device: "pci0000:00/0000:00:03.0",
         driver: "virtio-pci",
@@ -130,20 +130,24 @@ impl Tree {
         self.link(&format!("sys/class/net/{name}"), &dir);
     }
 
-    /// A machine whose IRQs may all go everywhere, and have come in on CPU 0.
+    /// A network device of the virtio device at `device` under sys/devices.
+    pub fn virtio_nic(&self, name: &str, device: &str) {
+        self.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/virtio");
+        self.link(&format!("sys/devices/{device}/driver"), "sys/bus/virtio/drivers/virtio_net");
+        self.nic(name, device);
+    }
+
+    /// A machine whose IRQs may all go everywhere, and have arrived on CPU 0.
     pub fn machine(machine: &Machine) -> Self {
         let tree = Self::new();
         let &Machine { device, driver, nic, virtio, nodes, irqs, queues } = machine;
         let numbers: Vec<u32> = irqs.iter().map(|&(irq, _)| irq).collect();
         tree.pci(device, driver, &numbers);
         tree.write(&format!("sys/devices/{device}/numa_node"), &format!("{}\n", nodes.len() - 1));
-        let below = virtio.map_or(device.to_owned(), |virtio| {
-            let dir = format!("{device}/{virtio}");
-            tree.link(&format!("sys/devices/{dir}/subsystem"), "sys/bus/virtio");
-            tree.link(&format!("sys/devices/{dir}/driver"), "sys/bus/virtio/drivers/virtio_net");
-            dir
-        });
-        tree.nic(nic, &below);
+        match virtio {
+            Some(virtio) => tree.virtio_nic(nic, &format!("{device}/{virtio}")),
+            None => tree.nic(nic, device),
+        }
         for (node, cpus) in nodes.iter().enumerate() {
             let file = format!("sys/devices/system/node/node{node}/cpulist");
             tree.write(&file, &format!("{cpus}\n"));
@@ -173,6 +177,20 @@ impl Tree {
         tree
     }
 
+    /// On [`Machine::VIRTIO`], another device takes the number of IRQ 40.
+    pub fn irq_40_passes_to_another_device(&self) {
+        let text = fs::read_to_string(self.path("proc/interrupts")).unwrap();
+        self.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+    }
+
+    /// Makes `path` a file that nobody can write. It reads as a list or a mask of CPUs.
+    pub fn refuse_writes(&self, path: &str) {
+        let path = self.path(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let _ = fs::remove_file(&path);
+        symlink("/proc/sys/kernel/cap_last_cap", path).unwrap();
+    }
+
     /// QEMU's machine, in which this process runs.
     pub fn with_this_process() -> Self {
         let tree = Self::machine(&Machine::VIRTIO);
@@ -181,7 +199,7 @@ impl Tree {
         tree
     }
 
-    /// A network device without a device, on top of `lower`.
+    /// A virtual network device on top of `lower`.
     pub fn on_top(&self, name: &str, lower: &[&str]) {
         let dir = format!("sys/devices/virtual/net/{name}");
         fs::create_dir_all(self.path(&dir)).unwrap();
@@ -191,12 +209,35 @@ impl Tree {
             self.link(&link, &format!("sys/class/net/{lower}"));
         }
     }
+
+    /// The number of a network device of type Ethernet, and that of its other end.
+    pub fn index(&self, name: &str, ifindex: u32, iflink: u32) {
+        for (file, number) in [("ifindex", ifindex), ("iflink", iflink), ("type", 1)] {
+            self.write(&format!("sys/class/net/{name}/{file}"), &format!("{number}\n"));
+        }
+    }
+
+    /// A veth with this number, whose other end has the number `iflink`.
+    pub fn veth(&self, name: &str, ifindex: u32, iflink: u32) {
+        self.on_top(name, &[]);
+        self.index(name, ifindex, iflink);
+    }
 }
 
-/// Where an IRQ may go.
+/// The CPUs that an IRQ may go to.
 pub fn affinity(tree: &Tree, irq: u32) -> String {
     let path = tree.path(&format!("proc/irq/{irq}/smp_affinity_list"));
     fs::read_to_string(path).unwrap().trim_end().into()
+}
+
+/// [`affinity`] of each IRQ of [`Machine::VIRTIO`].
+pub fn affinities(tree: &Tree) -> Vec<String> {
+    (37..=41).map(|irq| affinity(tree, irq)).collect()
+}
+
+/// What is saved.
+pub fn saved(tree: &Tree) -> Option<Saved> {
+    Saved::load(&tree.host()).unwrap()
 }
 
 /// All IRQs of `nic` to `cpus`.
@@ -217,21 +258,25 @@ pub fn pin(tree: &Tree, nic: &str, cpus: &str) {
 /// irqbalance's end of its socket, in this process.
 pub struct Daemon {
     thread: JoinHandle<Vec<String>>,
-    /// It is connected to, but nobody answers, after the thread has ended.
+    /// Still accepts connections after the thread has ended, but nobody answers.
     listener: UnixListener,
 }
 
 impl Daemon {
     /// Has the socket of the irqbalance with this process's PID, which bans IRQ 7.
-    /// Hears a request after each of `pauses`, in milliseconds, then no more.
+    /// Reads a request after each of `pauses`, in milliseconds, then no more.
     pub fn new(tree: &Tree, pauses: &[u64]) -> Self {
-        let pid = std::process::id();
-        fs::create_dir_all(tree.path("run/irqbalance")).unwrap();
-        let path = tree.path(&format!("run/irqbalance/irqbalance{pid}.sock"));
-        Self::at(tree, UnixListener::bind(path).unwrap(), vec![7], pauses)
+        Self::at(tree, Self::bind(tree), vec![7], pauses)
     }
 
-    /// As [`Daemon::new`], with another socket, and other IRQs that are banned.
+    /// The socket of the irqbalance with this process's PID.
+    pub fn bind(tree: &Tree) -> UnixListener {
+        fs::create_dir_all(tree.path("run/irqbalance")).unwrap();
+        let name = format!("run/irqbalance/irqbalance{}.sock", std::process::id());
+        UnixListener::bind(tree.path(&name)).unwrap()
+    }
+
+    /// As [`Daemon::new`], with another socket and other bans.
     pub fn at(tree: &Tree, listener: UnixListener, banned: Vec<u32>, pauses: &[u64]) -> Self {
         tree.irqbalance(std::process::id());
         tree.write("proc/1/comm", "init\n");
@@ -247,14 +292,14 @@ impl Daemon {
                 let (mut stream, request) = loop {
                     let mut request = [0; 4096];
                     let (mut stream, _) = heard.accept().unwrap();
-                    // Another test may have come to a wrong socket, and have gone.
+                    // Another test may have connected to the wrong socket and gone.
                     match stream.read(&mut request).unwrap_or(0) {
                         0 => continue,
                         n => break (stream, String::from_utf8_lossy(&request[..n]).into_owned()),
                     }
                 };
                 if request == "setup" {
-                    // It may be waited for no longer.
+                    // Nobody may be waiting any more.
                     let _ = write!(stream, "SLEEP 10 {banned}BANNED 0");
                 } else if let Some(list) = request.strip_prefix("settings ban irqs ") {
                     let irqs = list.trim_end_matches('\0').split(' ').filter(|irq| *irq != "NONE");
@@ -267,7 +312,7 @@ impl Daemon {
         Self { thread, listener }
     }
 
-    /// What it was asked, once it has heard all.
+    /// The requests, once it has read all.
     pub fn asked(self) -> Vec<String> {
         let asked = self.thread.join().unwrap();
         drop(self.listener);

@@ -1,4 +1,4 @@
-//! The CPUs that an IRQ may go to.
+//! The CPUs of an IRQ.
 //!
 //! Source: `/proc/irq/N` (`Documentation/core-api/irq/irq-affinity.rst`).
 
@@ -10,25 +10,24 @@ use std::path::Path;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
-use crate::kernel::sysfs::entries;
+use crate::kernel::sysfs::{entries, failed};
 
-/// Where an IRQ may and does go.
+/// The CPUs of an IRQ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Affinity {
-    /// What was asked for (`smp_affinity_list`); CPUs that are offline may be among them.
+    /// The CPUs that it may go to (`smp_affinity_list`). Some may be offline.
     pub allowed: CpuList,
-    /// Those of them that the interrupt controller sends it to
-    /// (`effective_affinity_list`): one, on x86. `None` where the kernel doesn't say;
-    /// empty for an IRQ that was never started.
+    /// The CPUs that the interrupt controller sends it to (`effective_affinity_list`): one of
+    /// the allowed, on x86. `None` where the kernel does not say. Empty for an IRQ that was
+    /// never started.
     pub effective: Option<CpuList>,
 }
 
 impl Affinity {
-    /// Reads the affinity of `irq` from `proc_root` (/proc but in tests); `None` when
-    /// there is no such IRQ (any more).
+    /// Reads the affinity of `irq` from `proc_root` (/proc except in tests); `None` when there
+    /// is no such IRQ (any more).
     ///
-    /// Fails when a file cannot be read or has something else than CPUs below
-    /// [`CpuList::MAX`].
+    /// Fails when a file cannot be read or is not a list of CPUs below [`CpuList::MAX`].
     pub fn read(proc_root: &Path, irq: u32) -> Result<Option<Self>> {
         let dir = proc_root.join("irq").join(irq.to_string());
         let Some(allowed) = read_list(&dir.join("smp_affinity_list"))? else { return Ok(None) };
@@ -37,13 +36,13 @@ impl Affinity {
     }
 }
 
-/// Tells which IRQs only the kernel may move: "managed" ones, whose CPUs a driver left to
-/// it, and those of controllers that have no choice.
+/// Tells which IRQs only the kernel can move: "managed" ones, whose CPUs a driver leaves to
+/// the kernel, and those whose controller has no choice.
 #[derive(Debug)]
 pub struct Fixed<'a> {
     host: &'a Host,
-    /// Whether the files' modes tell: of an IRQ that users cannot move it is read-only
-    /// on newer kernels (kernel/irq/proc.c, `register_irq_proc()`), 7.2 among them.
+    /// Whether the files' modes tell. Newer kernels, such as 7.2, make the file of such an IRQ
+    /// read-only (kernel/irq/proc.c, `register_irq_proc()`).
     by_mode: bool,
 }
 
@@ -58,7 +57,7 @@ impl<'a> Fixed<'a> {
         Self { by_mode, ..fixed }
     }
 
-    /// `None` where this kernel doesn't tell before the IRQ is moved.
+    /// True for an IRQ that only the kernel can move; `None` where only an attempt shows it.
     pub fn is(&self, irq: u32) -> Option<bool> {
         let read_only = self.read_only(irq);
         if read_only == Some(true) {
@@ -83,17 +82,16 @@ fn read_list(path: &Path) -> Result<Option<CpuList>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-        // What proc says of a file that was open when it was removed.
+        // The file was removed after it was opened.
         Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(None),
-        Err(e) => return Err(Error::failure(format!("{}: {e}", path.display()))),
+        Err(e) => return Err(failed(path, e)),
     };
     let text = text.trim_end();
     if text.is_empty() {
         return Ok(Some(CpuList::default()));
     }
-    let list = text.parse();
-    list.map(Some)
-        .map_err(|e| Error::because_of(format_args!("{}: not a CPU list", path.display()), e))
+    let no_list = |e| Error::because_of(format_args!("{}: not a CPU list", path.display()), e);
+    text.parse().map(Some).map_err(no_list)
 }
 
 #[cfg(test)]
@@ -130,7 +128,7 @@ mod tests {
         assert_eq!([38, 39, 40].map(|irq| Fixed::new(&host).is(irq)), [None, Some(true), None]);
         let timer = tree.path("proc/irq/0/smp_affinity_list");
         fs::set_permissions(timer, fs::Permissions::from_mode(0o444)).unwrap();
-        // Debugfs names one reason, the mode stands for all.
+        // Debugfs shows one reason, the mode covers all.
         tree.write("sys/kernel/debug/irq/irqs/0", "affinity: 0-3\n IRQD_NO_BALANCING\n");
         let fixed = [0, 38, 39].map(|irq| Fixed::new(&host).is(irq));
         assert_eq!(fixed, [Some(true), Some(false), Some(true)]);

@@ -1,4 +1,4 @@
-//! The physical NICs that a network device's packets go through.
+//! The physical NICs that carry a network device's packets.
 
 use std::fs;
 
@@ -16,9 +16,9 @@ pub struct Device {
     /// `macvlan`, `vlan`, `bond`, `bridge` and the like, where the kernel says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// By name; the device itself, if it is physical.
+    /// By name. A physical device has only itself.
     pub nics: Vec<String>,
-    /// Those of it and the devices under it that lead to another network namespace.
+    /// Those that lead to another network namespace, of the device and those under it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
 }
@@ -37,7 +37,7 @@ impl Device {
         Ok(Self { name: name.into(), kind, nics, elsewhere })
     }
 
-    /// As [`Device::read`]; also fails when no NIC is under the device.
+    /// As [`Device::read`], but also fails when no NIC is under the device.
     pub fn with_nics(host: &Host, name: &str) -> Result<Self> {
         let device = Self::read(host, name)?;
         if !device.nics.is_empty() {
@@ -54,11 +54,11 @@ impl Device {
         })
     }
 
-    /// All devices that have NICs or lead elsewhere, the virtual ones among them.
+    /// All devices that have NICs or lead elsewhere, virtual ones too.
     pub fn all(host: &Host) -> Result<Vec<Self>> {
         let mut names = entries(&host.sys().join("class/net"))?;
         names.sort();
-        // One may have gone since, and bonding_masters is none.
+        // A device may have gone since, and bonding_masters is not a device.
         let devices = names.iter().filter_map(|name| Self::read(host, name).ok());
         let leads = |device: &Self| !device.nics.is_empty() || !device.elsewhere.is_empty();
         Ok(devices.filter(leads).collect())
@@ -100,37 +100,25 @@ mod tests {
         assert!(what.starts_with("br0: no physical NIC is under it"), "{what}");
         let ipvlan = Device::with_nics(&tree.host(), "ipvl0").unwrap();
         assert_eq!(ipvlan.on(), "ipvl0 is an ipvlan on enp7s0");
-        let all: Vec<_> = Device::all(&tree.host()).unwrap();
-        assert_eq!(
-            all.iter().map(|device| device.name.as_str()).collect::<Vec<_>>(),
-            ["enp7s0", "ipvl0", "n6"]
-        );
+        let all = Device::all(&tree.host()).unwrap().into_iter().map(|device| device.name);
+        assert!(all.eq(["enp7s0", "ipvl0", "n6"]));
     }
 
     #[test]
     fn a_veth_into_a_pod_leads_elsewhere() {
         let tree = Tree::new();
-        tree.on_top("veth7", &[]);
-        for (file, text) in [("ifindex", "7"), ("iflink", "2"), ("type", "1")] {
-            tree.write(&format!("sys/class/net/veth7/{file}"), text);
-        }
+        tree.veth("veth7", 7, 2);
         let e = Device::with_nics(&tree.host(), "veth7").unwrap_err();
         assert!(e.what.ends_with("; veth7 leads to another one"), "{e}");
         let all = Device::all(&tree.host()).unwrap();
-        assert_eq!(
-            (all.len(), &all[0].nics, &all[0].elsewhere[..]),
-            (1, &vec![], &["veth7".into()][..])
-        );
-        // A bridge that a NIC is a port of, too.
+        assert_eq!((all.len(), all[0].nics.len()), (1, 0));
+        assert_eq!(all[0].elsewhere, ["veth7"]);
+        // In a bridge with a NIC.
         tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[40]);
         tree.nic("enp7s0", "pci0000:00/0000:07:00.0");
         tree.on_top("br0", &["veth7", "enp7s0"]);
         tree.link("sys/class/net/veth7/master", "sys/class/net/br0");
         let device = Device::with_nics(&tree.host(), "veth7").unwrap();
-        assert_eq!(
-            (&device.nics[..], &device.elsewhere[..]),
-            (&["enp7s0".into()][..], &["veth7".into()][..])
-        );
-        assert!(device.is_virtual());
+        assert!(device.is_virtual() && device.nics == ["enp7s0"] && device.elsewhere == ["veth7"]);
     }
 }

@@ -1,10 +1,9 @@
-//! What /proc/interrupts has counted (proc_interrupts(5)).
+//! The counts in /proc/interrupts (proc_interrupts(5)).
 //!
-//! The format is that of `show_interrupts()`, kernel/irq/proc.c. A heading names
-//! the CPUs that are online. Then comes a line for each IRQ in use:
-//! `IRQ: COUNT... CHIP HWIRQ-TRIGGER  ACTION, ACTION...`, with a count for each CPU
-//! of the heading. Last come lines with a name in place of a number (NMI, LOC,
-//! ERR), which are no IRQs and are left out.
+//! `show_interrupts()` writes the file (kernel/irq/proc.c). A heading names the CPUs that are
+//! online. Each IRQ in use has a line `IRQ: COUNT... CHIP HWIRQ-TRIGGER  ACTION, ACTION...`,
+//! with a count for each CPU of the heading. The last lines have a name instead of a number
+//! (NMI, LOC, ERR). They are not IRQs, and this module skips them.
 
 use std::fmt;
 use std::fs;
@@ -12,10 +11,10 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 
-/// How often the file is read before it is taken for something else than it should be.
+/// How often to read a malformed file before giving up.
 const READS: usize = 4;
 
-/// One reading of /proc/interrupts, or what was counted between two.
+/// One reading of /proc/interrupts, or the difference of two.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interrupts {
     /// The CPUs that were online, ascending.
@@ -28,32 +27,31 @@ pub struct Interrupts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interrupt {
     pub irq: u32,
-    /// How many interrupts each CPU of [`Interrupts::cpus`] has taken. The kernel
-    /// counts in 32 bits and starts again from 0 after the last.
+    /// How many interrupts each CPU of [`Interrupts::cpus`] has taken. The kernel's 32-bit
+    /// counts wrap around.
     pub counts: Vec<u32>,
     /// The interrupt controller, such as `IR-PCI-MSIX-0000:07:00.0` or `GICv3`.
     pub chip: String,
-    /// The controller's own number for it; Xen's event channels have none.
+    /// The controller's own number for it. Xen's event channels have none.
     pub hwirq: Option<u64>,
-    /// `edge`, `fasteoi`, `Level` or the like; empty where the kernel says nothing.
-    pub trigger: String,
-    /// What the handlers are called; a line that is shared has several.
+    /// The handlers' names. A shared line has several.
     pub names: Vec<String>,
 }
 
 impl Interrupt {
-    /// All CPUs' interrupts.
+    /// The sum over all CPUs.
     pub fn total(&self) -> u64 {
         self.counts.iter().map(|&count| u64::from(count)).sum()
     }
 }
 
-/// What is not as it should be in /proc/interrupts.
+/// What is wrong with /proc/interrupts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     Heading,
-    /// The line of this IRQ, as the following.
+    /// In the line of this IRQ.
     FewerCounts(u32),
+    /// In the line of this IRQ.
     MoreCounts(u32),
 }
 
@@ -71,9 +69,9 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Interrupts {
-    /// Reads `interrupts` in `proc_root` (/proc but in tests).
+    /// Reads `interrupts` in `proc_root` (/proc except in tests).
     ///
-    /// Fails when it cannot be read or does not have the format above.
+    /// Fails when the file cannot be read or is malformed.
     pub fn read(proc_root: &Path) -> Result<Self> {
         let path = proc_root.join("interrupts");
         let mut reads = 1;
@@ -84,14 +82,14 @@ impl Interrupts {
                 Err(e) if reads == READS => {
                     return Err(Error::because_of(path.display(), e));
                 }
-                // The kernel writes it piece by piece: a CPU may have come or gone
-                // since the heading.
+                // The kernel writes the file in pieces. A CPU may have come or gone since the
+                // heading.
                 Err(_) => reads += 1,
             }
         }
     }
 
-    /// Parses the text of /proc/interrupts; the error says what is not as it should be.
+    /// Parses the text of /proc/interrupts.
     pub fn parse(text: &[u8]) -> std::result::Result<Self, Malformed> {
         let mut lines = text.split(|&byte| byte == b'\n');
         let cpus = heading(lines.next().unwrap_or_default())?;
@@ -99,7 +97,7 @@ impl Interrupts {
         for text in lines {
             irqs.extend(line(text, cpus.len())?);
         }
-        // The kernel's order; later steps rely on it.
+        // The kernel writes them in this order. `get` relies on it.
         irqs.sort_by_key(|interrupt: &Interrupt| interrupt.irq);
         Ok(Self { cpus, irqs })
     }
@@ -110,18 +108,18 @@ impl Interrupts {
         Some(&self.irqs[at])
     }
 
-    /// Each CPU with the interrupts that it took of `interrupt`, one of [`Self::irqs`].
+    /// Each CPU with its count of `interrupt`, which is one of [`Self::irqs`].
     pub fn per_cpu<'a>(&'a self, interrupt: &'a Interrupt) -> impl Iterator<Item = (u32, u32)> {
         self.cpus.iter().copied().zip(interrupt.counts.iter().copied())
     }
 
-    /// What was counted since `before`: the IRQs that are in use now, on the CPUs
-    /// that were online both times.
+    /// What was counted since `before`: of the IRQs in use now, on the CPUs that were online
+    /// both times.
     ///
-    /// An IRQ that was not in use before counts from 0, as does one that was given up
-    /// and taken again meanwhile (a NIC that was reset), as far as that shows.
+    /// An IRQ that was not in use before counts from 0. So does one that was released and
+    /// requested again in between, as by a reset of the NIC, as far as the counts show it.
     pub fn since(&self, before: &Self) -> Self {
-        // Where the counts of a CPU are, now and before.
+        // The index of each CPU now and before.
         let columns: Vec<(usize, usize)> = self
             .cpus
             .iter()
@@ -141,21 +139,21 @@ impl Interrupts {
     }
 }
 
-/// True unless the number has gone to another source. Names don't tell: a network
-/// device may be renamed.
+/// False when the number has passed to another device. Names prove nothing: a network device
+/// may be renamed.
 fn same_source(a: &Interrupt, b: &Interrupt) -> bool {
     a.chip == b.chip && a.hwirq == b.hwirq
 }
 
-/// How many interrupts came between two counts; `None` when the count began anew.
+/// How many interrupts arrived between two counts; `None` when the count began again.
 fn counted(now: u32, before: u32) -> Option<u32> {
     let counted = now.wrapping_sub(before);
-    // A smaller count is past the last number if it is not far past: a CPU takes
-    // quarter of an hour for so many, at a million a second.
+    // A smaller count has wrapped around if the difference is small. At a million interrupts a
+    // second, a quarter of the range takes a quarter of an hour.
     (now >= before || counted < u32::MAX / 4).then_some(counted)
 }
 
-/// The CPUs that the first line names.
+/// The CPUs in the first line.
 fn heading(line: &[u8]) -> std::result::Result<Vec<u32>, Malformed> {
     let line = String::from_utf8_lossy(line);
     let cpu = |word: &str| word.strip_prefix("CPU")?.parse().ok();
@@ -164,7 +162,7 @@ fn heading(line: &[u8]) -> std::result::Result<Vec<u32>, Malformed> {
         .ok_or(Malformed::Heading)
 }
 
-/// Parses a line with counts of so many CPUs; `None` when it is not an IRQ's.
+/// Parses a line with the counts of this many CPUs; `None` when it is not an IRQ's.
 fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malformed> {
     let Some((irq, rest)) = number(line) else { return Ok(None) };
     let Some(mut rest) = rest.strip_prefix(b":") else { return Ok(None) };
@@ -172,7 +170,7 @@ fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malf
     while let Some((count, after)) = column(rest) {
         counts.push(count);
         rest = after;
-        // No controller's name is a number, so one more is one CPU more.
+        // No controller's name is a number, so one more number is one more CPU.
         if counts.len() > cpus {
             break;
         }
@@ -185,27 +183,23 @@ fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malf
     Ok(Some(Interrupt { irq, counts, ..source(rest.trim_start()) }))
 }
 
-/// The parts that follow the counts.
+/// Parses what follows the counts.
 fn source(text: &str) -> Interrupt {
-    // Two spaces come before the actions. Without actions the padding of the
-    // trigger is the end of the line.
+    // Two spaces come before the actions. Without actions, the padding of the trigger is the
+    // end of the line.
     let split = text.rsplit_once("  ").filter(|_| !text.ends_with(' '));
     let (before_actions, actions) = split.unwrap_or((text, ""));
     let mut chip = before_actions.trim_end();
     let mut hwirq = None;
-    let mut trigger = "";
-    // From the end, since a chip's name may have spaces: `5-edge` (x86), `5 Edge`
-    // (Arm), `-event` (Xen), `5`.
+    // From the end, since a chip's name may have spaces: `5-edge` (x86), `5 Edge` (Arm),
+    // `-event` (Xen), `5`.
     while let Some((before, word)) = chip.rsplit_once(' ') {
-        let (number, kind) = match word {
-            "Level" | "Edge" => ("", word),
-            _ => word.split_once('-').unwrap_or((word, "")),
+        let number = match word {
+            "Level" | "Edge" => "",
+            _ => word.split_once('-').map_or(word, |(number, _trigger)| number),
         };
         if !number.bytes().all(|byte| byte.is_ascii_digit()) {
             break;
-        }
-        if !kind.is_empty() {
-            trigger = kind;
         }
         chip = before.trim_end();
         if !number.is_empty() {
@@ -214,7 +208,7 @@ fn source(text: &str) -> Interrupt {
         }
     }
     let names = actions.split(", ").filter(|name| !name.is_empty()).map(Into::into).collect();
-    Interrupt { chip: chip.into(), hwirq, trigger: trigger.into(), names, ..Default::default() }
+    Interrupt { chip: chip.into(), hwirq, names, ..Default::default() }
 }
 
 /// A number that ends at a space or the end of the line, and what follows.
@@ -247,15 +241,6 @@ mod tests {
         Interrupts::parse(text.as_bytes()).unwrap()
     }
 
-    /// What is said of each IRQ of `text`, whose only CPU counts nothing.
-    fn sources(lines: &[&str]) -> Vec<(String, Option<u64>, String, Vec<String>)> {
-        let lines = lines.iter().enumerate();
-        let lines = lines.map(|(irq, line)| format!("{irq:>3}:          0  {line}\n"));
-        let text = format!("           CPU0       \n{}", lines.collect::<String>());
-        let irqs = parse(&text).irqs.into_iter();
-        irqs.map(|irq| (irq.chip, irq.hwirq, irq.trigger, irq.names)).collect()
-    }
-
     #[test]
     fn counts_and_descriptions() {
         let all = parse(concat!(
@@ -275,7 +260,6 @@ mod tests {
         assert_eq!(shared.counts, [1_040_217, 112]);
         assert_eq!(shared.total(), 1_040_329);
         assert_eq!((shared.chip.as_str(), shared.hwirq), ("IR-IO-APIC", Some(16)));
-        assert_eq!(shared.trigger, "fasteoi");
         assert_eq!(shared.names, ["i801_smbus", "eth1"]);
         let msi = all.get(128).unwrap();
         assert_eq!(msi.chip, "IR-PCI-MSIX-0000:07:00.0");
@@ -284,34 +268,33 @@ mod tests {
     }
 
     #[test]
-    fn every_controllers_way_to_write() {
-        let lines = [
-            "GIC-0  27 Level     arch_timer",
-            "ITS-PCI-MSIX-0006:01:00.0   1 Edge      mlx5_comp0@pci:0006:01:00.0",
-            "9030000.pl061   3 Edge      GPIO Key Poweroff",
-            "SiFive PLIC   8 Edge      virtio0",
-            "xen-dyn    -event     eth0-q0-tx",
-            "xen-percpu    -virq      timer0",
-            "PCI-MSI-edge      virtio0-input.0",
-            "None          foo",
-            "IO-APIC   9-fasteoi ",
-            "IR-PCI-MSI 524288-edge      eth0",
-        ];
-        let expected = [
-            ("GIC-0", Some(27), "Level", "arch_timer"),
-            ("ITS-PCI-MSIX-0006:01:00.0", Some(1), "Edge", "mlx5_comp0@pci:0006:01:00.0"),
-            ("9030000.pl061", Some(3), "Edge", "GPIO Key Poweroff"),
-            ("SiFive PLIC", Some(8), "Edge", "virtio0"),
-            ("xen-dyn", None, "event", "eth0-q0-tx"),
-            ("xen-percpu", None, "virq", "timer0"),
-            ("PCI-MSI-edge", None, "", "virtio0-input.0"),
-            ("None", None, "", "foo"),
-            ("IO-APIC", Some(9), "fasteoi", ""),
-            ("IR-PCI-MSI", Some(524_288), "edge", "eth0"),
-        ];
-        for ((chip, hwirq, trigger, names), expected) in sources(&lines).into_iter().zip(expected) {
-            let name = names.first().map_or("", String::as_str);
-            assert_eq!((chip.as_str(), hwirq, trigger.as_str(), name), expected);
+    fn formats_of_many_controllers() {
+        for (line, chip, hwirq, name) in [
+            ("GIC-0  27 Level     arch_timer", "GIC-0", Some(27), "arch_timer"),
+            (
+                "ITS-PCI-MSIX-0006:01:00.0   1 Edge      mlx5_comp0@pci:0006:01:00.0",
+                "ITS-PCI-MSIX-0006:01:00.0",
+                Some(1),
+                "mlx5_comp0@pci:0006:01:00.0",
+            ),
+            (
+                "9030000.pl061   3 Edge      GPIO Key Poweroff",
+                "9030000.pl061",
+                Some(3),
+                "GPIO Key Poweroff",
+            ),
+            ("SiFive PLIC   8 Edge      virtio0", "SiFive PLIC", Some(8), "virtio0"),
+            ("xen-dyn    -event     eth0-q0-tx", "xen-dyn", None, "eth0-q0-tx"),
+            ("xen-percpu    -virq      timer0", "xen-percpu", None, "timer0"),
+            ("PCI-MSI-edge      virtio0-input.0", "PCI-MSI-edge", None, "virtio0-input.0"),
+            ("None          foo", "None", None, "foo"),
+            ("IO-APIC   9-fasteoi ", "IO-APIC", Some(9), ""),
+            ("IR-PCI-MSI 524288-edge      eth0", "IR-PCI-MSI", Some(524_288), "eth0"),
+        ] {
+            let all = parse(&format!("           CPU0       \n  7:          0  {line}\n"));
+            let irq = all.get(7).unwrap();
+            let found = irq.names.first().map_or("", String::as_str);
+            assert_eq!((irq.chip.as_str(), irq.hwirq, found), (chip, hwirq, name));
         }
     }
 
@@ -330,12 +313,13 @@ mod tests {
     }
 
     #[test]
-    fn more_than_64_cpus_and_some_offline() {
-        let cpus: Vec<u32> = (0..130).filter(|cpu| ![3, 64, 100].contains(cpu)).collect();
-        let all = Interrupts::parse(&reading(&cpus, 2, |irq, cpu| irq * 1000 + cpu)).unwrap();
-        assert_eq!(all.cpus, cpus);
-        let expected: Vec<_> = cpus.iter().map(|&cpu| (cpu, 1000 + cpu)).collect();
-        assert_eq!(all.per_cpu(&all.irqs[1]).collect::<Vec<_>>(), expected);
+    fn a_large_machine_with_some_cpus_offline() {
+        let cpus: Vec<u32> = (0..515).filter(|cpu| ![3, 64, 100].contains(cpu)).collect();
+        let all = Interrupts::parse(&reading(&cpus, 1000, |irq, cpu| irq * 1000 + cpu)).unwrap();
+        assert_eq!((&all.cpus, all.irqs.len()), (&cpus, 1000));
+        let expected: Vec<_> = cpus.iter().map(|&cpu| (cpu, 999_000 + cpu)).collect();
+        assert_eq!(all.per_cpu(&all.irqs[999]).collect::<Vec<_>>(), expected);
+        assert!(all.since(&all).irqs.iter().all(|irq| irq.total() == 0));
     }
 
     #[test]
@@ -355,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_that_pass_their_last_number_and_counts_that_begin_anew() {
+    fn counts_that_wrap_around_and_counts_that_begin_again() {
         let parse = |on_0: u32, on_1: u32| {
             let count = |_, cpu| [on_0, on_1][cpu as usize];
             Interrupts::parse(&reading(&[0, 1], 1, count)).unwrap()
@@ -363,10 +347,10 @@ mod tests {
         let since =
             |now: &Interrupts, before: &Interrupts| now.since(before).irqs[0].counts.clone();
         assert_eq!(since(&parse(4, 7), &parse(u32::MAX, 7)), [5, 0]);
-        // Vectors that were freed and taken again: nothing of before is left on any CPU.
+        // The vectors were freed and allocated again: all CPUs count from 0.
         assert_eq!(since(&parse(4, 900), &parse(5000, 800)), [4, 900]);
         assert_eq!(since(&parse(4, 900), &parse(3_000_000_000, 800)), [4, 900]);
-        // The number has gone to another device.
+        // The number has passed to another device.
         let mut other = parse(10, 10);
         other.irqs[0].chip = "PCI-MSIX-0000:08:00.0".into();
         assert_eq!(since(&parse(12, 13), &other), [12, 13]);
@@ -404,16 +388,6 @@ mod tests {
     fn of_this_machine() {
         let all = Interrupts::read(Path::new("/proc")).unwrap();
         assert!(all.irqs.iter().all(|irq| irq.counts.len() == all.cpus.len()));
-        assert!(all.since(&all).irqs.iter().all(|irq| irq.total() == 0));
-    }
-
-    #[test]
-    fn a_large_machine() {
-        let cpus: Vec<u32> = (0..512).collect();
-        let text = reading(&cpus, 1000, |irq, cpu| irq * cpu);
-        let all = Interrupts::parse(&text).unwrap();
-        assert_eq!((all.cpus.len(), all.irqs.len()), (512, 1000));
-        assert_eq!(all.irqs[999].counts[511], 999 * 511);
         assert!(all.since(&all).irqs.iter().all(|irq| irq.total() == 0));
     }
 }

@@ -1,12 +1,12 @@
-//! What sort of network device one is, by its driver's own word.
+//! The kind of a network device, by its driver.
 
 use std::ffi::c_char;
 use std::os::fd::AsRawFd;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-/// The driver's name for the device `name` of this network namespace, such as `macvlan`
-/// (ETHTOOL_GDRVINFO, include/uapi/linux/ethtool.h); `None` when it has none to tell.
+/// The name of the driver of `name`, a device of this network namespace, such as `macvlan`
+/// (ETHTOOL_GDRVINFO, include/uapi/linux/ethtool.h); `None` when the device has none.
 pub fn driver(name: &str) -> Option<String> {
     const ETHTOOL_GDRVINFO: u32 = 0x3;
     /// `struct ethtool_drvinfo`.

@@ -1,4 +1,4 @@
-//! All that is known of NICs' interrupts.
+//! NICs and their IRQs, with everything known about them.
 
 use std::time::Instant;
 
@@ -15,11 +15,11 @@ use crate::base::error::Result;
 use crate::irq::host::Host;
 use crate::irq::irqbalance::Irqbalance;
 
-/// A look at NICs and their IRQs.
+/// NICs and their IRQs at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct List {
     pub nics: Vec<ListedNic>,
-    /// Devices on top of them, and those that lead to another network namespace.
+    /// Devices on top of the NICs, and those that lead to another network namespace.
     pub on_top: Vec<Device>,
     pub irqbalance: Vec<Irqbalance>,
 }
@@ -38,44 +38,44 @@ pub struct ListedNic {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListedIrq {
     pub irq: u32,
-    /// As in /proc/interrupts; none while it has no handler.
+    /// As in /proc/interrupts; `None` while it has no handler.
     pub name: Option<String>,
     pub queue: Option<Queue>,
     pub smp_affinity: Option<CpuList>,
     pub effective_affinity: Option<CpuList>,
-    /// Whether only the kernel can move it; none where that shows only when it is moved.
+    /// Whether only the kernel can move it; `None` where that shows only in an attempt.
     pub managed: Option<bool>,
-    /// Interrupts since it is in use, of all CPUs that are online.
+    /// All interrupts so far, on the CPUs that are online.
     pub total: u64,
-    /// Since the look before.
+    /// Since the last look.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<f64>,
-    /// The CPU that took the most of them: since the look before, or in total.
+    /// The CPU that took most interrupts: since the last look, or in total at the first.
     pub busiest_cpu: Option<u32>,
-    /// Of the queue's two directions, where it has them.
+    /// The masks of the IRQ's queue, where it has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rps_cpus: Option<CpuList>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub xps_cpus: Option<CpuList>,
 }
 
-/// Looks again and again, for rates.
+/// Looks repeatedly, to calculate rates.
 pub struct Lister<'a> {
     host: &'a Host,
-    /// A device that was asked for.
+    /// Only the NICs under this device.
     device: Option<&'a str>,
     before: Option<(Interrupts, Instant)>,
 }
 
 impl<'a> Lister<'a> {
-    /// Of the NICs under `device`, or of all.
+    /// For the NICs under `device`, or for all.
     pub fn new(host: &'a Host, device: Option<&'a str>) -> Self {
         Self { host, device, before: None }
     }
 
-    /// What there is now.
+    /// The NICs and their IRQs now.
     ///
-    /// Fails when there is no such device, or no NIC is under it.
+    /// Fails when there is no such device, or when no NIC is under it.
     pub fn look(&mut self) -> Result<List> {
         let now = Interrupts::read(&self.host.proc())?;
         let at = Instant::now();
@@ -117,7 +117,7 @@ fn look(
         Some((since, counted, _)) => since.per_cpu(counted).max_by_key(most),
         None => counted.and_then(|counted| now.per_cpu(counted).max_by_key(most)),
     };
-    let mask = |steering: Steering, has: fn(&Queue) -> bool| match irq.queue.filter(has) {
+    let mask = |steering: Steering| match irq.queue.filter(|queue| steering.steers(queue)) {
         Some(queue) => steering.read(&host.sys(), &nic.name, queue.number),
         None => Ok(None),
     };
@@ -131,12 +131,12 @@ fn look(
         total: counted.map_or(0, |counted| counted.total()),
         per_second: recent.map(|(_, counted, seconds)| counted.total() as f64 / seconds),
         busiest_cpu: busiest.filter(|&(_, n)| n > 0).map(|(cpu, _)| cpu),
-        rps_cpus: mask(Steering::Rps, Queue::receives)?,
-        xps_cpus: mask(Steering::Xps, Queue::sends)?,
+        rps_cpus: mask(Steering::Rps)?,
+        xps_cpus: mask(Steering::Xps)?,
     })
 }
 
-/// Orders CPUs by their counts; of those with as many, the lowest is the greatest.
+/// Orders CPUs by their counts. Among equal counts, the lowest CPU is the greatest.
 fn most(&(cpu, n): &(u32, u32)) -> (u32, std::cmp::Reverse<u32>) {
     (n, std::cmp::Reverse(cpu))
 }

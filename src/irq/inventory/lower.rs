@@ -1,8 +1,8 @@
-//! The NICs under a virtual network device: of a VLAN, bond, bridge, macvlan, of a veth that
-//! is a bridge's port.
+//! The NICs under a virtual network device: a VLAN, a bond, a bridge, a macvlan, or a veth that
+//! is a port of a bridge.
 //!
 //! Sysfs links each device to those directly under it in the same network namespace
-//! (`lower_NAME`), and a port to what it is a port of (`master`; net/core/dev.c,
+//! (`lower_NAME`), and a port to its bridge (`master`; net/core/dev.c,
 //! `netdev_adjacent_sysfs_add()`).
 
 use std::collections::BTreeSet;
@@ -14,30 +14,29 @@ use crate::kernel::sysfs::{class_dir, entries, link_name, number};
 /// What carries the packets of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lower {
-    /// The physical devices, by name; the device itself, if it is one.
+    /// The physical devices, by name. A physical device has itself.
     pub nics: Vec<String>,
-    /// Of the device and those under it the ones whose other end sysfs doesn't show, as it
-    /// is in another network namespace: a veth with its peer there, a macvlan or VLAN with
-    /// its parent there. Such a device has NICs where it is a bridge's port.
+    /// Those whose other end is in another network namespace, of the device and those under it:
+    /// a veth with its peer there, or a macvlan or VLAN with its parent there. Such a device
+    /// has NICs only as a port of a bridge.
     pub elsewhere: Vec<String>,
 }
 
 impl Lower {
-    /// Finds what is under the network device `name` by `sys_root` (/sys but in tests).
-    /// Both lists are empty for a device that ends in this machine, such as `lo`, a tap
-    /// or a veth with both ends in this network namespace and no bridge.
+    /// Finds what is under the network device `name` by `sys_root` (/sys except in tests). Both
+    /// lists are empty for a device that ends in this machine, such as `lo`, a tap, or a veth
+    /// without a bridge whose ends are both in this network namespace.
     ///
-    /// Fails when there is no such device in gthctl's network namespace, or sysfs cannot
-    /// be read.
+    /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
     pub fn read(sys_root: &Path, name: &str) -> Result<Self> {
         class_dir(sys_root, name)?;
         let mut nics = BTreeSet::new();
         let mut elsewhere = BTreeSet::new();
         let mut seen = BTreeSet::from([name.to_owned()]);
-        // Whether it is the device or under it, not another port of the same bridge.
+        // With whether it is the device or under it, and not another port of the same bridge.
         let mut left = vec![(name.to_owned(), true)];
         while let Some((name, mut under)) = left.pop() {
-            // It may have gone since the link to it was read.
+            // The device may have gone since.
             let Ok(dir) = class_dir(sys_root, &name) else { continue };
             let physical = dir.join("device").exists();
             let entries = entries(&dir)?;
@@ -49,7 +48,7 @@ impl Lower {
                 if under && !other_end_is_here(sys_root, &dir)? {
                     elsewhere.insert(name.clone());
                 }
-                // Of a bridge's port the packets come and go through the others.
+                // The packets of a port go through the other ports of its bridge.
                 next.extend(link_name(&dir.join("master")));
                 under = false;
             }
@@ -64,16 +63,16 @@ impl Lower {
     }
 }
 
-/// True when the device at `dir`, with nothing under it, is one end of something.
+/// True when the device at `dir`, with nothing under it, has another end.
 fn is_end(dir: &Path) -> bool {
-    // 0 is no link. An IP tunnel may name the device that it is bound to, and is no end.
+    // 0 means no link. An IP tunnel may have the number of the device that it is bound to, but
+    // that is not its other end.
     ends(dir).is_some_and(|(index, linked)| linked != 0 && linked != index) && has_peers(dir)
 }
 
 /// True when the other end of the device at `dir` is in this network namespace.
 ///
-/// The other end's index may be that of some device here too, but that one does not link
-/// back.
+/// A device here may have the same index as an other end elsewhere, but does not link back.
 fn other_end_is_here(sys_root: &Path, dir: &Path) -> Result<bool> {
     let Some((index, linked)) = ends(dir) else { return Ok(false) };
     let all = sys_root.join("class/net");
@@ -86,8 +85,8 @@ fn ends(dir: &Path) -> Option<(u32, u32)> {
     Some((number(&dir.join("ifindex"))?, number(&dir.join("iflink"))?))
 }
 
-/// True for types that devices with another end have: Ethernet, or no link layer
-/// (netkit); include/uapi/linux/if_arp.h.
+/// True for the types of devices with another end: Ethernet, or no link layer (netkit);
+/// include/uapi/linux/if_arp.h.
 fn has_peers(dir: &Path) -> bool {
     const ARPHRD_ETHER: u32 = 1;
     const ARPHRD_NONE: u32 = 0xfffe;
@@ -116,22 +115,16 @@ mod tests {
         }
     }
 
-    fn index(tree: &Tree, name: &str, ifindex: u32, iflink: u32) {
-        tree.write(&format!("sys/class/net/{name}/ifindex"), &format!("{ifindex}\n"));
-        tree.write(&format!("sys/class/net/{name}/iflink"), &format!("{iflink}\n"));
-        tree.write(&format!("sys/class/net/{name}/type"), "1\n");
-    }
-
     fn bridge(tree: &Tree, name: &str, ifindex: u32, ports: &[&str]) {
         tree.on_top(name, ports);
-        index(tree, name, ifindex, ifindex);
+        tree.index(name, ifindex, ifindex);
         for port in ports {
             tree.link(&format!("sys/class/net/{port}/master"), &format!("sys/class/net/{name}"));
         }
     }
 
     #[test]
-    fn a_nic_is_its_own() {
+    fn a_nic_has_itself() {
         let tree = Tree::new();
         nics(&tree, &["eth0"]);
         assert_eq!(lower(&tree, "eth0"), (strings(&["eth0"]), vec![]));
@@ -151,8 +144,8 @@ mod tests {
         let tree = Tree::new();
         nics(&tree, &["eth0"]);
         tree.on_top("n3", &["eth0"]);
-        index(&tree, "eth0", 2, 2);
-        index(&tree, "n3", 7, 2);
+        tree.index("eth0", 2, 2);
+        tree.index("n3", 7, 2);
         assert_eq!(lower(&tree, "n3"), (strings(&["eth0"]), vec![]));
     }
 
@@ -178,16 +171,13 @@ mod tests {
     fn the_other_end_of_a_veth() {
         let tree = Tree::new();
         nics(&tree, &["eth0"]);
-        index(&tree, "eth0", 2, 2);
+        tree.index("eth0", 2, 2);
         // To a pod, where its peer has the index that eth0 has here.
-        tree.on_top("veth1", &[]);
-        index(&tree, "veth1", 5, 2);
+        tree.veth("veth1", 5, 2);
         // Both ends here.
-        tree.on_top("veth2", &[]);
-        index(&tree, "veth2", 6, 7);
-        tree.on_top("veth3", &[]);
-        index(&tree, "veth3", 7, 6);
-        // In no bridge: where they lead is a matter of routes.
+        tree.veth("veth2", 6, 7);
+        tree.veth("veth3", 7, 6);
+        // Without a bridge, routes decide where they lead.
         assert_eq!(lower(&tree, "veth1"), (vec![], strings(&["veth1"])));
         assert_eq!(lower(&tree, "veth2"), (vec![], vec![]));
         bridge(&tree, "br0", 8, &["eth0", "veth1", "veth2"]);
@@ -198,29 +188,26 @@ mod tests {
     fn a_port_of_a_bridge_goes_on_through_the_others() {
         let tree = Tree::new();
         nics(&tree, &["eth0", "eth1"]);
-        index(&tree, "eth0", 2, 2);
-        index(&tree, "eth1", 3, 3);
+        tree.index("eth0", 2, 2);
+        tree.index("eth1", 3, 3);
         tree.on_top("bond0", &["eth0", "eth1"]);
-        index(&tree, "bond0", 4, 4);
+        tree.index("bond0", 4, 4);
         for (name, ifindex, iflink) in [("veth1", 5, 2), ("veth2", 6, 7), ("veth3", 7, 6)] {
-            tree.on_top(name, &[]);
-            index(&tree, name, ifindex, iflink);
+            tree.veth(name, ifindex, iflink);
         }
-        tree.on_top("tap0", &[]);
-        index(&tree, "tap0", 9, 9);
+        tree.veth("tap0", 9, 9);
         bridge(&tree, "br0", 8, &["bond0", "veth1", "veth2", "tap0"]);
         let all = strings(&["eth0", "eth1"]);
         assert_eq!(lower(&tree, "veth1"), (all.clone(), strings(&["veth1"])));
         assert_eq!(lower(&tree, "veth2"), (all, vec![]));
-        // The end without the bridge, and a port that is no end.
+        // The end without the bridge, and a port without another end.
         assert_eq!(lower(&tree, "veth3"), (vec![], vec![]));
         assert_eq!(lower(&tree, "tap0"), (vec![], vec![]));
-        // What a NIC is a port of is above it.
+        // The master of a NIC is above it.
         tree.link("sys/class/net/eth0/master", "sys/class/net/bond0");
         assert_eq!(lower(&tree, "eth0"), (strings(&["eth0"]), vec![]));
         // A bridge of pods alone.
-        tree.on_top("veth4", &[]);
-        index(&tree, "veth4", 10, 2);
+        tree.veth("veth4", 10, 2);
         bridge(&tree, "br1", 11, &["veth4"]);
         assert_eq!(lower(&tree, "veth4"), (vec![], strings(&["veth4"])));
     }
@@ -229,12 +216,10 @@ mod tests {
     fn what_ends_here_resolves_to_nothing() {
         let tree = Tree::new();
         for (name, ifindex, iflink) in [("lo", 1, 1), ("tap0", 3, 3), ("tunl0", 4, 0)] {
-            tree.on_top(name, &[]);
-            index(&tree, name, ifindex, iflink);
+            tree.veth(name, ifindex, iflink);
         }
         // A GRE tunnel that is bound to device 2.
-        tree.on_top("gre1", &[]);
-        index(&tree, "gre1", 9, 2);
+        tree.veth("gre1", 9, 2);
         tree.write("sys/class/net/gre1/type", "778\n");
         tree.on_top("bare", &[]);
         for name in ["lo", "tap0", "tunl0", "gre1", "bare"] {

@@ -1,13 +1,12 @@
-//! Sets of CPUs as hexadecimal masks, as sysfs has them.
+//! Sets of CPUs as hexadecimal masks, the format of sysfs.
 //!
-//! The format is that of `bitmap_parse()` and `%*pb` (lib/bitmap-str.c,
-//! `Documentation/core-api/printk-formats.rst`): groups of 32 bits, separated by
-//! commas, the highest first.
+//! `bitmap_parse()` and `%*pb` define the format (lib/bitmap-str.c,
+//! `Documentation/core-api/printk-formats.rst`): groups of 32 bits, separated by commas, the
+//! highest first.
 
 use crate::base::cpulist::CpuList;
 
-/// The set that `text` is the mask of; `None` when it is no mask, or has CPUs from
-/// [`CpuList::MAX`] on.
+/// The set of a mask; `None` when `text` is not a mask, or has a CPU from [`CpuList::MAX`] on.
 pub fn parse(text: &str) -> Option<CpuList> {
     let mut cpus = Vec::new();
     for (group, digits) in text.trim_end().rsplit(',').enumerate() {

@@ -1,20 +1,20 @@
-//! Which interrupts there are, whose they are and which CPUs take them.
+//! Which interrupts exist, which NICs have them and which CPUs take them.
 
-/// The CPUs that an IRQ may go to.
+/// The CPUs of an IRQ.
 pub mod affinity;
 /// The NICs under a network device.
 pub mod device;
-/// What /proc/interrupts has counted.
+/// The counts in /proc/interrupts.
 pub mod interrupts;
 pub(super) mod kind;
-/// All that is known of NICs' interrupts.
+/// NICs and their IRQs, with everything known about them.
 pub mod list;
 /// The NICs under a virtual network device.
 pub mod lower;
 pub(super) mod mask;
 /// The IRQs of a NIC.
 pub mod nic;
-/// The queue that an IRQ's name tells.
+/// The queue of an IRQ.
 pub mod queue;
 /// RPS and XPS.
 pub mod steering;

@@ -1,10 +1,9 @@
 //! The IRQs of a NIC.
 //!
-//! Sysfs tells them, whatever they are called: `device` of the network device
-//! (`Documentation/ABI/testing/sysfs-class-net`) leads to the PCI function, whose
-//! `msi_irqs` lists them (sysfs-bus-pci), or to a part of one that has IRQs of its
-//! own (`irqs`, sysfs-bus-auxiliary). Only where there are no such IRQs, as with a
-//! legacy INTx line or a device that is not on PCI, does the name in
+//! Sysfs lists them, whatever their names: `device` of the network device
+//! (`Documentation/ABI/testing/sysfs-class-net`) leads to the PCI function with its `msi_irqs`
+//! (sysfs-bus-pci), or to a part of the function with its own `irqs` (sysfs-bus-auxiliary). A
+//! legacy INTx line, or a device that is not on PCI, has neither. Only then does the name in
 //! /proc/interrupts decide.
 
 use std::collections::BTreeSet;
@@ -22,11 +21,11 @@ use crate::kernel::sysfs::{class_dir, entries, failed, file_name, link_name, num
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nic {
     pub name: String,
-    /// `None` when no driver has it, or it is not a physical device.
+    /// `None` when it has no driver, or is not a physical device.
     pub driver: Option<String>,
     /// The address of its PCI function, such as `0000:07:00.0`.
     pub pci: Option<String>,
-    /// `None` where the machine doesn't say, or has no nodes.
+    /// `None` where sysfs does not tell, or the machine has no nodes.
     pub numa_node: Option<u32>,
     /// Ascending by number.
     pub irqs: Vec<NicIrq>,
@@ -36,18 +35,17 @@ pub struct Nic {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicIrq {
     pub irq: u32,
-    /// What its handler is called; `None` when it has none, as while the NIC is down.
+    /// The name of its handler; `None` when it has none, as while the NIC is down.
     pub name: Option<String>,
-    /// The queue that it is for, where the name tells.
+    /// Its queue, where the name tells.
     pub queue: Option<Queue>,
 }
 
 impl Nic {
-    /// Finds the IRQs of the network device `name` by `sys_root` (/sys but in tests) and
+    /// Finds the IRQs of the network device `name` by `sys_root` (/sys except in tests) and
     /// /proc/interrupts. A virtual device has none: see [`super::lower::Lower`].
     ///
-    /// Fails when there is no such device in gthctl's network namespace, or sysfs cannot
-    /// be read.
+    /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
     pub fn read(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Self> {
         let class = class_dir(sys_root, name)?;
         let link = class.join("device");
@@ -75,8 +73,8 @@ impl Nic {
             }
         }
         let mut irqs: Vec<NicIrq> = if numbers.is_empty() {
-            // The legacy line, or 0. Other network namespaces may have a NIC of that
-            // name, but not on that line.
+            // The legacy line, or 0. Another network namespace may have a NIC with the same
+            // name, but not on the same line.
             let line = pci.and_then(|dir| number(&dir.join("irq")));
             let all = interrupts.irqs.iter();
             let possible = all.filter(|interrupt| line.is_none_or(|irq| interrupt.irq == irq));
@@ -98,7 +96,7 @@ impl Nic {
     }
 }
 
-/// The NICs of `devices`, each once, by name. One may have gone since.
+/// The NICs of `devices`, each once, by name, without those that have gone.
 ///
 /// Fails when sysfs cannot be read.
 pub fn all_of(sys_root: &Path, interrupts: &Interrupts, devices: &[Device]) -> Result<Vec<Nic>> {
@@ -107,19 +105,19 @@ pub fn all_of(sys_root: &Path, interrupts: &Interrupts, devices: &[Device]) -> R
     names.into_iter().filter_map(find).collect()
 }
 
-/// What an IRQ of a NIC may be named after.
+/// The names that an IRQ of a NIC may contain.
 struct Names<'a> {
     nic: &'a str,
     driver: Option<String>,
-    /// The device that the driver has, such as `virtio2`.
+    /// The driver's device, such as `virtio2`.
     device: String,
     pci: Option<String>,
-    /// Other NICs of the same device.
+    /// The other NICs of the same device.
     others: Vec<String>,
 }
 
 impl Names<'_> {
-    /// One of the device's IRQs, unless it is for another NIC of the device.
+    /// The NIC's part of one of the device's IRQs; `None` when it is another NIC's.
     fn own(&self, irq: u32, interrupt: Option<&Interrupt>) -> Option<NicIrq> {
         let names = interrupt.map_or(&[][..], |interrupt| &interrupt.names);
         let of = |nic: &str| names.iter().find(|name| self.after_nic(name, nic).is_some());
@@ -130,7 +128,7 @@ impl Names<'_> {
         Some(self.irq(irq, name.or(names.first())))
     }
 
-    /// The IRQ, if its name is one that an IRQ of this NIC has.
+    /// The IRQ, if its name is that of an IRQ of this NIC.
     fn by_name(&self, interrupt: &Interrupt) -> Option<NicIrq> {
         let ours = |name: &&String| {
             self.after_nic(name, self.nic).is_some()
@@ -146,7 +144,7 @@ impl Names<'_> {
         NicIrq { irq, name: name.cloned(), queue }
     }
 
-    /// What follows the NIC in `NIC...` or `DRIVER-NIC...`.
+    /// What follows the NIC's name in `NIC...` or `DRIVER-NIC...`.
     fn after_nic<'n>(&self, name: &'n str, nic: &str) -> Option<&'n str> {
         let after_driver =
             || name.strip_prefix(self.driver.as_deref()?).and_then(|rest| rest.strip_prefix('-'));
@@ -154,13 +152,13 @@ impl Names<'_> {
     }
 }
 
-/// What follows `owner` at the start of `name`, if that is where the owner's name ends:
-/// eth1 has no part in eth10-TxRx-0 or eth1.5.
+/// What follows `owner` at the start of `name`, if the owner's name ends there: eth10-TxRx-0
+/// and eth1.5 are not eth1's.
 fn after<'n>(name: &'n str, owner: &str) -> Option<&'n str> {
     name.strip_prefix(owner).filter(|rest| rest.is_empty() || rest.starts_with(['-', ':', ' ']))
 }
 
-/// True when `name` has that PCI address, and not as a part of a longer one.
+/// True when `name` contains that PCI address, and not as a part of a longer one.
 fn has_address(name: &str, address: &str) -> bool {
     name.match_indices(address).any(|(at, _)| {
         let before = name[..at].chars().next_back();
@@ -170,7 +168,7 @@ fn has_address(name: &str, address: &str) -> bool {
     })
 }
 
-/// True when the network device `name` is not set up (`ip link set ... up`), by sysfs.
+/// True when the network device `name` is down (`ip link set ... down`), by sysfs.
 pub fn is_down(sys_root: &Path, name: &str) -> bool {
     const IFF_UP: u32 = 1;
     let path = sys_root.join("class/net").join(name).join("flags");
@@ -179,8 +177,8 @@ pub fn is_down(sys_root: &Path, name: &str) -> bool {
     flags.is_some_and(|flags| flags & IFF_UP == 0)
 }
 
-/// The device and those that it is a part of, up to the PCI function: a virtio device
-/// or a USB adapter has the IRQs of that. Only itself where none of them is on PCI.
+/// The device and those that it is a part of, up to the PCI function: a virtio device or a USB
+/// adapter has the function's IRQs. Only the device itself when none of them is on PCI.
 fn up_to_pci(device: &Path) -> Vec<PathBuf> {
     let dirs: Vec<PathBuf> = device.ancestors().map(Into::into).collect();
     let last = dirs.iter().position(|dir| is_pci(dir)).unwrap_or(0);
@@ -202,21 +200,26 @@ mod tests {
     use super::*;
     use crate::irq::tree::Tree;
 
-    /// /proc/interrupts of one CPU with these IRQs: number, chip and trigger, actions.
-    fn interrupts(lines: &[(u32, &str, &str)]) -> Interrupts {
-        let lines = lines.iter().map(|(irq, chip, names)| format!("{irq}: 7  {chip}  {names}\n"));
+    /// /proc/interrupts of one CPU with these IRQs and their handlers.
+    fn interrupts(lines: &[(u32, &str)]) -> Interrupts {
+        let lines = lines.iter().map(|(irq, names)| format!("{irq}: 7  PCI-MSIX  {names}\n"));
         let text = format!("  CPU0\n{}", lines.collect::<String>());
         Interrupts::parse(text.as_bytes()).unwrap()
     }
 
+    /// The IRQs of a NIC, as [`shown`].
+    fn irqs_of(tree: &Tree, interrupts: &Interrupts, nic: &str) -> Vec<String> {
+        shown(&Nic::read(&tree.sys(), interrupts, nic).unwrap())
+    }
+
     /// Each IRQ as `IRQ NAME QUEUE`.
-    fn irqs(nic: &Nic) -> Vec<String> {
-        let shown = |irq: &NicIrq| {
+    fn shown(nic: &Nic) -> Vec<String> {
+        let one = |irq: &NicIrq| {
             let name = irq.name.as_deref().unwrap_or("-");
             let queue = irq.queue.map_or(String::new(), |queue| format!(" {queue}"));
             format!("{} {name}{queue}", irq.irq)
         };
-        nic.irqs.iter().map(shown).collect()
+        nic.irqs.iter().map(one).collect()
     }
 
     #[test]
@@ -227,16 +230,15 @@ mod tests {
         tree.pci(device, "ixgbe", &[131, 129, 130]);
         tree.write(&format!("sys/devices/{device}/numa_node"), "1\n");
         tree.nic("eth0", device);
-        let chip = "IR-PCI-MSIX-0000:05:00.0    0-edge    ";
         let all = interrupts(&[
-            (24, "IR-PCI-MSI-0000:00:02.0    0-edge    ", "PCIe PME"),
-            (129, chip, "eth0-TxRx-0"),
-            (130, chip, "eth0-TxRx-1"),
-            // That of another NIC whose name begins alike.
-            (140, "IR-PCI-MSIX-0000:06:00.0    0-edge    ", "eth0-x-TxRx-0"),
+            (24, "PCIe PME"),
+            (129, "eth0-TxRx-0"),
+            (130, "eth0-TxRx-1"),
+            // Of another NIC whose name begins like this one's.
+            (140, "eth0-x-TxRx-0"),
         ]);
         let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
-        assert_eq!(irqs(&nic), ["129 eth0-TxRx-0 rxtx0", "130 eth0-TxRx-1 rxtx1", "131 -"]);
+        assert_eq!(shown(&nic), ["129 eth0-TxRx-0 rxtx0", "130 eth0-TxRx-1 rxtx1", "131 -"]);
         assert_eq!(nic.driver.as_deref(), Some("ixgbe"));
         assert_eq!(nic.pci.as_deref(), Some("0000:05:00.0"));
         assert_eq!(nic.numa_node, Some(1));
@@ -250,17 +252,17 @@ mod tests {
         tree.write(&format!("sys/devices/{device}/numa_node"), "-1\n");
         tree.nic("enp8s0np0", device);
         let all = interrupts(&[
-            (36, "IR-PCI-MSIX-0000:08:00.0    0-edge    ", "mlx5_async0@pci:0000:08:00.0"),
-            (37, "IR-PCI-MSIX-0000:08:00.0    1-edge    ", "mlx5_comp0@pci:0000:08:00.0"),
-            (38, "IR-PCI-MSIX-10000:08:00.0   1-edge    ", "mlx5_comp0@pci:10000:08:00.0"),
-            (39, "IR-PCI-MSIX-0000:08:00.1    1-edge    ", "mlx5_comp0@pci:0000:08:00.1"),
+            (36, "mlx5_async0@pci:0000:08:00.0"),
+            (37, "mlx5_comp0@pci:0000:08:00.0"),
+            (38, "mlx5_comp0@pci:10000:08:00.0"),
+            (39, "mlx5_comp0@pci:0000:08:00.1"),
         ]);
         let nic = Nic::read(&tree.sys(), &all, "enp8s0np0").unwrap();
         let ours = ["36 mlx5_async0@pci:0000:08:00.0", "37 mlx5_comp0@pci:0000:08:00.0 rxtx0"];
-        assert_eq!(irqs(&nic), ours);
+        assert_eq!(shown(&nic), ours);
         assert_eq!(nic.numa_node, None);
         fs::remove_dir_all(tree.path(&format!("sys/devices/{device}/msi_irqs"))).unwrap();
-        assert_eq!(irqs(&Nic::read(&tree.sys(), &all, "enp8s0np0").unwrap()), ours);
+        assert_eq!(irqs_of(&tree, &all, "enp8s0np0"), ours);
     }
 
     #[test]
@@ -272,16 +274,10 @@ mod tests {
         tree.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/auxiliary");
         tree.write(&format!("sys/devices/{device}/irqs/38"), "");
         tree.nic("en8f0pf0sf88", &device);
-        let all = interrupts(&[(38, "PCI-MSIX   2-edge    ", "mlx5_comp1@pci:0000:08:00.0")]);
+        let all = interrupts(&[(38, "mlx5_comp1@pci:0000:08:00.0")]);
         let nic = Nic::read(&tree.sys(), &all, "en8f0pf0sf88").unwrap();
-        assert_eq!(irqs(&nic), ["38 mlx5_comp1@pci:0000:08:00.0 rxtx1"]);
+        assert_eq!(shown(&nic), ["38 mlx5_comp1@pci:0000:08:00.0 rxtx1"]);
         assert_eq!(nic.pci.as_deref(), Some("0000:08:00.0"));
-    }
-
-    fn virtio(tree: &Tree, nic: &str, device: &str) {
-        tree.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/virtio");
-        tree.link(&format!("sys/devices/{device}/driver"), "sys/bus/virtio/drivers/virtio_net");
-        tree.nic(nic, device);
     }
 
     #[test]
@@ -289,17 +285,16 @@ mod tests {
         let tree = Tree::new();
         tree.pci("pci0000:00/0000:00:03.0", "virtio-pci", &[37, 38, 39]);
         tree.write("sys/devices/pci0000:00/0000:00:03.0/numa_node", "0\n");
-        virtio(&tree, "eth0", "pci0000:00/0000:00:03.0/virtio2");
-        let chip = "PCI-MSIX-0000:00:03.0   0-edge    ";
+        tree.virtio_nic("eth0", "pci0000:00/0000:00:03.0/virtio2");
         let all = interrupts(&[
-            (37, chip, "virtio2-config"),
-            (38, chip, "virtio2-input.0"),
-            (39, chip, "virtio2-output.0"),
-            (40, "PCI-MSIX-0000:00:04.0   0-edge    ", "virtio3-input.0"),
+            (37, "virtio2-config"),
+            (38, "virtio2-input.0"),
+            (39, "virtio2-output.0"),
+            (40, "virtio3-input.0"),
         ]);
         let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
         let ours = ["37 virtio2-config", "38 virtio2-input.0 rx0", "39 virtio2-output.0 tx0"];
-        assert_eq!(irqs(&nic), ours);
+        assert_eq!(shown(&nic), ours);
         assert_eq!(nic.driver.as_deref(), Some("virtio_net"));
         assert_eq!((nic.pci.as_deref(), nic.numa_node), (Some("0000:00:03.0"), Some(0)));
     }
@@ -307,14 +302,10 @@ mod tests {
     #[test]
     fn virtio_without_pci_goes_by_name() {
         let tree = Tree::new();
-        virtio(&tree, "eth0", "platform/a003e00.virtio_mmio/virtio1");
-        let all = interrupts(&[
-            (16, "GIC-0  79 Edge    ", "virtio1"),
-            (17, "GIC-0  80 Edge    ", "virtio10"),
-            (18, "GIC-0  81 Edge    ", "virtio0"),
-        ]);
+        tree.virtio_nic("eth0", "platform/a003e00.virtio_mmio/virtio1");
+        let all = interrupts(&[(16, "virtio1"), (17, "virtio10"), (18, "virtio0")]);
         let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
-        assert_eq!(irqs(&nic), ["16 virtio1"]);
+        assert_eq!(shown(&nic), ["16 virtio1"]);
         assert_eq!(nic.pci, None);
     }
 
@@ -324,7 +315,7 @@ mod tests {
         for (nic, device, line) in [
             ("eth0", "pci0000:00/0000:00:19.0", "16"),
             ("eth1", "pci0000:00/0000:00:1a.0", "16"),
-            // Down, so that its line has no handler of its.
+            // It is down, so its line does not have its handler.
             ("eth2", "pci0000:00/0000:00:1b.0", "16"),
         ] {
             tree.pci(device, "e1000", &[]);
@@ -332,11 +323,11 @@ mod tests {
             tree.nic(nic, device);
         }
         let all = interrupts(&[
-            (16, "IO-APIC  16-fasteoi ", "eth0, i801_smbus, eth1"),
-            // An eth0 of another network namespace.
-            (17, "IO-APIC  17-fasteoi ", "eth0"),
+            (16, "eth0, i801_smbus, eth1"),
+            // Of another network namespace's eth0.
+            (17, "eth0"),
         ]);
-        let read = |nic| irqs(&Nic::read(&tree.sys(), &all, nic).unwrap());
+        let read = |nic| irqs_of(&tree, &all, nic);
         assert_eq!(read("eth0"), ["16 eth0"]);
         assert_eq!(read("eth1"), ["16 eth1"]);
         assert!(read("eth2").is_empty());
@@ -347,17 +338,18 @@ mod tests {
         let tree = Tree::new();
         tree.link("sys/devices/platform/eth.0/driver", "sys/bus/platform/drivers/i40e");
         tree.nic("rx1", "platform/eth.0");
-        let chip = "GIC-0  79 Edge    ";
         let all = interrupts(&[
-            (1, chip, "i40e-rx1-TxRx-3"),
-            (2, chip, "i40e-rx10-TxRx-3"),
-            (3, chip, "rx1"),
-            (4, chip, "rx1:tx-2"),
-            (5, chip, "rx1.5"),
-            (6, chip, "eth.0"),
+            (1, "i40e-rx1-TxRx-3"),
+            (2, "i40e-rx10-TxRx-3"),
+            (3, "rx1"),
+            (4, "rx1:tx-2"),
+            (5, "rx1.5"),
+            (6, "eth.0"),
         ]);
-        let nic = Nic::read(&tree.sys(), &all, "rx1").unwrap();
-        assert_eq!(irqs(&nic), ["1 i40e-rx1-TxRx-3 rxtx3", "3 rx1", "4 rx1:tx-2 tx2", "6 eth.0"]);
+        assert_eq!(
+            irqs_of(&tree, &all, "rx1"),
+            ["1 i40e-rx1-TxRx-3 rxtx3", "3 rx1", "4 rx1:tx-2 tx2", "6 eth.0"]
+        );
     }
 
     #[test]
@@ -366,21 +358,15 @@ mod tests {
         tree.pci("pci0000:00/0000:03:00.4", "cxgb4", &[50, 51, 52]);
         tree.nic("eth2", "pci0000:00/0000:03:00.4");
         tree.nic("eth3", "pci0000:00/0000:03:00.4");
-        let chip = "PCI-MSIX   0-edge    ";
-        let all = interrupts(&[
-            (50, chip, "0000:03:00.4-FWeventq"),
-            (51, chip, "eth2-Rx0"),
-            (52, chip, "eth3-Rx0"),
-        ]);
-        let nic = Nic::read(&tree.sys(), &all, "eth3").unwrap();
-        assert_eq!(irqs(&nic), ["50 0000:03:00.4-FWeventq", "52 eth3-Rx0 rx0"]);
+        let all = interrupts(&[(50, "0000:03:00.4-FWeventq"), (51, "eth2-Rx0"), (52, "eth3-Rx0")]);
+        assert_eq!(irqs_of(&tree, &all, "eth3"), ["50 0000:03:00.4-FWeventq", "52 eth3-Rx0 rx0"]);
     }
 
     #[test]
     fn virtual_devices_have_none_and_missing_ones_are_named() {
         let tree = Tree::new();
         tree.on_top("br0", &[]);
-        let all = interrupts(&[(1, "x", "br0")]);
+        let all = interrupts(&[(1, "br0")]);
         let nic = Nic::read(&tree.sys(), &all, "br0").unwrap();
         assert_eq!(nic, Nic { name: "br0".into(), ..Nic::default() });
         tree.write("sys/class/net/bonding_masters", "");

@@ -1,7 +1,7 @@
-//! The queue that an IRQ's name tells.
+//! The queue of an IRQ, by its name.
 //!
-//! Drivers name their IRQs as they like (`request_irq()`); these are the ways of
-//! those that name the queue.
+//! Each driver chooses the names of its IRQs (`request_irq()`). Those of many drivers include
+//! the queue.
 
 use std::fmt;
 
@@ -20,14 +20,14 @@ pub struct Queue {
 pub enum Direction {
     /// What the NIC received.
     Rx,
-    /// What it is to send.
+    /// What the NIC sends.
     Tx,
-    /// A queue for either, which share the IRQ.
+    /// Both: the two queues share the IRQ.
     RxTx,
 }
 
 impl fmt::Display for Queue {
-    /// `rx0`, `tx0`, or `rxtx0` for either.
+    /// `rx0`, `tx0`, or `rxtx0` for both.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let direction = match self.direction {
             Direction::Rx => "rx",
@@ -45,19 +45,9 @@ impl Serialize for Queue {
 }
 
 impl Queue {
-    /// True when received packets come through it.
-    pub fn receives(&self) -> bool {
-        self.direction != Direction::Tx
-    }
-
-    /// True when packets are sent through it.
-    pub fn sends(&self) -> bool {
-        self.direction != Direction::Rx
-    }
-
-    /// The queue that `name` tells, such as `virtio0-input.0`, `eth0-TxRx-3`, `eth0-rx-1`
-    /// or `mlx5_comp2@pci:0000:08:00.0`; `None` for an IRQ of something else than a
-    /// queue, or a driver that doesn't say.
+    /// The queue in a name such as `virtio0-input.0`, `eth0-TxRx-3`, `eth0-rx-1` or
+    /// `mlx5_comp2@pci:0000:08:00.0`. `None` when the IRQ is not a queue's, or the driver does
+    /// not name the queue.
     pub fn of(name: &str) -> Option<Self> {
         let name = name.split_once('@').map_or(name, |(name, _address)| name);
         let words = name.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -70,7 +60,7 @@ impl Queue {
             ("rx", Some("tx")) => Direction::RxTx,
             ("rx" | "input", _) => Direction::Rx,
             ("tx" | "output", _) => Direction::Tx,
-            // mlx5's channels are comp; the fast path of bnx2x and qede is fp.
+            // mlx5 calls its channels comp; bnx2x and qede call their fast path fp.
             ("txrx" | "rxtx" | "comp" | "fp", _) => Direction::RxTx,
             _ => return None,
         };
@@ -83,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drivers_ways() {
+    fn names_of_many_drivers() {
         let rx = |number| Some(Queue { direction: Direction::Rx, number });
         let tx = |number| Some(Queue { direction: Direction::Tx, number });
         let both = |number| Some(Queue { direction: Direction::RxTx, number });

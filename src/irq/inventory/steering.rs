@@ -1,4 +1,4 @@
-//! Which CPUs a NIC's queues are worked on by software: RPS and XPS.
+//! RPS and XPS: the CPUs that process a NIC's queues in software.
 //!
 //! Source: `Documentation/networking/scaling.rst`, `Documentation/ABI/testing/
 //! sysfs-class-net-queues`.
@@ -10,16 +10,17 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::mask;
+use super::queue::{Direction, Queue};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
-use crate::kernel::sysfs::{class_dir, entries};
+use crate::kernel::sysfs::{class_dir, entries, failed};
 
-/// A mask that queues have.
+/// A kind of mask that queues have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steering {
-    /// The CPUs that process what a receive queue got, other than the one that it came
-    /// in on; none: that one.
+    /// The CPUs that process what a receive queue got. If the mask is empty, the CPU that took
+    /// the interrupt does.
     Rps,
     /// The CPUs that send through a transmit queue.
     Xps,
@@ -32,7 +33,7 @@ impl Steering {
         sys_root.join("class/net").join(nic).join(format!("queues/{prefix}{queue}/{file}"))
     }
 
-    /// The queues of `nic` of the direction that this is about, ascending.
+    /// The queues of `nic` that have this mask, ascending.
     ///
     /// Fails when there is no such NIC in this network namespace.
     pub fn queues(self, sys_root: &Path, nic: &str) -> Result<Vec<u32>> {
@@ -43,17 +44,25 @@ impl Steering {
         Ok(queues)
     }
 
-    /// The mask of a queue. `None` where there is none: no such queue (any more), a NIC
-    /// with one transmit queue, a kernel without RPS or XPS.
+    /// The mask of a queue. `None` where there is none: the queue does not exist (any more),
+    /// the NIC has only one transmit queue, or the kernel has no RPS or XPS.
     pub fn read(self, sys_root: &Path, nic: &str, queue: u32) -> Result<Option<CpuList>> {
         let path = self.path(sys_root, nic, queue);
         let text = match fs::read_to_string(&path) {
             Ok(text) => text,
             Err(e) if says_none(&e) => return Ok(None),
-            Err(e) => return Err(Error::failure(format!("{}: {e}", path.display()))),
+            Err(e) => return Err(failed(&path, e)),
         };
         let no_mask = || Error::failure(format!("{}: not a mask of CPUs", path.display()));
         mask::parse(&text).map(Some).ok_or_else(no_mask)
+    }
+
+    /// True when the masks of `queue` are among these.
+    pub fn steers(self, queue: &Queue) -> bool {
+        match self {
+            Self::Rps => queue.direction != Direction::Tx,
+            Self::Xps => queue.direction != Direction::Rx,
+        }
     }
 
     fn names(self) -> (&'static str, &'static str) {
@@ -64,12 +73,12 @@ impl Steering {
     }
 }
 
-/// True for what reading says of a queue that has no mask, or is gone.
+/// True for the errors of a queue that has no mask or has gone.
 fn says_none(e: &std::io::Error) -> bool {
     match e.raw_os_error() {
-        // A file that was open when it was removed (fs/kernfs/file.c).
+        // The file was removed after it was opened (fs/kernfs/file.c).
         Some(libc::ENODEV) => true,
-        // xps_cpus_show() (net/core/net-sysfs.c) of devices that have no such mask.
+        // xps_cpus_show() (net/core/net-sysfs.c), for devices without such a mask.
         Some(libc::EOPNOTSUPP | libc::EINVAL) => true,
         _ => e.kind() == ErrorKind::NotFound,
     }
@@ -110,13 +119,15 @@ mod tests {
 
     #[test]
     fn a_queue_that_goes_has_no_mask() {
-        let none = |code| says_none(&std::io::Error::from_raw_os_error(code));
-        assert!(
-            [libc::ENOENT, libc::ENODEV, libc::EINVAL, libc::EOPNOTSUPP]
-                .map(none)
-                .iter()
-                .all(|&none| none)
-        );
-        assert!(!none(libc::EACCES) && !none(libc::EIO));
+        for (code, expected) in [
+            (libc::ENOENT, true),
+            (libc::ENODEV, true),
+            (libc::EINVAL, true),
+            (libc::EOPNOTSUPP, true),
+            (libc::EACCES, false),
+            (libc::EIO, false),
+        ] {
+            assert_eq!(says_none(&std::io::Error::from_raw_os_error(code)), expected, "{code}");
+        }
     }
 }

@@ -1,7 +1,8 @@
-//! Bans: telling irqbalance to leave alone the IRQs that are placed, and taking it back.
+//! Bans: telling irqbalance to leave the placed IRQs alone, and taking that back.
 //!
-//! It is told by its socket, which counts until it ends. If it has none, or the list is
-//! longer than it reads from there, the error has the line for its configuration.
+//! gthctl tells it by its socket. The ban lasts until irqbalance ends. If irqbalance has no
+//! socket, or does not read that many IRQs from it, the error has the line for irqbalance's
+//! configuration.
 
 use std::collections::BTreeSet;
 
@@ -9,9 +10,9 @@ use super::plan::{OnIrqbalance, Plan};
 use super::saved::{Bans, By, Saved};
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
-use crate::irq::irqbalance::Irqbalance;
+use crate::irq::irqbalance::{Irqbalance, listed};
 
-/// What irqbalance is to be told.
+/// What to tell irqbalance.
 #[derive(Default)]
 pub struct Ban {
     daemon: Option<Irqbalance>,
@@ -20,8 +21,10 @@ pub struct Ban {
 }
 
 impl Ban {
-    /// Whether irqbalance is in the way, and what to tell it; that is noted in `new`, which
-    /// has what is placed with `plan`. Waits for an irqbalance that is busy.
+    /// Finds out what to tell irqbalance about `plan`, and records it in `new`. Waits for a busy
+    /// irqbalance.
+    ///
+    /// Fails when irqbalance is in the way and may not or cannot be told.
     pub fn of(
         host: &Host,
         plan: &Plan,
@@ -40,10 +43,10 @@ impl Ban {
             let asked = Asked::of(&daemon, plan);
             if !asked.ignored.is_empty() {
                 notes.push(format!(
-                    "irqbalance runs (PID {}) and may move {} at any time; `gthctl irq drift` \
-                     tells",
+                    "irqbalance is running (PID {}) and may move {} at any time; `gthctl irq \
+                     drift` shows whether it did",
                     daemon.pid,
-                    list(&asked.ignored)
+                    listed(&asked.ignored)
                 ));
             }
             if asked.refused.is_empty() && asked.banned.is_empty() {
@@ -55,7 +58,7 @@ impl Ban {
         Ok(ban)
     }
 
-    /// Has `daemon` leave alone `added` too. Fails when its socket does not take them all.
+    /// Adds `added` to what `daemon` leaves alone. Fails when it does not take them all.
     fn add(
         &mut self,
         host: &Host,
@@ -66,32 +69,27 @@ impl Ban {
     ) -> Result<()> {
         let pid = daemon.pid;
         let all = &daemon.banned | added;
-        let why = match &daemon.silent {
-            None if Irqbalance::reads(&all) => None,
-            None => Some(format!("{} IRQs are more than it reads from its socket", all.len())),
-            silent => silent.clone(),
-        };
-        if let Some(why) = why {
+        let added_list = listed(added);
+        if let Err(why) = daemon.takes(&all) {
             let what = format!(
-                "irqbalance (PID {pid}) cannot be told to leave {} alone ({why}); nothing changed",
-                list(added)
+                "irqbalance (PID {pid}) cannot be told to leave {added_list} alone ({why}); \
+                 nothing changed"
             );
             return Err(Error::failure(what).help(by_configuration(host, &all)));
         }
         if new.bans.pid != Some(pid) {
-            // Another process was told nothing.
+            // The bans of a process that has ended are void.
             new.bans = Bans { pid: Some(pid), irqs: BTreeSet::new() };
         }
         new.bans.irqs.extend(added);
         notes.push(format!(
-            "irqbalance (PID {pid}) leaves {} alone, until it is restarted",
-            list(added)
+            "irqbalance (PID {pid}) leaves {added_list} alone until it is restarted"
         ));
         *self = Self { before: daemon.banned.clone(), irqs: all, daemon: Some(daemon) };
         Ok(())
     }
 
-    /// Tells it.
+    /// Tells irqbalance.
     pub fn make(&mut self, host: &Host) -> Result<()> {
         match &mut self.daemon {
             Some(daemon) => daemon.ban(host, &self.irqs),
@@ -99,7 +97,7 @@ impl Ban {
         }
     }
 
-    /// Takes back what [`Ban::make`] has told it, which may have failed.
+    /// Takes back what [`Ban::make`] told irqbalance, even if that failed.
     pub fn undo(&mut self, host: &Host) -> Result<()> {
         match &mut self.daemon {
             Some(daemon) if daemon.told => daemon.ban(host, &self.before),
@@ -108,7 +106,7 @@ impl Ban {
     }
 }
 
-/// The IRQs of a plan that an irqbalance may move, by what is to be done then.
+/// The IRQs of a plan that an irqbalance may move, by what the plan says about that.
 struct Asked {
     refused: BTreeSet<u32>,
     ignored: BTreeSet<u32>,
@@ -118,9 +116,8 @@ struct Asked {
 impl Asked {
     fn of(daemon: &Irqbalance, plan: &Plan) -> Self {
         let of = |how: OnIrqbalance| {
-            let asked =
-                |irq: &u32| plan.on_irqbalance(*irq) == how && !daemon.spares(&[*irq].into());
-            plan.irqs().into_iter().filter(asked).collect()
+            let irqs = plan.irqs().into_iter().filter(|irq| !daemon.banned.contains(irq));
+            irqs.filter(|&irq| plan.on_irqbalance(irq) == how).collect()
         };
         Self {
             refused: of(OnIrqbalance::Refuse),
@@ -129,30 +126,30 @@ impl Asked {
         }
     }
 
-    /// Fails when `daemon`, one of `pids`, is in the way or cannot be asked.
+    /// Fails when `daemon`, one of `pids`, is in the way or does not answer.
     fn check(&self, daemon: &Irqbalance, by: By, pids: &[u32]) -> Result<()> {
         let pid = daemon.pid;
         let failed =
             |what: String, help| Err(Error::failure(format!("{what}; nothing changed")).help(help));
         if let Some(why) = daemon.busy() {
-            let what = format!("irqbalance (PID {pid}) cannot be asked: {why}");
-            return failed(what, "try again: it does not answer while it looks at all IRQs anew");
+            let what = format!("irqbalance (PID {pid}) does not answer: {why}");
+            return failed(what, "try again: it answers nothing while it scans all IRQs");
         }
         if !self.refused.is_empty() {
-            let irqs = list(&self.refused);
+            let irqs = listed(&self.refused);
             let what =
-                format!("irqbalance runs (PID {pid}) and would move {irqs} again within seconds");
+                format!("irqbalance is running (PID {pid}) and would move {irqs} within seconds");
             let help = match by {
                 By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
-                By::Hand => "--ban tells it to leave them alone, --force places them nevertheless",
+                By::Hand => "--ban tells it to leave them alone; --force places them anyway",
             };
             return failed(what, help);
         }
         if pids.len() > 1 {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
             let what = format!(
-                "more than one irqbalance runs (PID {}), and only one can be told to leave IRQs \
-                 alone",
+                "more than one irqbalance is running (PID {}), and gthctl can tell only one to \
+                 leave IRQs alone",
                 pids.join(", ")
             );
             return failed(what, "stop the others");
@@ -161,22 +158,23 @@ impl Asked {
     }
 }
 
-/// How the administrator has irqbalance leave alone these IRQs: the line for the file that
-/// its service takes its arguments from, Debian's, or Red Hat's and SUSE's.
+/// How the administrator tells irqbalance to leave these IRQs alone: the line for the file with
+/// the arguments of its service. Debian has one file, Red Hat and SUSE another.
 fn by_configuration(host: &Host, irqs: &BTreeSet<u32>) -> String {
     let (debian, others) = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance");
     let file = if host.root.path(others).is_file() { others } else { debian };
     let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
     format!(
-        "put IRQBALANCE_ARGS=\"{}\" into {file}, with the other arguments that are there, and \
-         restart it",
+        "put IRQBALANCE_ARGS=\"{}\" into {file}, keep the other arguments there, and restart \
+         irqbalance",
         bans.join(" ")
     )
 }
 
-/// Takes back the bans of IRQs of which nothing is in `saved` any more. What was taken back
-/// is no longer in there either; fails where that is not so. Waits for an irqbalance that is
-/// busy.
+/// Takes back the bans of IRQs that have no entry in `saved` any more, and removes them from
+/// `saved`. Waits for a busy irqbalance.
+///
+/// Fails when irqbalance cannot be told. Then `saved` keeps the bans.
 pub fn free(host: &Host, saved: &mut Saved) -> Result<()> {
     let needed = saved.irqs();
     let bans = &mut saved.bans;
@@ -184,14 +182,14 @@ pub fn free(host: &Host, saved: &mut Saved) -> Result<()> {
     if freed.is_empty() {
         return Ok(());
     }
-    // If it has ended, nothing is left of them.
+    // If it has ended, the bans have ended with it.
     if let Some(mut daemon) = bans.pid.and_then(|pid| Irqbalance::with_pid(host, pid)) {
         let left = &daemon.banned - &freed;
-        // Somebody else may have told it.
+        // Somebody else may already have taken them back.
         if daemon.silent.is_some() || left != daemon.banned {
             let failed = |e: Error| {
-                let what = format!("{}; it may still leave {} alone", e.what, list(&freed));
-                Error::failure(what).help("`gthctl irq restore` tells it again")
+                let what = format!("{}; it may still leave {} alone", e.what, listed(&freed));
+                Error::failure(what).help("`gthctl irq restore` tries again")
             };
             daemon.ban(host, &left).map_err(failed)?;
         }
@@ -203,11 +201,6 @@ pub fn free(host: &Host, saved: &mut Saved) -> Result<()> {
     Ok(())
 }
 
-fn list(irqs: &BTreeSet<u32>) -> String {
-    let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
-    format!("IRQ {}", numbers.join(", "))
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -216,7 +209,7 @@ mod tests {
     use crate::irq::place::pin::{Placed, apply};
     use crate::irq::place::plan::Placement;
     use crate::irq::place::restore::restore;
-    use crate::irq::tree::{self, Daemon, Machine, Tree, affinity, on};
+    use crate::irq::tree::{self, Daemon, Machine, Tree, affinity, on, saved};
 
     /// Places these IRQs of eth0, or all of them, on CPU 2.
     fn place(tree: &Tree, irqs: &[u32], irqbalance: OnIrqbalance) -> Result<Placed> {
@@ -228,9 +221,9 @@ mod tests {
         place(tree, irqs, OnIrqbalance::Ban)
     }
 
+    /// The bans that are saved.
     fn told(tree: &Tree) -> Option<Vec<u32>> {
-        let saved = Saved::load(&tree.host()).unwrap()?;
-        Some(saved.bans.irqs.into_iter().collect())
+        Some(saved(tree)?.bans.irqs.into_iter().collect())
     }
 
     /// A machine with an irqbalance that has no socket.
@@ -245,7 +238,10 @@ mod tests {
     fn irqbalance_is_in_the_way() {
         let tree = without_socket();
         let e = place(&tree, &[], OnIrqbalance::Refuse).unwrap_err();
-        assert!(e.what.starts_with("irqbalance runs (PID 42) and would move IRQ 37, 38"), "{e}");
+        assert!(
+            e.what.starts_with("irqbalance is running (PID 42) and would move IRQ 37, 38"),
+            "{e}"
+        );
         assert_eq!((affinity(&tree, 37), told(&tree)), ("0-3".into(), None));
         let placed = place(&tree, &[], OnIrqbalance::Ignore).unwrap();
         assert!(placed.notes[0].contains("at any time"), "{placed:?}");
@@ -264,7 +260,7 @@ mod tests {
         assert_eq!((affinity(&tree, 38), told(&tree)), ("0-3".into(), None));
         tree.write("etc/sysconfig/irqbalance", "");
         assert!(refused().contains(" into /etc/sysconfig/irqbalance, "));
-        // Once it runs with that, it is not in the way.
+        // With that line it is not in the way.
         tree.write("proc/42/cmdline", "irqbalance\0--banirq=38\0--banirq=39\0");
         ban(&tree, &[38, 39]).unwrap();
         assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
@@ -298,7 +294,7 @@ mod tests {
     #[test]
     fn what_it_is_told_later_is_taken_back_too() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        // It hears both lists only when nobody waits for that any more.
+        // It reads both lists only after gthctl has stopped waiting.
         let daemon = Daemon::new(&tree, &[0, 2500, 0]);
         let e = ban(&tree, &[38]).unwrap_err();
         assert!(e.what.contains("cannot be told: its socket: no answer in 1.5 s; not all"), "{e}");
@@ -318,7 +314,7 @@ mod tests {
         assert_eq!(told(&tree), Some(vec![38]));
         let asked = daemon.asked();
         assert_eq!(asked.len(), 3);
-        // It ends, and with it what it was told.
+        // It ends, and with it the bans.
         fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
         assert_eq!((restore(&tree.host(), None).unwrap().failed(), told(&tree)), (0, None));
     }
@@ -328,11 +324,10 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let daemon = Daemon::new(&tree, &[0; 7]);
         ban(&tree, &[38, 40]).unwrap();
-        let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
-        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        tree.irq_40_passes_to_another_device();
         place(&tree, &[38], OnIrqbalance::Refuse).unwrap();
-        let saved = Saved::load(&tree.host()).unwrap().unwrap();
-        assert_eq!((saved.entries.len(), told(&tree)), (1, Some(vec![38, 40])));
+        let entries = saved(&tree).unwrap().entries.len();
+        assert_eq!((entries, told(&tree)), (1, Some(vec![38, 40])));
         assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(daemon.asked()[5], "settings ban irqs 7\0");
     }
@@ -340,10 +335,7 @@ mod tests {
     #[test]
     fn a_list_that_is_too_long_is_for_the_administrator() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let path = tree.path(&format!("run/irqbalance/irqbalance{}.sock", std::process::id()));
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        let listener = std::os::unix::net::UnixListener::bind(path).unwrap();
-        let daemon = Daemon::at(&tree, listener, (1000..1100).collect(), &[0]);
+        let daemon = Daemon::at(&tree, Daemon::bind(&tree), (1000..1100).collect(), &[0]);
         let e = ban(&tree, &[38]).unwrap_err().to_string();
         assert!(e.contains("(101 IRQs are more than it reads from its socket); "), "{e}");
         assert!(e.contains("\"--banirq=38 --banirq=1000 ") && e.contains("=1099\" into "), "{e}");
@@ -355,7 +347,7 @@ mod tests {
         let tree = without_socket();
         tree.irqbalance(43);
         let e = ban(&tree, &[]).unwrap_err();
-        assert!(e.what.starts_with("more than one irqbalance runs (PID 42, 43)"), "{e}");
+        assert!(e.what.starts_with("more than one irqbalance is running (PID 42, 43)"), "{e}");
         assert_eq!(told(&tree), None);
     }
 
@@ -365,10 +357,7 @@ mod tests {
         let daemon = Daemon::new(&tree, &[0; 5]);
         let all = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
         let plan = Plan::of(&tree.host(), &[all]).unwrap();
-        // A file that nobody may write, and which reads as a list of CPUs.
-        let file = tree.path("proc/irq/39/smp_affinity_list");
-        fs::remove_file(&file).unwrap();
-        std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", file).unwrap();
+        tree.refuse_writes("proc/irq/39/smp_affinity_list");
         apply(&tree.host(), &plan, By::Hand).unwrap_err();
         assert_eq!((affinity(&tree, 38), told(&tree)), ("0-3".into(), None));
         let asked = daemon.asked();

@@ -1,7 +1,9 @@
-//! CPUs that exclusive rules share with a NIC's interrupts.
+//! Exclusive CPUs that take a NIC's interrupts.
 //!
-//! Both are legitimate: the softirq work that an interrupt brings runs before every task of
-//! its CPU, which is short for tasks that go on with those packets, and a delay for others.
+//! This may be right or wrong. The softirq work of an interrupt runs before every task of its
+//! CPU. A task that handles those packets next has them near; any other task is delayed.
+
+use std::collections::BTreeSet;
 
 use super::plan::Plan;
 use crate::base::cpulist::CpuList;
@@ -12,8 +14,8 @@ use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::inventory::nic::all_of;
 
-/// A note for each NIC with interrupts that come in on `exclusive` CPUs, or will once `plan`
-/// is made. `online` are the machine's CPUs.
+/// A note for each NIC whose interrupts arrive on `exclusive` CPUs, or will after `plan`.
+/// `online` are the machine's CPUs.
 ///
 /// Fails when /proc or /sys cannot be read.
 pub fn notes(
@@ -26,23 +28,23 @@ pub fn notes(
     if exclusive.is_empty() {
         return Ok(notes);
     }
+    let others: CpuList = online.iter().filter(|&cpu| !exclusive.contains(cpu)).collect();
     let interrupts = Interrupts::read(&host.proc())?;
     for nic in all_of(&host.sys(), &interrupts, &Device::all(host)?)? {
         let name = nic.name;
         let mut shared = Vec::new();
-        let mut cpus: Vec<u32> = Vec::new();
+        let mut cpus = BTreeSet::new();
         for irq in nic.irqs {
-            let planned = plan.changes.iter().find(|change| change.target.irq() == Some(irq.irq));
-            let goes_to = match planned {
-                Some(change) => change.wanted.clone(),
+            let goes_to = match plan.wanted(irq.irq) {
+                Some(wanted) => wanted.clone(),
                 None => match Affinity::read(&host.proc(), irq.irq)? {
                     Some(affinity) => affinity.effective.unwrap_or(affinity.allowed),
                     None => continue,
                 },
             };
-            let before = cpus.len();
-            cpus.extend(goes_to.iter().filter(|&cpu| exclusive.contains(cpu)));
-            if cpus.len() > before {
+            let common: Vec<u32> = goes_to.iter().filter(|&cpu| exclusive.contains(cpu)).collect();
+            if !common.is_empty() {
+                cpus.extend(common);
                 shared.push(irq);
             }
         }
@@ -53,11 +55,10 @@ pub fn notes(
             more => format!(" and {more} more"),
         };
         let cpus: CpuList = cpus.into_iter().collect();
-        let others: CpuList = online.iter().filter(|&cpu| !exclusive.contains(cpu)).collect();
         notes.push(format!(
-            "CPUs {cpus} are exclusive, and interrupts of {name} come in there ({}{more}): the \
-             softirq work that they bring runs before the rule's tasks; that is right for tasks \
-             which handle these packets, others are spared it by irq: [{{nic: {name}, cpus: \
+            "CPUs {cpus} are exclusive and take interrupts of {name} ({}{more}): their softirq \
+             work runs before the rule's tasks; that is right for tasks that handle these \
+             packets; for other tasks, move the interrupts away with irq: [{{nic: {name}, cpus: \
              \"{others}\"}}]",
             named.trim_end(),
         ));
@@ -72,7 +73,7 @@ mod tests {
     use crate::irq::tree::{Machine, Tree, on};
 
     #[test]
-    fn where_they_come_in_now_or_are_to() {
+    fn where_they_arrive_now_or_will() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.write("proc/irq/40/effective_affinity_list", "3\n");
         tree.write("proc/irq/41/effective_affinity_list", "3\n");
@@ -84,9 +85,10 @@ mod tests {
         assert_eq!(notes("", &[]), [""; 0]);
         assert_eq!(notes("2", &[]), [""; 0]);
         let note = &notes("2-3", &[])[0];
-        let wanted = "CPUs 3 are exclusive, and interrupts of eth0 come in there (IRQ 40 virtio0-input.1 and 1 more): ";
+        let wanted = "CPUs 3 are exclusive and take interrupts of eth0 \
+                      (IRQ 40 virtio0-input.1 and 1 more): ";
         assert!(note.starts_with(wanted), "{note}");
-        assert!(note.ends_with("by irq: [{nic: eth0, cpus: \"0-1\"}]"), "{note}");
+        assert!(note.ends_with("with irq: [{nic: eth0, cpus: \"0-1\"}]"), "{note}");
         assert_eq!(notes("2-3", &[on("eth0", "0-1")]), [""; 0]);
         assert!(notes("2", &[on("eth0", "2")])[0].contains("(IRQ 37 virtio0-config and 4 more)"));
     }

@@ -10,22 +10,19 @@ use crate::irq::host::Host;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::irqbalance::Irqbalance;
 
-/// Everything that was placed, as it is now.
+/// Every target that was placed, as it is now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Drift {
-    pub placed: Vec<PlacedThing>,
+    pub placed: Vec<PlacedTarget>,
     pub notes: Vec<String>,
 }
 
-/// One thing that was placed.
+/// A target that was placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct PlacedThing {
-    pub nic: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
+pub struct PlacedTarget {
     #[serde(flatten)]
     pub target: Target,
-    /// None when it could not be put back.
+    /// `None` for one that could not be put back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     pub wanted: CpuList,
@@ -44,24 +41,24 @@ pub enum State {
     InPlace,
     /// Somebody set other CPUs.
     Moved,
-    /// The IRQ or queue is not there: the NIC is down, reset or removed.
+    /// The IRQ or queue does not exist: the NIC is down, reset or removed.
     Gone,
-    /// The IRQ's number is another device's.
+    /// The IRQ's number is now another device's.
     Replaced,
-    /// The change that was to put it there has not ended.
+    /// The change that places it has not ended.
     Unfinished,
 }
 
 impl Drift {
-    /// Those that are not where they were put.
-    pub fn away(&self) -> impl Iterator<Item = &PlacedThing> {
+    /// The targets that are not where they were put.
+    pub fn away(&self) -> impl Iterator<Item = &PlacedTarget> {
         self.placed.iter().filter(|look| look.state != State::InPlace)
     }
 }
 
-/// Looks at all that has been placed and not restored.
+/// Looks at everything that was placed and not restored.
 ///
-/// Fails when what is saved cannot be read, which takes root.
+/// Fails when the saved state cannot be read. Only root can read it.
 pub fn look(host: &Host) -> Result<Drift> {
     let Some(saved) = Saved::load(host)? else { return Ok(Drift::default()) };
     let interrupts = Interrupts::read(&host.proc())?;
@@ -75,10 +72,8 @@ pub fn look(host: &Host) -> Result<Drift> {
             Some(found) if entry.before.as_ref() == Some(&found.allowed) => State::Unfinished,
             Some(_) => State::Moved,
         };
-        drift.placed.push(PlacedThing {
-            nic: entry.called(host),
-            name: entry.name.clone(),
-            target: entry.target.clone(),
+        drift.placed.push(PlacedTarget {
+            target: entry.target_now(host),
             by: entry.by(),
             wanted: entry.wanted().clone(),
             now: found.as_ref().map(|found| found.allowed.clone()),
@@ -87,19 +82,18 @@ pub fn look(host: &Host) -> Result<Drift> {
         });
     }
     if saved.unfinished() {
-        drift.notes.push("the last change has not ended: it runs still, or was killed".into());
+        drift
+            .notes
+            .push("the last change has not ended: it is still running, or it was killed".into());
     }
     let irqs = saved.irqs();
     for daemon in Irqbalance::running(host)?.iter().filter(|daemon| !daemon.spares(&irqs)) {
         let pid = daemon.pid;
-        drift.notes.push(match daemon.busy() {
-            None => {
-                format!("irqbalance runs (PID {pid}) and does not leave all of these IRQs alone")
-            }
-            Some(why) => {
-                format!("irqbalance runs (PID {pid}) and may move these IRQs (not asked: {why})")
-            }
-        });
+        let what = match daemon.busy() {
+            None => "does not leave all of these IRQs alone".into(),
+            Some(why) => format!("may move these IRQs (no answer: {why})"),
+        };
+        drift.notes.push(format!("irqbalance is running (PID {pid}) and {what}"));
     }
     Ok(drift)
 }
@@ -108,7 +102,7 @@ pub fn look(host: &Host) -> Result<Drift> {
 mod tests {
     use super::*;
     use crate::irq::place::saved::lock;
-    use crate::irq::tree::{Machine, Tree, pin};
+    use crate::irq::tree::{Machine, Tree, pin, saved};
 
     #[test]
     fn each_kind() {
@@ -119,15 +113,14 @@ mod tests {
         assert_eq!(look(&host).unwrap().away().count(), 0);
         tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
         std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
-        let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
-        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        tree.irq_40_passes_to_another_device();
         tree.irqbalance(42);
         let drift = look(&host).unwrap();
         let away: Vec<_> =
             drift.away().map(|look| (look.target.irq().unwrap(), look.state)).collect();
         assert_eq!(away, [(38, State::Moved), (39, State::Gone), (40, State::Replaced)]);
         assert_eq!(drift.notes.len(), 1, "{drift:?}");
-        assert!(drift.notes[0].starts_with("irqbalance runs (PID 42)"));
+        assert!(drift.notes[0].starts_with("irqbalance is running (PID 42)"));
     }
 
     #[test]
@@ -135,7 +128,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         pin(&tree, "eth0", "2");
         let _lock = lock(&tree.host()).unwrap();
-        let mut saved = Saved::load(&tree.host()).unwrap().unwrap();
+        let mut saved = saved(&tree).unwrap();
         let last = saved.entries.last_mut().unwrap();
         last.before = Some("0-3".parse().unwrap());
         saved.store(&tree.host()).unwrap();

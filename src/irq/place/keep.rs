@@ -1,5 +1,5 @@
-//! Keeping interrupts where the policy in force wants them: placing them, placing again
-//! what has been moved, and putting everything back.
+//! Keeping interrupts where the policy in force wants them: placing them, placing them again
+//! when they have been moved, and putting everything back.
 
 use std::time::{Duration, Instant};
 
@@ -7,23 +7,23 @@ use serde::{Deserialize, Serialize};
 
 use super::pin;
 use super::plan::{Absent, Change, Placement, Plan};
-use super::restore::{self, State};
+use super::restore;
 use super::saved::By;
 use super::target::shown;
 use crate::base::error::{Error, Result};
 use crate::base::{escape, log};
 use crate::irq::host::Host;
 
-/// Interrupts, RPS and XPS masks that the policy places (`irq`).
+/// Interrupts, RPS masks and XPS masks that the policy places (`irq`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irqs {
     pub in_place: usize,
-    /// Those that somebody has moved.
+    /// How many somebody has moved.
     pub away: usize,
-    /// How many had been moved, or had come, and were placed again, since the policy is in
-    /// force.
+    /// How many gthctl has placed since the policy came into force, because they had been moved
+    /// or were new.
     pub placed_again: u64,
-    /// Why others are not placed yet.
+    /// Why other interrupts are not placed yet.
     pub waiting: Vec<String>,
 }
 
@@ -41,31 +41,31 @@ pub struct IrqMove {
     pub wanted: String,
 }
 
-/// How often it is looked whether something has been moved. Of that nobody tells.
+/// How often gthctl looks whether something was moved. The kernel does not report it.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often it is looked for NICs and queues that have come.
+/// How often gthctl looks for new NICs and queues.
 const PLAN: Duration = Duration::from_secs(10);
-/// Each time that something is placed again, the next is twice as far away: from
-/// [`LOOK`] up to this.
+/// The longest wait before something is placed again. The wait begins with [`LOOK`] and doubles
+/// each time.
 const LONGEST: Duration = Duration::from_secs(60);
-/// How many things a line of the log names.
+/// How many targets a line of the log names.
 const NAMED: usize = 4;
 
-/// What keeps a policy's placements.
+/// Keeps a policy's placements.
 #[derive(Debug)]
 pub struct Keeper {
     host: Host,
     kept: Kept,
     look_at: Instant,
     plan_at: Instant,
-    /// When something may be placed again, and how long the next time has to wait.
+    /// When something may be placed again, and the wait after that.
     again_at: Instant,
     wait: Duration,
-    /// What was last said to be wrong.
+    /// The last error that was logged.
     said: Option<String>,
 }
 
-/// What is kept, for whoever reports it.
+/// What a [`Keeper`] keeps, for reports.
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     placements: Vec<Placement>,
@@ -73,24 +73,23 @@ pub struct Kept {
     plan: Plan,
     /// Why some of them are not in place.
     waiting: Vec<String>,
-    /// How many things were placed again.
+    /// How many targets were placed again.
     moved: u64,
 }
 
 impl Kept {
-    /// What [`Keeper::set`] would change for placements with this plan.
+    /// What [`Keeper::set`] would change for this plan.
     pub fn preview(host: &Host, plan: &Plan) -> Vec<IrqMove> {
         let released = restore::released(host, plan).unwrap_or_default();
         let changes = plan.changes.iter().chain(&released);
         changes.filter(|change| change.now != change.wanted).map(report).collect()
     }
 
-    /// What is kept.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// How it stands; `None` when there is nothing to keep.
+    /// How many are in place; `None` when there is nothing to keep.
     pub fn report(&self, host: &Host) -> Option<Irqs> {
         if self.placements.is_empty() {
             return None;
@@ -120,10 +119,10 @@ impl Keeper {
         }
     }
 
-    /// Makes `placements` those that are kept, all or nothing, and puts back what others
-    /// had placed. Returns notes for the user.
+    /// Keeps `placements` from now on, all or nothing, and puts back what other placements
+    /// had changed. Returns notes for the user.
     ///
-    /// Fails as [`Plan::of`] and [`pin::apply`] do; then all is as before.
+    /// Fails as [`Plan::of`] and [`pin::apply`] do. Then all is as before.
     pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
         let (plan, waiting) = Plan::with(&self.host, placements, absent)?;
         let mut notes = waiting.clone();
@@ -139,10 +138,10 @@ impl Keeper {
         Ok(notes)
     }
 
-    /// Makes `placements` those that are kept, of NICs that are there. What cannot be placed
-    /// now is tried again by [`Keeper::look`], more and more seldom. Returns notes for the user.
+    /// Keeps `placements` from now on, as far as their NICs exist. [`Keeper::look`] tries the
+    /// others again, at growing intervals. Returns notes for the user.
     ///
-    /// Fails as [`Keeper::set`] does; they are kept nevertheless.
+    /// Fails as [`Keeper::set`] does, but keeps them anyway.
     pub fn keep(&mut self, placements: &[Placement]) -> Result<Vec<String>> {
         self.set(placements, Absent::Await).inspect_err(|e| {
             let now = Instant::now();
@@ -165,9 +164,9 @@ impl Keeper {
         self.release_others()
     }
 
-    /// Looks, if it is time to, whether something is not where it is wanted, and places it
-    /// again, more and more seldom. What is done and what is wrong goes to standard error.
-    /// Returns when to look next; `None` when there is nothing to keep.
+    /// Looks, when it is time to, whether something is not where it is wanted, and places it
+    /// again, at growing intervals. Logs what it does and what goes wrong. Returns the time
+    /// until the next look; `None` when there is nothing to keep.
     pub fn look(&mut self) -> Option<Duration> {
         if self.kept.placements.is_empty() {
             return None;
@@ -190,7 +189,7 @@ impl Keeper {
         Some(self.look_at.saturating_duration_since(Instant::now()))
     }
 
-    /// Returns what was placed again.
+    /// Returns the log line of what was placed again.
     fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
         let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.host, change));
         if !moved && now < self.plan_at {
@@ -215,7 +214,7 @@ impl Keeper {
             Some(self.placed_again(&plan))
         };
         (self.kept.plan, self.kept.waiting) = (whole, waiting);
-        // What is no longer there need not be remembered.
+        // What has gone need not stay saved.
         self.release_others();
         Ok(done)
     }
@@ -227,21 +226,20 @@ impl Keeper {
 
     fn placed_again(&self, plan: &Plan) -> String {
         let known = |change: &Change| {
-            let same = |old: &&Change| old.nic == change.nic && old.target == change.target;
-            let old = self.kept.plan.changes.iter().find(same);
-            old.is_some_and(|old| old.wanted == change.wanted)
+            let mut old = self.kept.plan.changes.iter();
+            old.any(|old| old.target == change.target && old.wanted == change.wanted)
         };
         let one = |change: &Change| {
-            let Change { nic, target, now, wanted, .. } = change;
+            let Change { target, now, wanted, .. } = change;
             let why = match known(change) {
                 true => format!("had been moved to CPUs {}", shown(now)),
                 false => "new".into(),
             };
-            format!("{nic} {target} ({why}) to CPUs {}", shown(wanted))
+            format!("{} {} ({why}) on CPUs {}", target.nic, target.part, shown(wanted))
         };
         let mut named: Vec<String> = plan.changes.iter().take(NAMED).map(one).collect();
-        if let Some(more) = plan.changes.len().checked_sub(NAMED).filter(|&more| more > 0) {
-            named.push(format!("{more} more"));
+        if plan.changes.len() > NAMED {
+            named.push(format!("{} more", plan.changes.len() - NAMED));
         }
         let wait = self.again_at.saturating_duration_since(Instant::now()).as_secs_f64();
         format!("placed {}; the next time in {wait:.0} s at the earliest", named.join(", "))
@@ -253,11 +251,9 @@ impl Keeper {
             Ok(released) => released,
             Err(e) => return vec![format!("not put back: {}; {AGAIN}", e.what)],
         };
-        let failed = released.restored.iter().filter(|back| back.state == State::Failed);
-        let failed = failed
-            .filter_map(|back| back.why.as_ref())
-            .map(|why| format!("not put back: {why}; {AGAIN}"));
-        released.notes.iter().cloned().chain(failed).collect()
+        let failed = released.restored.into_iter().filter_map(|back| back.why);
+        let failed = failed.map(|why| format!("not put back: {why}; {AGAIN}"));
+        released.notes.into_iter().chain(failed).collect()
     }
 
     fn complain(&mut self, what: String) {
@@ -273,15 +269,14 @@ fn stays(e: &Error) -> String {
 }
 
 fn is_in_place(host: &Host, change: &Change) -> bool {
-    let now = change.target.read(host, &change.nic);
-    now.is_ok_and(|now| now.is_some_and(|now| now.allowed == change.wanted))
+    change.target.is_on(host, &change.wanted).unwrap_or(false)
 }
 
 fn report(change: &Change) -> IrqMove {
     IrqMove {
-        nic: change.nic.clone(),
-        what: change.target.to_string(),
-        name: change.name.clone(),
+        nic: change.target.nic.clone(),
+        what: change.target.part.to_string(),
+        name: change.target.name.clone(),
         now: change.now.to_string(),
         wanted: change.wanted.to_string(),
     }
@@ -292,12 +287,19 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::irq::place::restore::restore;
-    use crate::irq::place::saved::Saved;
-    use crate::irq::tree::{Tree, affinity, on, pin};
+    use crate::base::error::Location;
+    use crate::irq::place::restore::{State, restore};
+    use crate::irq::tree::{Tree, affinities, affinity, on, pin, place, saved};
 
-    fn affinities(tree: &Tree) -> Vec<String> {
-        (37..=41).map(|irq| affinity(tree, irq)).collect()
+    /// One that keeps all IRQs of eth0 on CPU 2.
+    fn keeper(tree: &Tree) -> Keeper {
+        let mut keeper = Keeper::new(tree.host());
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        keeper
+    }
+
+    fn report(tree: &Tree, keeper: &Keeper) -> Irqs {
+        keeper.kept().report(&tree.host()).unwrap()
     }
 
     #[test]
@@ -317,8 +319,8 @@ mod tests {
         assert_eq!(affinity(&tree, 38), "0-3");
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         assert_eq!(affinities(&tree), ["2"; 5]);
-        let report = keeper.kept().report(&tree.host()).unwrap();
-        assert_eq!((report.in_place, report.away, report.placed_again), (5, 0, 0));
+        let found = report(&tree, &keeper);
+        assert_eq!((found.in_place, found.away, found.placed_again), (5, 0, 0));
 
         // Of one queue alone now.
         let one = Placement { queues: [1].into(), ..on("eth0", "3") };
@@ -329,20 +331,17 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "3", "3"]);
         assert_eq!(keeper.end(), [""; 0]);
         assert_eq!(affinities(&tree), ["0-3"; 5]);
-        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
+        assert_eq!(saved(&tree), None);
     }
 
     #[test]
     fn what_was_placed_by_hand_comes_back() {
         let tree = Tree::with_this_process();
-        let host = tree.host();
         pin(&tree, "eth0", "1");
-        let mut keeper = Keeper::new(tree.host());
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let mut keeper = keeper(&tree);
         assert_eq!(affinities(&tree), ["2"; 5]);
         // By hand it cannot be moved meanwhile, nor put back.
-        let plan = Plan::of(&host, &[on("eth0", "3")]).unwrap();
-        let e = pin::apply(&host, &plan, By::Hand).unwrap_err();
+        let e = place(&tree, on("eth0", "3")).unwrap_err();
         let pid = std::process::id();
         let why = format!("eth0: the policy of the running gthctl (PID {pid}) places IRQ 37; ");
         assert!(e.what.starts_with(&why), "{e}");
@@ -350,7 +349,7 @@ mod tests {
         assert_eq!(affinities(&tree), ["1"; 5]);
 
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
-        let done = restore(&host, None).unwrap();
+        let done = restore(&tree.host(), None).unwrap();
         assert!(done.restored.iter().all(|back| back.state == State::KeptByPolicy), "{done:?}");
         assert_eq!((affinities(&tree), done.notes.len()), (vec!["2".to_owned(); 5], 1));
         keeper.end();
@@ -360,21 +359,19 @@ mod tests {
     #[test]
     fn after_a_crash_anybody_may() {
         let tree = Tree::with_this_process();
-        let mut keeper = Keeper::new(tree.host());
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        keeper(&tree);
         fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
         assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(affinities(&tree), ["0-3"; 5]);
 
-        let mut keeper = Keeper::new(tree.host());
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        keeper(&tree);
         pin(&tree, "eth0", "1");
         assert_eq!(affinities(&tree), ["1"; 5]);
         restore(&tree.host(), None).unwrap();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
 
         // The next one takes it back if its policy does not want it.
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        keeper(&tree);
         Keeper::new(tree.host()).set(&[], Absent::Await).unwrap();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
     }
@@ -382,39 +379,33 @@ mod tests {
     #[test]
     fn all_or_nothing() {
         let tree = Tree::with_this_process();
-        let mut keeper = Keeper::new(tree.host());
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
-        let saved = Saved::load(&tree.host()).unwrap();
+        let mut keeper = keeper(&tree);
+        let before = saved(&tree);
         let mut second = on("eth9", "1");
-        second.location =
-            Some(crate::base::error::Location { file: "p.yaml".into(), line: 5, column: 3 });
+        second.location = Some(Location { file: "p.yaml".into(), line: 5, column: 3 });
         let both = [on("eth0", "3"), second];
         let e = keeper.set(&both, Absent::Refuse).unwrap_err().to_string();
         assert!(e.starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{e}");
         assert!(keeper.set(&[on("eth0", "9")], Absent::Await).is_err());
-        assert_eq!(
-            (affinities(&tree), Saved::load(&tree.host()).unwrap()),
-            (vec!["2".to_owned(); 5], saved)
-        );
+        assert_eq!((affinities(&tree), saved(&tree)), (vec!["2".to_owned(); 5], before));
 
         let notes = keeper.set(&both, Absent::Await).unwrap();
         assert!(notes[0].starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{notes:?}");
-        assert!(notes[0].ends_with("; its interrupts are placed once that has changed"));
+        assert!(notes[0].ends_with("; gthctl places its interrupts once that has changed"));
         assert_eq!(affinities(&tree), ["3"; 5]);
-        assert_eq!(keeper.kept().report(&tree.host()).unwrap().waiting, notes);
+        assert_eq!(report(&tree, &keeper).waiting, notes);
     }
 
     #[test]
     fn what_is_moved_is_placed_again_more_and_more_seldom() {
         let tree = Tree::with_this_process();
-        let mut keeper = Keeper::new(tree.host());
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let mut keeper = keeper(&tree);
         let mut now = Instant::now() + LOOK;
         assert_eq!(keeper.look_now(now).unwrap(), None);
         let mut pauses = Vec::new();
         for _ in 0..8 {
             tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
-            assert_eq!(keeper.kept().report(&tree.host()).unwrap().away, 1);
+            assert_eq!(report(&tree, &keeper).away, 1);
             let mut pause = 0;
             while keeper.look_now(now).unwrap().is_none() {
                 now += LOOK;
@@ -424,13 +415,13 @@ mod tests {
             pauses.push(pause);
         }
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60]);
-        assert_eq!(keeper.kept().report(&tree.host()).unwrap().placed_again, 8);
-        // Having been left alone, it is quick again.
+        assert_eq!(report(&tree, &keeper).placed_again, 8);
+        // After a quiet time, gthctl is quick again.
         now += 3 * LONGEST;
         tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
         let line = keeper.look_now(now).unwrap().unwrap();
         assert!(
-            line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) to CPUs 2;"),
+            line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) on CPUs 2;"),
             "{line}"
         );
     }
@@ -438,22 +429,21 @@ mod tests {
     #[test]
     fn a_nic_that_goes_and_comes() {
         let tree = Tree::with_this_process();
-        let mut keeper = Keeper::new(tree.host());
-        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        let mut keeper = keeper(&tree);
         let dir = tree.path("proc/irq");
         fs::rename(&dir, tree.path("proc/was")).unwrap();
         let now = Instant::now() + LOOK;
         assert_eq!(keeper.look_now(now).unwrap(), None);
-        let waiting = keeper.kept().report(&tree.host()).unwrap().waiting;
+        let waiting = report(&tree, &keeper).waiting;
         assert!(waiting[0].starts_with("eth0: none of its IRQs is in use; "), "{waiting:?}");
-        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
+        assert_eq!(saved(&tree), None);
         fs::rename(tree.path("proc/was"), &dir).unwrap();
         for irq in 37..=41 {
             tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "1\n");
         }
         assert_eq!(keeper.look_now(now + LOOK).unwrap(), None);
         let line = keeper.look_now(now + PLAN).unwrap().unwrap();
-        assert!(line.starts_with("placed eth0 IRQ 37 (new) to CPUs 2, "), "{line}");
+        assert!(line.starts_with("placed eth0 IRQ 37 (new) on CPUs 2, "), "{line}");
         assert!(line.contains(", 1 more; "), "{line}");
         keeper.end();
         assert_eq!(affinities(&tree), ["1"; 5]);

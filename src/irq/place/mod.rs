@@ -1,12 +1,12 @@
 //! Moving NICs' interrupts, safely and reversibly.
 //!
-//! [`plan::Plan::of`] finds what a [`plan::Placement`] changes, [`pin::apply`] does it and
-//! saves what was there, [`drift::look`] tells what has been moved since, and
-//! [`restore::restore`] puts everything back. [`keep::Keeper`] does so for a policy.
+//! [`plan::Plan::of`] finds what a [`plan::Placement`] changes. [`pin::apply`] saves what is
+//! there and makes the changes. [`drift::look`] shows what has been moved since.
+//! [`restore::restore`] puts everything back. [`keep::Keeper`] does all of this for a policy.
 
-/// What irqbalance is told about them.
+/// What gthctl tells irqbalance.
 mod ban;
-/// CPUs that exclusive rules share with interrupts.
+/// Exclusive CPUs that take interrupts.
 pub mod collide;
 /// What is no longer where it was put.
 pub mod drift;
@@ -14,13 +14,13 @@ pub mod drift;
 pub mod keep;
 /// Putting interrupts where a plan says.
 pub mod pin;
-/// What is to go where.
+/// What goes where.
 pub mod plan;
 /// Putting back what was there.
 pub mod restore;
 /// What was there before.
 pub mod saved;
-/// One thing with a set of CPUs.
+/// What CPUs are set for.
 pub mod target;
-/// Keeping them in a thread of its own.
+/// Keeping them in a separate thread.
 pub mod worker;

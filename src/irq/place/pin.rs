@@ -1,4 +1,4 @@
-//! Putting interrupts where a plan says: save, write, read back; all of it or nothing.
+//! Putting interrupts where a plan says: saves, writes and reads back, all or nothing.
 
 use serde::Serialize;
 
@@ -21,12 +21,9 @@ pub struct Placed {
     pub notes: Vec<String>,
 }
 
-/// One thing that was changed, as read back.
+/// A change that was made, as read back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Done {
-    pub nic: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
     #[serde(flatten)]
     pub target: Target,
     pub before: CpuList,
@@ -38,15 +35,15 @@ pub struct Done {
     pub state: State,
 }
 
-/// How far a change has come.
+/// When a change takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     InPlace,
-    /// The next interrupt still comes in on the CPU of before and moves the others
+    /// The next interrupt still arrives on the old CPU. It moves those after it
     /// (irq_move_irq(), kernel/irq/migration.c).
     AfterNext,
-    /// It takes effect when the IRQ is started.
+    /// When the IRQ is started.
     WhenStarted,
 }
 
@@ -60,12 +57,12 @@ impl State {
     }
 }
 
-/// Makes the changes of `plan`, having saved what was there. Waits for another call that
-/// is at it. `by` is the policy only in the process that keeps it.
+/// Saves what is there and makes the changes of `plan`. Waits for another gthctl that changes
+/// interrupts. Only the process that keeps the policy passes [`By::Policy`].
 ///
-/// Fails when irqbalance is in the way, a running policy has placed one of them and it is
-/// not that which does it now, or the kernel takes one of the changes not at all or
-/// otherwise; what this call had changed until then is put back.
+/// Fails when irqbalance is in the way, when the running policy places one of the targets and
+/// `by` is [`By::Hand`], or when the kernel refuses or alters a change. Then it puts back what
+/// it has changed.
 pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     let _lock = lock(host)?;
     let interrupts = Interrupts::read(&host.proc())?;
@@ -73,17 +70,7 @@ pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     if by == By::Hand {
         check_policy(host, &old, plan)?;
     }
-    let mut befores = Vec::new();
-    for change in &plan.changes {
-        let Change { nic, target, source, .. } = change;
-        let now = target.irq().and_then(|irq| Source::of(host, &interrupts, irq));
-        let before = match source.is_none() || now == *source {
-            true => target.read(host, nic)?,
-            false => None,
-        };
-        let gone = || Error::failure(format!("{nic}: {target} has gone; nothing changed"));
-        befores.push(before.ok_or_else(gone)?.allowed);
-    }
+    let befores = befores(host, &interrupts, plan)?;
     let mut new = with_changes(host, &old, &interrupts, plan, &befores, by);
     if by == By::Policy {
         new.runner = Process::find(&host.proc(), std::process::id()).ok().flatten();
@@ -108,7 +95,23 @@ pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     }
 }
 
-/// Makes the changes, looks what the kernel made of them, and saves that they are made.
+/// The CPUs of each target before the change.
+///
+/// Fails when a target has gone, or its IRQ number has passed to another device, since the
+/// plan was made.
+fn befores(host: &Host, interrupts: &Interrupts, plan: &Plan) -> Result<Vec<CpuList>> {
+    let before = |Change { target, source, .. }: &Change| {
+        let now = target.irq().and_then(|irq| Source::of(host, interrupts, irq));
+        let is_same = source.is_none() || now == *source;
+        match target.read(host)?.filter(|_| is_same) {
+            Some(before) => Ok(before.allowed),
+            None => Err(Error::failure(format!("{target} has gone; nothing changed"))),
+        }
+    };
+    plan.changes.iter().map(before).collect()
+}
+
+/// Makes the changes, reads back what the kernel made of them, and saves that they are done.
 fn make(
     host: &Host,
     plan: &Plan,
@@ -117,59 +120,58 @@ fn make(
     mut new: Saved,
 ) -> Result<Vec<Done>> {
     ban.make(host)?;
-    for Change { nic, target, wanted, .. } in &plan.changes {
-        target.write(host, nic, wanted)?;
-        check(host, nic, target, wanted)?;
+    for Change { target, wanted, .. } in &plan.changes {
+        target.write(host, wanted)?;
     }
     let mut changes = Vec::new();
-    for (change, before) in plan.changes.iter().zip(befores) {
-        let Change { nic, name, target, wanted, .. } = change.clone();
-        let effective = check(host, &nic, &target, &wanted)?;
-        let state = State::of(&wanted, effective.as_ref());
-        let before = before.clone();
-        changes.push(Done { nic, name, target, before, now: wanted, effective, state });
+    for (Change { target, wanted, .. }, before) in plan.changes.iter().zip(befores) {
+        let effective = check(host, target, wanted)?;
+        let state = State::of(wanted, effective.as_ref());
+        let (target, before, now) = (target.clone(), before.clone(), wanted.clone());
+        changes.push(Done { target, before, now, effective, state });
     }
-    new.entries.iter_mut().for_each(|entry| entry.before = None);
+    for entry in &mut new.entries {
+        entry.before = None;
+    }
     new.store(host)?;
     Ok(changes)
 }
 
-/// Puts back what a plan has changed; returns what could not be.
+/// Undoes the changes of a plan. Returns the errors of those that it cannot undo.
 fn put_back(host: &Host, plan: &Plan, befores: &[CpuList]) -> Vec<Error> {
-    let back = |(Change { nic, target, .. }, before): (&Change, &CpuList)| match check(
-        host, nic, target, before,
-    ) {
-        Ok(_) => Ok(()),
-        Err(_) => target
-            .write(host, nic, before)
-            .and_then(|()| check(host, nic, target, before).map(drop)),
+    let back = |target: &Target, before: &CpuList| {
+        if !target.is_on(host, before).unwrap_or(false) {
+            target.write(host, before)?;
+            check(host, target, before)?;
+        }
+        Ok(())
     };
-    plan.changes.iter().zip(befores).rev().filter_map(|one| back(one).err()).collect()
+    let changes = plan.changes.iter().zip(befores).rev();
+    changes.filter_map(|(change, before)| back(&change.target, before).err()).collect()
 }
 
-/// Fails when something is on other CPUs than these; else, the effective ones.
-fn check(host: &Host, nic: &str, target: &Target, cpus: &CpuList) -> Result<Option<CpuList>> {
-    match target.read(host, nic)? {
+/// The effective CPUs of a target. Fails when its allowed CPUs are not `cpus`.
+fn check(host: &Host, target: &Target, cpus: &CpuList) -> Result<Option<CpuList>> {
+    match target.read(host)? {
         Some(now) if now.allowed == *cpus => Ok(now.effective),
         now => {
             let now = now.map_or("nothing".into(), |now| shown(&now.allowed));
             let cpus = shown(cpus);
-            let what = format!("{nic}: {target} to CPUs {cpus}: the kernel made {now} of it");
-            Err(Error::failure(what))
+            Err(Error::failure(format!("{target} to CPUs {cpus}: the kernel made {now} of it")))
         }
     }
 }
 
-/// Fails when a policy that is in force has placed something of `plan`.
+/// Fails when a running policy places something of `plan`.
 fn check_policy(host: &Host, saved: &Saved, plan: &Plan) -> Result<()> {
     let Some(pid) = saved.runs(host) else { return Ok(()) };
-    let placed =
-        |change: &&Change| saved.entry(&change.nic, &change.target)?.by_policy.as_ref().map(drop);
-    match plan.changes.iter().find(|change| placed(change).is_some()) {
+    let by_policy =
+        |target: &Target| saved.entry(target).is_some_and(|entry| entry.by_policy.is_some());
+    match plan.changes.iter().map(|change| &change.target).find(|target| by_policy(target)) {
         None => Ok(()),
-        Some(Change { nic, target, .. }) => {
+        Some(Target { nic, part, .. }) => {
             let what = format!(
-                "{nic}: the policy of the running gthctl (PID {pid}) places {target}; nothing changed"
+                "{nic}: the policy of the running gthctl (PID {pid}) places {part}; nothing changed"
             );
             Err(Error::failure(what).help("change it there, under `irq`"))
         }
@@ -186,38 +188,35 @@ fn with_changes(
     by: By,
 ) -> Saved {
     let mut new = old.clone();
-    // Of an IRQ whose number has gone to another device there is nothing to put back.
+    // An IRQ whose number has passed to another device is not put back.
     new.entries.retain(|entry| entry.is_same(host, interrupts));
     for entry in &mut new.entries {
-        entry.nic = entry.called(host);
+        entry.target = entry.target_now(host);
     }
-    for (change, before) in plan.changes.iter().zip(befores) {
-        let Change { nic, name, target, wanted, .. } = change.clone();
-        let ifindex = ifindex(host, &nic);
-        // Nor of the masks of another NIC that had this name.
+    for (Change { target, wanted, .. }, before) in plan.changes.iter().zip(befores) {
+        let ifindex = ifindex(host, &target.nic);
+        // Neither are the masks of another NIC that had this name.
         new.entries.retain(|entry| {
-            target.irq().is_some() || !entry.is_of(&nic, &target) || entry.ifindex == ifindex
+            target.irq().is_some() || !entry.target.is_same(target) || entry.ifindex == ifindex
         });
-        if new.entry(&nic, &target).is_none() {
-            let source = target.irq().and_then(|irq| Source::of(host, interrupts, irq));
+        if new.entry(target).is_none() {
             new.entries.push(Entry {
-                nic: nic.clone(),
-                ifindex,
-                name,
                 target: target.clone(),
-                source,
+                ifindex,
+                source: target.irq().and_then(|irq| Source::of(host, interrupts, irq)),
                 original: before.clone(),
                 by_policy: None,
                 by_hand: None,
                 before: None,
             });
         }
-        let Some(entry) = new.entry_mut(&nic, &target) else { continue };
+        let Some(entry) = new.entry_mut(target) else { continue };
         entry.before = Some(before.clone());
+        let wanted = Some(wanted.clone());
         match by {
-            By::Policy => entry.by_policy = Some(wanted),
-            // A policy that had placed it is in force no longer.
-            By::Hand => (entry.by_policy, entry.by_hand) = (None, Some(wanted)),
+            By::Policy => entry.by_policy = wanted,
+            // The policy that had placed it is no longer in force.
+            By::Hand => (entry.by_policy, entry.by_hand) = (None, wanted),
         }
     }
     new
@@ -225,15 +224,14 @@ fn with_changes(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::irq::inventory::steering::Steering;
     use crate::irq::place::plan::{Masks, Placement};
-    use crate::irq::tree::{Machine, Tree, affinity, on};
+    use crate::irq::place::target::Part;
+    use crate::irq::tree::{Machine, Tree, affinities, on, place, saved};
 
-    fn plan(tree: &Tree, cpus: &str, rps: Masks) -> Plan {
-        Plan::of(&tree.host(), &[Placement { rps, ..on("eth0", cpus) }]).unwrap()
+    fn plan(tree: &Tree, cpus: &str) -> Plan {
+        Plan::of(&tree.host(), &[on("eth0", cpus)]).unwrap()
     }
 
     #[test]
@@ -241,13 +239,12 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.write("proc/irq/38/effective_affinity_list", "2\n");
         tree.write("proc/irq/39/effective_affinity_list", "\n");
-        let plan = plan(&tree, "2", Masks::Match);
-        let placed = apply(&tree.host(), &plan, By::Hand).unwrap();
+        let placed = place(&tree, Placement { rps: Masks::Match, ..on("eth0", "2") }).unwrap();
         let states: Vec<State> = placed.changes.iter().map(|done| done.state).collect();
         assert_eq!(states[..3], [State::AfterNext, State::InPlace, State::WhenStarted]);
         assert_eq!(states[5], State::InPlace);
-        assert!((37..=41).all(|irq| affinity(&tree, irq) == "2"));
-        let saved = Saved::load(&tree.host()).unwrap().unwrap();
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        let saved = saved(&tree).unwrap();
         assert!(!saved.unfinished());
         assert_eq!(saved.entries.len(), 7);
         assert_eq!(saved.entries[0].original.to_string(), "0-3");
@@ -258,44 +255,34 @@ mod tests {
     fn what_was_there_first_is_kept() {
         let tree = Tree::machine(&Machine::VIRTIO);
         for cpus in ["2", "3"] {
-            apply(&tree.host(), &plan(&tree, cpus, Masks::Keep), By::Hand).unwrap();
+            place(&tree, on("eth0", cpus)).unwrap();
         }
-        let saved = Saved::load(&tree.host()).unwrap().unwrap();
-        let entry = &saved.entries[0];
-        assert_eq!(
-            (entry.original.to_string(), entry.wanted().to_string()),
-            ("0-3".into(), "3".into())
-        );
+        let entry = &saved(&tree).unwrap().entries[0];
+        assert_eq!([&entry.original, entry.wanted()].map(CpuList::to_string), ["0-3", "3"]);
     }
 
     #[test]
     fn one_that_fails_takes_the_others_back() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let first = plan(&tree, "1", Masks::Keep);
-        apply(&tree.host(), &first, By::Hand).unwrap();
-        let saved = Saved::load(&tree.host()).unwrap();
-        let mut second = plan(&tree, "2", Masks::Keep);
-        // A sysctl that nobody may write, and which reads as a mask.
-        let file = tree.path("sys/class/net/eth0/queues/rx-9/rps_cpus");
-        fs::create_dir_all(file.parent().unwrap()).unwrap();
-        std::os::unix::fs::symlink("/proc/sys/kernel/cap_last_cap", file).unwrap();
+        place(&tree, on("eth0", "1")).unwrap();
+        let before = saved(&tree);
+        let mut second = plan(&tree, "2");
+        tree.refuse_writes("sys/class/net/eth0/queues/rx-9/rps_cpus");
         let mut last = second.changes[4].clone();
-        (last.target, last.source) = (Target::Mask { mask: Steering::Rps, queue: 9 }, None);
+        (last.target.part, last.source) = (Part::Mask { mask: Steering::Rps, queue: 9 }, None);
         second.changes.push(last);
         let e = apply(&tree.host(), &second, By::Hand).unwrap_err();
         assert!(e.what.ends_with("no right to write; all is as before"), "{e}");
-        assert!((37..=41).all(|irq| affinity(&tree, irq) == "1"));
-        assert_eq!(Saved::load(&tree.host()).unwrap(), saved);
+        assert_eq!((affinities(&tree), saved(&tree)), (vec!["1".to_owned(); 5], before));
     }
 
     #[test]
     fn an_irq_that_became_anothers_since_it_was_planned() {
         let tree = Tree::machine(&Machine::VIRTIO);
-        let plan = plan(&tree, "1", Masks::Keep);
-        let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
-        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        let plan = plan(&tree, "1");
+        tree.irq_40_passes_to_another_device();
         let e = apply(&tree.host(), &plan, By::Hand).unwrap_err();
         assert_eq!(e.what, "eth0: IRQ 40 has gone; nothing changed");
-        assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
     }
 }

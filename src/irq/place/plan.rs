@@ -1,5 +1,5 @@
-//! What is to go where: which IRQs and masks of a NIC a placement means, and which
-//! CPUs each gets.
+//! What goes where: which IRQs and masks of a NIC a placement selects, and which CPUs each
+//! gets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,7 +7,7 @@ use std::fs;
 use serde::Serialize;
 
 use super::saved::Source;
-use super::target::{Target, shown};
+use super::target::{Part, Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Location, Result};
 use crate::irq::host::Host;
@@ -18,16 +18,16 @@ use crate::irq::inventory::nic::{Nic, NicIrq, is_down};
 use crate::irq::inventory::steering::Steering;
 use crate::kernel::topology::Topology;
 
-/// Where a NIC's interrupts are wanted. Serialized, it is an entry of a policy's `irq`.
+/// Where a NIC's interrupts are wanted. It is serialized as an entry of a policy's `irq`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// A network device; for a virtual one, the NICs under it are meant.
+    /// A network device. A virtual one stands for the NICs under it.
     pub nic: String,
     pub cpus: CpuList,
-    /// A CPU for each queue, rather than all for each.
+    /// One CPU for each queue, instead of all for each.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
-    /// Only these queues and `irqs`; all IRQs of the NIC when both are empty.
+    /// Only these queues and `irqs`. When both are empty, all IRQs of the NIC.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub queues: BTreeSet<u32>,
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
@@ -38,30 +38,30 @@ pub struct Placement {
     pub xps: Masks,
     #[serde(skip_serializing_if = "is_default")]
     pub irqbalance: OnIrqbalance,
-    /// In the policy file, if it is from one.
+    /// Its place in the policy file, if it is from one.
     #[serde(skip)]
     pub location: Option<Location>,
 }
 
-/// What to do about a running irqbalance, which would move the IRQs elsewhere.
+/// What to do when irqbalance is running, which would move the IRQs elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum OnIrqbalance {
-    /// Change nothing, unless it leaves them alone already.
+    /// Change nothing, unless irqbalance already leaves them alone.
     #[default]
     Refuse,
-    /// Change them nevertheless.
+    /// Place them anyway.
     Ignore,
     /// Tell it to leave them alone.
     Ban,
 }
 
-/// What to do about a NIC that is not there, or is down.
+/// What to do about a NIC that is missing or down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// It is an error.
     Refuse,
-    /// Its interrupts are placed once it has come.
+    /// Its interrupts are placed when it comes.
     Await,
 }
 
@@ -81,28 +81,24 @@ pub enum Masks {
 /// What placements change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Plan {
-    /// The devices that were named, and the NICs under them.
+    /// The devices that the placements name, with the NICs under them.
     pub devices: Vec<Device>,
     pub changes: Vec<Change>,
     pub notes: Vec<String>,
-    /// What to do when irqbalance may move an IRQ that is among the changes.
+    /// What to do when irqbalance may move an IRQ of the changes.
     #[serde(skip)]
     pub irqbalance: BTreeMap<u32, OnIrqbalance>,
 }
 
-/// One thing and its CPUs.
+/// A target and its CPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Change {
-    pub nic: String,
-    /// The IRQ's, as in /proc/interrupts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
     #[serde(flatten)]
     pub target: Target,
-    /// Whose IRQ it was when the plan was made.
+    /// The IRQ's, when the plan was made.
     #[serde(skip)]
     pub source: Option<Source>,
-    /// When the plan was made.
+    /// The CPUs when the plan was made.
     pub now: CpuList,
     pub wanted: CpuList,
 }
@@ -110,14 +106,15 @@ pub struct Change {
 impl Plan {
     /// The plan for `placements`, which are made together or not at all.
     ///
-    /// Fails, naming what is wrong, when a CPU is not one that is online, a device has no
-    /// NIC under it, an IRQ or queue is not the NIC's or cannot be moved, or two
-    /// placements want the same thing elsewhere.
+    /// Fails when a CPU is not online, a device has no NIC under it, an IRQ or queue is not the
+    /// NIC's or cannot be moved, or two placements want one target on different CPUs. The error
+    /// names what is wrong.
     pub fn of(host: &Host, placements: &[Placement]) -> Result<Self> {
         Ok(Self::with(host, placements, Absent::Refuse)?.0)
     }
 
-    /// As [`Plan::of`]; the second value says why some placements have to wait, if they may.
+    /// As [`Plan::of`]. With [`Absent::Await`], the second value says why some placements have
+    /// to wait.
     pub fn with(
         host: &Host,
         placements: &[Placement],
@@ -135,7 +132,8 @@ impl Plan {
             let found = match machine.find(placement) {
                 Err(e) if absent == Absent::Await => {
                     let e = at(Error { help: None, ..e });
-                    waiting.push(format!("{e}; its interrupts are placed once that has changed"));
+                    waiting
+                        .push(format!("{e}; gthctl places its interrupts once that has changed"));
                     continue;
                 }
                 found => found,
@@ -143,7 +141,7 @@ impl Plan {
             check_cpus(&placement.cpus, &topology).map_err(at)?;
             let (device, nics) = found.map_err(at)?;
             if device.is_virtual() {
-                plan.notes.push(format!("{}: it is placed there", device.on()));
+                plan.notes.push(format!("{}; gthctl places the interrupts there", device.on()));
             }
             plan.devices.push(device);
             plan.add(&machine, placement, &nics).map_err(at)?;
@@ -156,53 +154,36 @@ impl Plan {
         self.changes.iter().filter_map(|change| change.target.irq()).collect()
     }
 
+    /// Where an IRQ of the changes goes.
+    pub fn wanted(&self, irq: u32) -> Option<&CpuList> {
+        let change = self.changes.iter().find(|change| change.target.irq() == Some(irq))?;
+        Some(&change.wanted)
+    }
+
     /// What to do when irqbalance may move this IRQ.
     pub fn on_irqbalance(&self, irq: u32) -> OnIrqbalance {
         self.irqbalance.get(&irq).copied().unwrap_or_default()
     }
 
     fn add(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
-        let Machine { host, interrupts, fixed } = machine;
+        let host = machine.host;
         check_selection(placement, nics)?;
         // How many queues each CPU has got.
         let mut uses = BTreeMap::new();
         let mut any = false;
         for nic in nics {
-            let mut chosen = Vec::new();
-            for irq in nic.irqs.iter().filter(|irq| placement.means(irq)) {
-                let target = Target::Irq { irq: irq.irq };
-                let Some(now) = target.read(host, &nic.name)? else {
-                    // One without a handler may have no directory in /proc/irq.
-                    if placement.irqs.contains(&irq.irq) {
-                        let what = format!("{}: IRQ {} is not in use", nic.name, irq.irq);
-                        return Err(Error::failure(what).help(up(&nic.name)));
-                    }
-                    continue;
-                };
-                if fixed.is(irq.irq) == Some(true) {
-                    let name = irq.name.as_deref().unwrap_or("no name");
-                    let what = format!(
-                        "{}: IRQ {} ({name}) cannot be moved: the kernel manages it",
-                        nic.name, irq.irq
-                    );
-                    return Err(Error::failure(what).help("choose others by --queue or --irq"));
-                }
-                chosen.push((irq, now.allowed));
-            }
+            let chosen = machine.choose(placement, nic)?;
             any |= !chosen.is_empty();
-            let irqs = chosen.iter().map(|(irq, _)| *irq);
             let node = node_of(host, nic.numa_node);
             if let Some((node, near)) = &node {
                 self.note_distance(&nic.name, &placement.cpus, *node, near);
             }
             let near = node.map(|(_, near)| near).unwrap_or_default();
-            let share = Share::new(placement, &near, &mut uses, irqs);
+            let share = Share::new(placement, &near, &mut uses, chosen.iter().map(|(irq, _)| *irq));
             for (irq, now) in &chosen {
                 self.push(Change {
-                    nic: nic.name.clone(),
-                    name: irq.name.clone(),
-                    target: Target::Irq { irq: irq.irq },
-                    source: Source::of(host, interrupts, irq.irq),
+                    target: target(nic, irq),
+                    source: Source::of(host, machine.interrupts, irq.irq),
                     now: now.clone(),
                     wanted: share.of(irq),
                 })?;
@@ -228,33 +209,25 @@ impl Plan {
         chosen: &[(&NicIrq, CpuList)],
         share: &Share<'_>,
     ) -> Result<()> {
-        let of_queue = |number: u32| {
-            chosen.iter().map(|(irq, _)| *irq).find(|irq| {
-                irq.queue.is_some_and(|queue| {
-                    let ours = match steering {
-                        Steering::Rps => queue.receives(),
-                        Steering::Xps => queue.sends(),
-                    };
-                    ours && queue.number == number
-                })
-            })
+        let is_of = |irq: &NicIrq, number: u32| {
+            irq.queue.is_some_and(|queue| steering.steers(&queue) && queue.number == number)
         };
         let mut any = false;
         for queue in steering.queues(&host.sys(), &nic.name)? {
-            let irq = of_queue(queue);
+            let irq = chosen.iter().map(|(irq, _)| *irq).find(|irq| is_of(irq, queue));
             if !placement.is_whole() && irq.is_none() && !placement.queues.contains(&queue) {
                 continue;
             }
-            let target = Target::Mask { mask: steering, queue };
-            let Some(now) = target.read(host, &nic.name)? else { continue };
+            let part = Part::Mask { mask: steering, queue };
+            let target = Target { nic: nic.name.clone(), name: None, part };
+            let Some(now) = target.read(host)? else { continue };
             any = true;
             let wanted = match (masks, irq) {
                 (Masks::Off | Masks::Keep, _) => CpuList::default(),
                 (Masks::Match, Some(irq)) => share.of(irq),
                 (Masks::Match, None) => placement.cpus.clone(),
             };
-            let (nic, now) = (nic.name.clone(), now.allowed);
-            self.push(Change { nic, name: None, target, source: None, now, wanted })?;
+            self.push(Change { target, source: None, now: now.allowed, wanted })?;
         }
         if !any {
             let what = match steering {
@@ -267,9 +240,8 @@ impl Plan {
     }
 
     fn push(&mut self, change: Change) -> Result<()> {
-        let Change { nic, target, wanted, .. } = &change;
-        let same = |other: &&Change| target.is_same(nic, &other.target, &other.nic);
-        match self.changes.iter().find(same) {
+        let Change { target, wanted, .. } = &change;
+        match self.changes.iter().find(|other| target.is_same(&other.target)) {
             None => {
                 self.changes.push(change);
                 Ok(())
@@ -277,7 +249,7 @@ impl Plan {
             Some(other) if other.wanted == *wanted => Ok(()),
             Some(other) => {
                 let (one, two) = (shown(&other.wanted), shown(wanted));
-                let what = format!("{nic}: {target} is wanted on CPUs {one} and {two}");
+                let what = format!("{target} is wanted on CPUs {one} and {two}");
                 Err(Error::new(ExitCode::Usage, what).help("place it once"))
             }
         }
@@ -286,27 +258,27 @@ impl Plan {
     fn note_distance(&mut self, nic: &str, cpus: &CpuList, node: u32, near: &CpuList) {
         let far: CpuList = cpus.iter().filter(|&cpu| !near.contains(cpu)).collect();
         if !far.is_empty() {
-            self.notes
-                .push(format!("{nic}: CPUs {far} are not of its NUMA node {node} (CPUs {near})"));
+            let what = format!("{nic}: CPUs {far} are not in its NUMA node {node} (CPUs {near})");
+            self.notes.push(what);
         }
     }
 }
 
 impl Placement {
-    /// True when all IRQs of the NIC are meant.
+    /// True when it selects all IRQs of the NIC.
     fn is_whole(&self) -> bool {
         self.queues.is_empty() && self.irqs.is_empty()
     }
 
-    /// True for an IRQ that is meant: all are, or its number or its queue's is named.
-    fn means(&self, irq: &NicIrq) -> bool {
+    /// True when it selects `irq`: all, or by the IRQ's number or its queue's.
+    fn selects(&self, irq: &NicIrq) -> bool {
         self.is_whole()
             || self.irqs.contains(&irq.irq)
             || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
     }
 }
 
-/// What is read once for all placements.
+/// What gthctl reads once for all placements.
 struct Machine<'a> {
     host: &'a Host,
     interrupts: &'a Interrupts,
@@ -316,8 +288,8 @@ struct Machine<'a> {
 impl Machine<'_> {
     /// The device of a placement and its NICs.
     ///
-    /// Fails when there is no such device, no NIC is under it, or none of them has an IRQ in
-    /// use, as while they are down: what may pass by itself.
+    /// Fails when there is no such device, when no NIC is under it, or when no NIC has an IRQ in
+    /// use, as while it is down. All of these may change by themselves.
     fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
         let Self { host, interrupts, .. } = self;
         let device = Device::with_nics(host, &placement.nic)?;
@@ -331,6 +303,42 @@ impl Machine<'_> {
         }
         Err(not_in_use(host, placement, &nics))
     }
+
+    /// The IRQs of `nic` that a placement selects and their CPUs now.
+    ///
+    /// Fails when the placement names an IRQ that is not in use, or selects one that only the
+    /// kernel can move.
+    fn choose<'n>(
+        &self,
+        placement: &Placement,
+        nic: &'n Nic,
+    ) -> Result<Vec<(&'n NicIrq, CpuList)>> {
+        let mut chosen = Vec::new();
+        for irq in nic.irqs.iter().filter(|irq| placement.selects(irq)) {
+            let target = target(nic, irq);
+            let Some(now) = target.read(self.host)? else {
+                // An IRQ without a handler may have no directory in /proc/irq.
+                if placement.irqs.contains(&irq.irq) {
+                    return Err(
+                        Error::failure(format!("{target} is not in use")).help(up(&nic.name))
+                    );
+                }
+                continue;
+            };
+            if self.fixed.is(irq.irq) == Some(true) {
+                let name = irq.name.as_deref().unwrap_or("no name");
+                let what = format!("{target} ({name}) cannot be moved: the kernel manages it");
+                return Err(Error::failure(what).help("choose others by --queue or --irq"));
+            }
+            chosen.push((irq, now.allowed));
+        }
+        Ok(chosen)
+    }
+}
+
+fn target(nic: &Nic, irq: &NicIrq) -> Target {
+    let part = Part::Irq { irq: irq.irq };
+    Target { nic: nic.name.clone(), name: irq.name.clone(), part }
 }
 
 fn not_in_use(host: &Host, placement: &Placement, nics: &[Nic]) -> Error {
@@ -338,8 +346,8 @@ fn not_in_use(host: &Host, placement: &Placement, nics: &[Nic]) -> Error {
         let what = format!("{}: none of its IRQs is in use", placement.nic);
         return Error::failure(what).help(up(&nic.name));
     }
-    // Such as Hyper-V's, whose interrupts are the bus's. On a legacy line a NIC has one
-    // only while it is up.
+    // Such as Hyper-V's NICs, whose interrupts belong to the bus. On a legacy line a NIC has
+    // an IRQ only while it is up.
     let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
     let e = Error::failure(format!("{}: no IRQs of its own", names.join(", ")));
     match names.iter().find(|name| is_down(&host.sys(), name)) {
@@ -356,11 +364,11 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// Fails when one of `cpus` is not online: names it and those that are.
+/// Fails when one of `cpus` is not online. The error names it and those that are.
 pub fn check_cpus(cpus: &CpuList, topology: &Topology) -> Result<()> {
     let refuse = |what: String| Err(Error::new(ExitCode::Usage, what));
     if cpus.is_empty() {
-        return refuse("no CPU is named".into());
+        return refuse("no CPU is given".into());
     }
     let (possible, online) = (&topology.possible, &topology.online);
     let outside: CpuList = cpus.iter().filter(|&cpu| !possible.contains(cpu)).collect();
@@ -369,7 +377,7 @@ pub fn check_cpus(cpus: &CpuList, topology: &Topology) -> Result<()> {
     }
     let offline: CpuList = cpus.iter().filter(|&cpu| !online.contains(cpu)).collect();
     if !offline.is_empty() {
-        return refuse(format!("CPUs {offline}: not online; those that are: {online}"));
+        return refuse(format!("CPUs {offline} are not online; CPUs {online} are"));
     }
     Ok(())
 }
@@ -386,12 +394,12 @@ fn check_selection(placement: &Placement, nics: &[Nic]) -> Result<()> {
     let queues: BTreeSet<u32> =
         all().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
     if let Some(queue) = placement.queues.iter().find(|queue| !queues.contains(queue)) {
-        return refuse(format!("{} has no IRQ of a queue {queue}", placement.nic));
+        return refuse(format!("{} has no IRQ of queue {queue}", placement.nic));
     }
     Ok(())
 }
 
-/// A NIC's NUMA node and its CPUs, where the machine tells.
+/// A NIC's NUMA node and its CPUs; `None` where sysfs does not tell.
 pub fn node_of(host: &Host, node: Option<u32>) -> Option<(u32, CpuList)> {
     let node = node?;
     let path = host.sys().join(format!("devices/system/node/node{node}/cpulist"));
@@ -402,15 +410,15 @@ pub fn node_of(host: &Host, node: Option<u32>) -> Option<(u32, CpuList)> {
 /// Which CPUs each IRQ of a NIC gets.
 struct Share<'a> {
     cpus: &'a CpuList,
-    /// The CPU of each queue's number, or of each IRQ's where no name tells a queue; empty
-    /// when all get all.
+    /// The CPU of each queue number, or of each IRQ where no name tells a queue. Empty when
+    /// each gets all CPUs.
     places: BTreeMap<u32, u32>,
     by_queue: bool,
 }
 
 impl<'a> Share<'a> {
-    /// With [`Placement::spread`] each queue gets the CPU that has the fewest by `uses`,
-    /// one of `near` among equals.
+    /// With [`Placement::spread`], each queue gets the CPU that has the fewest queues by `uses`.
+    /// Among equal CPUs, one of `near` comes first.
     fn new<'i>(
         placement: &'a Placement,
         near: &CpuList,
@@ -420,7 +428,7 @@ impl<'a> Share<'a> {
         let by_queue = irqs.clone().any(|irq| irq.queue.is_some());
         let keys: BTreeSet<u32> = match (placement.spread, by_queue) {
             (false, _) => BTreeSet::new(),
-            // A receive and a transmit queue of one number belong together.
+            // A receive queue and a transmit queue with one number belong together.
             (true, true) => irqs.filter_map(|irq| Some(irq.queue?.number)).collect(),
             (true, false) => irqs.map(|irq| irq.irq).collect(),
         };
@@ -453,19 +461,14 @@ mod tests {
     fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {
         let plan = Plan::of(&tree.host(), &[placement]).map_err(|e| e.to_string())?;
         let changes = plan.changes.iter();
-        Ok(changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect())
+        Ok(changes.map(|c| format!("{} {}", c.target.part, shown(&c.wanted))).collect())
     }
 
     #[test]
-    fn all_of_a_nic_to_the_same_cpus() {
+    fn the_same_cpus_for_all_or_one_for_each_queue_and_its_masks() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let changes = plan(&tree, on("eth0", "2-3")).unwrap();
         assert_eq!(changes, ["IRQ 37 2-3", "IRQ 38 2-3", "IRQ 39 2-3", "IRQ 40 2-3", "IRQ 41 2-3"]);
-    }
-
-    #[test]
-    fn a_cpu_for_each_queue_and_its_masks() {
-        let tree = Tree::machine(&Machine::VIRTIO);
         let wanted =
             Placement { spread: true, rps: Masks::Match, xps: Masks::Match, ..on("eth0", "1-3") };
         assert_eq!(
@@ -495,17 +498,17 @@ mod tests {
         let why = "IRQ 159 is not one of eth0; `gthctl irq list eth0` shows them";
         assert_eq!(plan(&tree, none).unwrap_err(), why);
         let none = Placement { queues: [7].into(), ..on("eth0", "3") };
-        assert!(plan(&tree, none).unwrap_err().starts_with("eth0 has no IRQ of a queue 7; "));
+        assert!(plan(&tree, none).unwrap_err().starts_with("eth0 has no IRQ of queue 7; "));
     }
 
     #[test]
     fn the_nics_own_node_first() {
         let tree = Tree::machine(&Machine::TWO_NODES);
         let wanted = Placement { spread: true, ..on("enp5s0", "0-3") };
-        // Its node has CPUs 2 and 3; the third queue is too many for it.
+        // Its node has CPUs 2 and 3, which are too few for a third queue.
         assert_eq!(plan(&tree, wanted).unwrap(), ["IRQ 129 2", "IRQ 130 3", "IRQ 131 0"]);
         let far = Plan::of(&tree.host(), &[on("enp5s0", "0,2")]).unwrap();
-        assert_eq!(far.notes, ["enp5s0: CPUs 0 are not of its NUMA node 1 (CPUs 2-3)"]);
+        assert_eq!(far.notes, ["enp5s0: CPUs 0 are not in its NUMA node 1 (CPUs 2-3)"]);
     }
 
     #[test]
@@ -533,7 +536,7 @@ mod tests {
             plan(&tree, wanted).unwrap()
         };
         assert_eq!(spread("0-3"), ["IRQ 129 0", "IRQ 130 1", "IRQ 131 2", "IRQ 132 3"]);
-        // eth0 takes one of eth1's node, too, which leaves it the other one and the rest.
+        // eth0 also takes a CPU of eth1's node. eth1 gets the other one, then that one again.
         assert_eq!(spread("0,2-3"), ["IRQ 129 0", "IRQ 130 2", "IRQ 131 3", "IRQ 132 2"]);
         assert_eq!(spread("1"), ["IRQ 129 1", "IRQ 130 1", "IRQ 131 1", "IRQ 132 1"]);
     }
@@ -544,8 +547,8 @@ mod tests {
         tree.on_top("n6", &["eth0"]);
         tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\n");
         let plan = Plan::of(&tree.host(), &[on("n6", "1")]).unwrap();
-        assert_eq!(plan.notes, ["n6 is a macvlan on eth0: it is placed there"]);
-        assert!(plan.changes.iter().all(|change| change.nic == "eth0"));
+        assert_eq!(plan.notes, ["n6 is a macvlan on eth0; gthctl places the interrupts there"]);
+        assert!(plan.changes.iter().all(|change| change.target.nic == "eth0"));
         assert_eq!(plan.irqs(), (37..=41).collect());
     }
 
@@ -555,9 +558,9 @@ mod tests {
         tree.write("sys/devices/system/cpu/online", "0-2\n");
         let why = |cpus| plan(&tree, on("eth0", cpus)).unwrap_err();
         assert_eq!(why("1,4,9"), "CPUs 4,9: this machine has CPUs 0-3");
-        assert_eq!(why("2-3"), "CPUs 3: not online; those that are: 0-2");
+        assert_eq!(why("2-3"), "CPUs 3 are not online; CPUs 0-2 are");
         let none = Placement { cpus: CpuList::default(), ..on("eth0", "1") };
-        assert_eq!(plan(&tree, none).unwrap_err(), "no CPU is named");
+        assert_eq!(plan(&tree, none).unwrap_err(), "no CPU is given");
     }
 
     #[test]
@@ -582,15 +585,7 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_that_is_down_has_nothing_to_place() {
-        let tree = Tree::machine(&Machine::VIRTIO);
-        std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
-        let why = plan(&tree, on("eth0", "1")).unwrap_err();
-        assert_eq!(why, "eth0: none of its IRQs is in use; ip link set eth0 up");
-    }
-
-    #[test]
-    fn an_irq_that_was_named_must_be_in_use() {
+    fn what_is_named_must_be_in_use() {
         let tree = Tree::machine(&Machine::VIRTIO);
         std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
         let two = Placement { irqs: [38, 39].into(), ..on("eth0", "1") };
@@ -598,6 +593,9 @@ mod tests {
         assert_eq!(plan(&tree, two).unwrap_err(), why);
         let all = plan(&tree, on("eth0", "1")).unwrap();
         assert_eq!(all, ["IRQ 37 1", "IRQ 38 1", "IRQ 40 1", "IRQ 41 1"]);
+        std::fs::remove_dir_all(tree.path("proc/irq")).unwrap();
+        let why = plan(&tree, on("eth0", "1")).unwrap_err();
+        assert_eq!(why, "eth0: none of its IRQs is in use; ip link set eth0 up");
     }
 
     #[test]

@@ -17,16 +17,13 @@ use crate::irq::inventory::lower::Lower;
 pub struct Restored {
     pub restored: Vec<Back>,
     pub notes: Vec<String>,
-    /// How many times irqbalance could not be told; `notes` say why.
+    /// 1 when irqbalance could not be told; `notes` says why.
     pub failed_bans: usize,
 }
 
-/// One thing that had been placed.
+/// A target that had been placed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Back {
-    pub nic: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
     #[serde(flatten)]
     pub target: Target,
     /// Where gthctl had put it.
@@ -34,12 +31,12 @@ pub struct Back {
     /// Where it was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<CpuList>,
-    /// Where it was before, and is again unless `state` says otherwise.
+    /// Where it belongs, and is again unless `state` says otherwise.
     pub original: CpuList,
     /// Somebody else had moved it in between.
     pub moved_by_others: bool,
     pub state: State,
-    /// The kernel's reason, if it failed.
+    /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -49,77 +46,73 @@ pub struct Back {
 pub enum State {
     /// It is as it was.
     Restored,
-    /// The IRQ or queue is no longer there.
+    /// The IRQ or queue no longer exists.
     Gone,
-    /// The IRQ's number is another device's now, which was left alone.
+    /// The IRQ's number is now another device's. gthctl left that alone.
     Replaced,
-    /// The kernel refused; it stays saved.
+    /// The kernel refused. The entry stays saved.
     Failed,
-    /// The policy in force places it; only what was placed by hand is forgotten.
+    /// The policy in force places it. Only the placement by hand is forgotten.
     KeptByPolicy,
 }
 
 impl Restored {
-    /// How many could not be put back, with the bans.
+    /// How many targets and bans could not be put back.
     pub fn failed(&self) -> usize {
         let failed = self.restored.iter().filter(|back| back.state == State::Failed);
         failed.count() + self.failed_bans
     }
-
-    fn any(&self, state: State) -> bool {
-        self.restored.iter().any(|back| back.state == state)
-    }
 }
 
-/// Puts back everything that was placed for `nic`, or for all, but what the policy in force
-/// places; a virtual device means the NICs under it. Waits for another call that is at it.
-/// Nothing saved is no error.
+/// Puts back everything that was placed, or what was placed for `nic`, except what the policy
+/// in force places. A virtual device stands for the NICs under it. Waits for another gthctl
+/// that changes interrupts. Nothing saved is no error.
 ///
-/// Fails when what is saved cannot be read or written, or `nic` is neither a device nor
-/// one that something is saved for. What the kernel refuses is in the answer.
+/// Fails when the saved state cannot be read or written, or when `nic` is neither a device nor
+/// has anything saved. The answer says what the kernel refuses.
 pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
     let _lock = lock(host)?;
     let saved = Saved::load_or_new(host)?;
     let nics = nic.map(|nic| nics(host, &saved, nic)).transpose()?;
     let runs = saved.runs(host);
     let mut done = put_all_back(host, saved, |entry| {
-        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.called(host))) {
-            return Goal::Leave;
+        if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.target_now(host).nic)) {
+            return false;
         }
         entry.by_hand = None;
         if runs.is_none() {
             entry.by_policy = None;
         }
-        Goal::Wanted
+        true
     })?;
-    if let (Some(pid), true) = (runs, done.any(State::KeptByPolicy)) {
+    let kept = done.restored.iter().any(|back| back.state == State::KeptByPolicy);
+    if let Some(pid) = runs.filter(|_| kept) {
         done.notes.push(format!(
-            "the policy of the running gthctl (PID {pid}) places some of them: they are put back \
-             when it does no longer"
+            "the policy of the running gthctl (PID {pid}) places some of them; they are put back \
+             when it no longer does"
         ));
     }
     Ok(done)
 }
 
-/// Puts back what a policy placed that is not in `kept`: to where `gthctl irq pin` put it,
-/// or where it was before that.
+/// Puts back what a policy placed and `kept` does not contain: to where `gthctl irq pin` put
+/// it, or else to where it was before.
 ///
-/// Fails when what is saved cannot be read or written. What the kernel refuses is in the
-/// answer.
+/// Fails when the saved state cannot be read or written. The answer says what the kernel
+/// refuses.
 pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
-    // Mostly there is nothing.
+    // Without the lock: mostly there is nothing to do.
     let any = |saved: &Saved| saved.entries.iter().any(|entry| is_released(entry, kept));
     if !Saved::load(host)?.is_some_and(|saved| any(&saved)) {
         return Ok(Restored::default());
     }
     let _lock = lock(host)?;
-    let Some(saved) = Saved::load(host)? else { return Ok(Restored::default()) };
-    put_all_back(host, saved, |entry| match is_released(entry, kept) {
-        true => {
+    put_all_back(host, Saved::load_or_new(host)?, |entry| {
+        let released = is_released(entry, kept);
+        if released {
             entry.by_policy = None;
-            Goal::Wanted
         }
-        false => Goal::Leave,
+        released
     })
 }
 
@@ -127,40 +120,32 @@ pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
 pub fn released(host: &Host, kept: &Plan) -> Result<Vec<Change>> {
     let saved = Saved::load(host)?.map_or(Vec::new(), |saved| saved.entries);
     let mut changes = Vec::new();
-    for entry in saved.iter().filter(|entry| is_released(entry, kept)) {
+    for entry in saved.into_iter().filter(|entry| is_released(entry, kept)) {
         let Some(now) = entry.read(host)? else { continue };
-        let Entry { nic, name, target, original, by_hand, .. } = entry.clone();
-        let wanted = by_hand.unwrap_or(original);
-        let now = now.allowed;
-        changes.push(Change { nic, name, target, source: None, now, wanted });
+        let wanted = entry.by_hand.unwrap_or(entry.original);
+        changes.push(Change { target: entry.target, source: None, now: now.allowed, wanted });
     }
     Ok(changes)
 }
 
 fn is_released(entry: &Entry, kept: &Plan) -> bool {
-    let kept = || kept.changes.iter().any(|change| entry.is_of(&change.nic, &change.target));
+    let kept = || kept.changes.iter().any(|change| entry.target.is_same(&change.target));
     entry.by_policy.is_some() && !kept()
 }
 
-/// What is to become of something that was placed.
-enum Goal {
-    Leave,
-    /// It goes where it is wanted now.
-    Wanted,
-}
-
-/// Moves each entry where `goal`, which may change it, wants it; stores what is left.
+/// Moves the entries that `choose` returns true for to where they are wanted after it changed
+/// them. Stores what is left.
 fn put_all_back(
     host: &Host,
     mut saved: Saved,
-    goal: impl Fn(&mut Entry) -> Goal,
+    choose: impl Fn(&mut Entry) -> bool,
 ) -> Result<Restored> {
     let interrupts = Interrupts::read(&host.proc())?;
     let mut done = Restored::default();
     let mut left = Vec::new();
     for mut entry in std::mem::take(&mut saved.entries) {
         let placed = entry.wanted().clone();
-        if matches!(goal(&mut entry), Goal::Leave) {
+        if !choose(&mut entry) {
             left.push(entry);
             continue;
         }
@@ -174,7 +159,7 @@ fn put_all_back(
         done.restored.push(back);
     }
     saved.entries = left;
-    // What follows may take long, and gthctl may be ended meanwhile.
+    // The bans may take long, and gthctl may be killed meanwhile.
     saved.store(host)?;
     if let Err(e) = ban::free(host, &mut saved) {
         done.failed_bans = 1;
@@ -184,52 +169,45 @@ fn put_all_back(
     Ok(done)
 }
 
-/// The names of the NICs that `name` means.
+/// The names of the NICs that `name` stands for.
 fn nics(host: &Host, saved: &Saved, name: &str) -> Result<Vec<String>> {
     let called = |entry: &Entry| entry.nic_now(host).is_none_or(|nic| nic == name);
-    let of = |entry: &Entry| entry.nic == name && called(entry);
-    let is_saved = saved.entries.iter().any(of);
+    let is_saved = saved.entries.iter().any(|entry| entry.target.nic == name && called(entry));
     match Lower::read(&host.sys(), name) {
         Ok(lower) if !is_saved => Ok(lower.nics),
-        // It may have been removed.
+        // A NIC with saved entries may have been removed.
         Err(e) if !is_saved => Err(e),
         _ => Ok(vec![name.into()]),
     }
 }
 
-/// Moves what `entry` is about where it is wanted; gthctl had `placed` it.
+/// Moves the target of `entry` to where it is wanted; gthctl had `placed` it.
 fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
-    let (Entry { name, target, .. }, goal) = (entry.clone(), entry.wanted().clone());
-    let nic = entry.called(host);
-    let found = entry.read(host).map(|found| found.map(|found| found.allowed));
-    let found = found.unwrap_or_default();
+    let (target, original) = (entry.target_now(host), entry.wanted().clone());
+    let found = entry.read(host).unwrap_or_default().map(|found| found.allowed);
     let moved = found.as_ref().is_some_and(|cpus| {
-        // A change that was cut short need not have got this far.
+        // A change that was killed may not have got this far.
         *cpus != placed && entry.before.as_ref() != Some(cpus)
     });
     let (state, why) = match &found {
         None => (State::Gone, None),
         Some(_) if !entry.is_same(host, interrupts) => (State::Replaced, None),
         Some(_) if entry.by() == Some(By::Policy) => (State::KeptByPolicy, None),
-        Some(now) if *now == goal => (State::Restored, None),
-        Some(_) => match write_back(host, entry) {
+        Some(now) if *now == original => (State::Restored, None),
+        Some(_) => match write_back(host, &target, &original) {
             Ok(()) => (State::Restored, None),
             Err(e) => (State::Failed, Some(e.to_string())),
         },
     };
     let moved_by_others = moved && !matches!(state, State::Replaced | State::KeptByPolicy);
-    Back { nic, name, target, placed, found, original: goal, moved_by_others, state, why }
+    Back { target, placed, found, original, moved_by_others, state, why }
 }
 
-fn write_back(host: &Host, entry: &Entry) -> Result<()> {
-    let goal = entry.wanted();
-    entry.write(host, goal)?;
-    match entry.read(host)?.is_some_and(|now| now.allowed == *goal) {
+fn write_back(host: &Host, target: &Target, cpus: &CpuList) -> Result<()> {
+    target.write(host, cpus)?;
+    match target.is_on(host, cpus)? {
         true => Ok(()),
-        false => {
-            let Entry { nic, target, .. } = entry;
-            Err(Error::failure(format!("{nic}: {target}: the kernel did not take it back")))
-        }
+        false => Err(Error::failure(format!("{target}: the kernel did not take it back"))),
     }
 }
 
@@ -239,7 +217,7 @@ mod tests {
 
     use super::*;
     use crate::irq::place::plan::{Masks, Placement};
-    use crate::irq::tree::{Machine, Tree, affinity, on, pin, place};
+    use crate::irq::tree::{Machine, Tree, affinities, affinity, on, pin, place, saved};
 
     #[test]
     fn exactly_what_was_there() {
@@ -256,7 +234,7 @@ mod tests {
         assert_eq!(moved.len(), 1);
         assert_eq!(moved[0].found.as_ref().unwrap().to_string(), "0");
         assert_eq!([38, 40].map(|irq| affinity(&tree, irq)), ["0-3", "1,3"]);
-        assert_eq!(Saved::load(&host).unwrap(), None);
+        assert_eq!(saved(&tree), None);
         assert_eq!(restore(&host, Some("eth0")).unwrap(), Restored::default());
     }
 
@@ -267,7 +245,7 @@ mod tests {
         pin(&tree, "eth0", "1");
         pin(&tree, "eth0", "2");
         // As if the second had not got that far.
-        let mut saved = Saved::load(&host).unwrap().unwrap();
+        let mut saved = saved(&tree).unwrap();
         for entry in &mut saved.entries {
             entry.before = Some("1".parse().unwrap());
         }
@@ -277,7 +255,7 @@ mod tests {
         let done = restore(&host, None).unwrap();
         let moved = done.restored.iter().filter(|back| back.moved_by_others);
         assert_eq!(moved.map(|back| back.target.irq()).collect::<Vec<_>>(), [Some(40)]);
-        assert!((37..=41).all(|irq| affinity(&tree, irq) == "0-3"));
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
     }
 
     #[test]
@@ -285,14 +263,13 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         pin(&tree, "eth0", "2");
         fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
-        let text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
-        tree.write("proc/interrupts", &text.replace("   3-edge", "   9-edge"));
+        tree.irq_40_passes_to_another_device();
         let done = restore(&tree.host(), None).unwrap();
         let states: Vec<State> = done.restored.iter().map(|back| back.state).collect();
         use State::{Gone, Replaced};
         assert_eq!(states, [State::Restored, State::Restored, Gone, Replaced, State::Restored]);
         assert_eq!(affinity(&tree, 40), "2");
-        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
+        assert_eq!(saved(&tree), None);
     }
 
     #[test]
@@ -308,7 +285,7 @@ mod tests {
         assert_eq!(restore(&host, Some("n3")).unwrap().restored.len(), 7);
         let mask = |nic: &str| fs::read_to_string(net.join(nic).join("queues/rx-0/rps_cpus"));
         assert_eq!((mask("n3").unwrap(), mask("eth0").unwrap()), ("0\n".into(), "8\n".into()));
-        assert_eq!(Saved::load(&host).unwrap(), None);
+        assert_eq!(saved(&tree), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What was there before gthctl changed it, kept in a file until it is put back.
+//! What was there before gthctl changed it, kept in a file until gthctl puts it back.
 //!
-//! The file is written before the change, so that a crash leaves too much in it at the
-//! worst, and replaced as a whole. It is root's alone, as what is in it gets written to
-//! /proc and /sys. It is of one boot: after another, IRQs have other numbers.
+//! gthctl writes the file before the change, so that a crash at worst leaves too much in it,
+//! and replaces it as a whole. Only root can read and write it, because gthctl writes what it
+//! says to /proc and /sys. It is valid for one boot: after the next, IRQs have other numbers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,11 +23,11 @@ use crate::irq::inventory::interrupts::Interrupts;
 use crate::kernel::procfs::Process;
 use crate::kernel::sysfs::{entries, number};
 
-/// Of the file's form; another one is refused.
-const VERSION: u32 = 1;
-/// How long another change is waited for.
+/// The version of the file's format. A file of another version is refused.
+const VERSION: u32 = 2;
+/// How long to wait for another change.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long by a program that is about to end.
+/// How long a program waits that is about to end.
 const BRIEF: Duration = Duration::from_millis(300);
 
 /// The content of the file.
@@ -41,39 +41,36 @@ pub struct Saved {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<Process>,
     pub entries: Vec<Entry>,
-    /// What irqbalance was told, to be taken back.
+    /// What irqbalance was told and is still to be taken back.
     pub bans: Bans,
 }
 
-/// One thing that was changed.
+/// A target that was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Entry {
-    /// Its name when it was placed.
-    pub nic: String,
-    /// Which the NIC keeps when it is renamed.
+    /// With the NIC's name at the last change.
+    pub target: Target,
+    /// The NIC's, which it keeps when it is renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    pub target: Target,
-    /// The controller and its number, which tell whether an IRQ is still the same.
+    /// Shows whether the IRQ's number is still the same device's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
     /// Before gthctl's first change.
     pub original: CpuList,
-    /// Where the running policy wants it, which goes before the following.
+    /// Where the running policy wants it. This overrides `by_hand`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_policy: Option<CpuList>,
     /// Where `gthctl irq pin` put it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<CpuList>,
-    /// Where it was before a change that was begun and has not ended: it may be there still.
+    /// Where it was before a change that has begun and not ended. It may still be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<CpuList>,
 }
 
-/// Who places something.
+/// Who places a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum By {
@@ -81,7 +78,7 @@ pub enum By {
     Hand,
 }
 
-/// Where an IRQ comes from.
+/// The interrupt controller of an IRQ, and its own number for it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Source {
@@ -89,11 +86,11 @@ pub struct Source {
     pub hwirq: Option<u64>,
 }
 
-/// IRQs that irqbalance leaves alone because it was told so by its socket.
+/// IRQs that gthctl told irqbalance to leave alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bans {
-    /// The process that was told; another one doesn't know.
+    /// The process that was told. Another one knows nothing of it.
     pub pid: Option<u32>,
     pub irqs: BTreeSet<u32>,
 }
@@ -105,9 +102,9 @@ impl Saved {
         Ok(Self { version: VERSION, boot, runner: None, entries: vec![], bans: Bans::default() })
     }
 
-    /// What is saved; `None` when nothing is, or it is of an earlier boot.
+    /// What is saved in this boot; `None` for nothing.
     ///
-    /// Fails when the file cannot be read or is not one of this gthctl's.
+    /// Fails when the file cannot be read, or this version of gthctl did not write it.
     pub fn load(host: &Host) -> Result<Option<Self>> {
         let path = path(host);
         let text = match fs::read(&path) {
@@ -135,12 +132,12 @@ impl Saved {
         serde_json::from_slice(&text).map(Some).map_err(|e| bad(&e))
     }
 
-    /// As [`Saved::load`], with nothing for none.
+    /// As [`Saved::load`], or empty.
     pub fn load_or_new(host: &Host) -> Result<Self> {
         Self::load(host)?.map_or_else(|| Self::new(host), Ok)
     }
 
-    /// Writes the file; without entries and bans it is removed.
+    /// Writes the file, or removes it when there are no entries and no bans.
     pub fn store(&self, host: &Host) -> Result<()> {
         let path = path(host);
         if self.entries.is_empty() && self.bans == Bans::default() {
@@ -154,28 +151,27 @@ impl Saved {
         Replacement::prepare_as(&path, &(text + "\n"), 0o600)?.commit().map(drop)
     }
 
-    /// The IRQs that something is saved of.
+    /// The IRQs among the entries.
     pub fn irqs(&self) -> BTreeSet<u32> {
         self.entries.iter().filter_map(|entry| entry.target.irq()).collect()
     }
 
-    /// True when a change was begun and has not ended: some of it may not have been made.
+    /// True when a change has begun and not ended, so that part of it may be missing.
     pub fn unfinished(&self) -> bool {
         self.entries.iter().any(|entry| entry.before.is_some())
     }
 
-    /// The entry of `target` of `nic`. An IRQ has one, whichever NICs share it.
-    pub fn entry(&self, nic: &str, target: &Target) -> Option<&Entry> {
-        self.entries.iter().find(|entry| entry.is_of(nic, target))
+    /// The entry of `target`.
+    pub fn entry(&self, target: &Target) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.target.is_same(target))
     }
 
-    /// As [`Saved::entry`].
-    pub fn entry_mut(&mut self, nic: &str, target: &Target) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.is_of(nic, target))
+    /// The entry of `target`.
+    pub fn entry_mut(&mut self, target: &Target) -> Option<&mut Entry> {
+        self.entries.iter_mut().find(|entry| entry.target.is_same(target))
     }
 
-    /// The PID of the `gthctl run` whose policy keeps what is placed by it; `None` when it
-    /// has ended in whatever way.
+    /// The PID of the `gthctl run` whose policy places targets; `None` when it has ended.
     pub fn runs(&self, host: &Host) -> Option<u32> {
         let runner = self.runner?;
         let now = Process::find(&host.proc(), runner.pid).ok()?;
@@ -184,34 +180,30 @@ impl Saved {
 }
 
 impl Entry {
-    /// True when it is about `target` of `nic`.
-    pub fn is_of(&self, nic: &str, target: &Target) -> bool {
-        self.target.is_same(&self.nic, target, nic)
-    }
-
-    /// Where it is to be.
+    /// Where it belongs now.
     pub fn wanted(&self) -> &CpuList {
         self.by_policy.as_ref().or(self.by_hand.as_ref()).unwrap_or(&self.original)
     }
 
-    /// Who wants it there; `None` when it is only still to be put back.
+    /// Who wants it there; `None` when it only remains to be put back.
     pub fn by(&self) -> Option<By> {
         let by = |cpus: &Option<CpuList>, by| cpus.as_ref().map(|_| by);
         by(&self.by_policy, By::Policy).or(by(&self.by_hand, By::Hand))
     }
 
-    /// False when the IRQ's number has gone to another device.
+    /// False when the IRQ's number has passed to another device.
     pub fn is_same(&self, host: &Host, interrupts: &Interrupts) -> bool {
         let now = self.target.irq().and_then(|irq| Source::of(host, interrupts, irq));
         now.is_none() || self.source.is_none() || now == self.source
     }
 
-    /// What the NIC is called now; `None` when it is not here any more.
+    /// The NIC's present name; `None` when the NIC has gone.
     pub fn nic_now(&self, host: &Host) -> Option<String> {
         let of = |name: &str| ifindex(host, name);
+        let last = &self.target.nic;
         match self.ifindex {
-            None => Some(self.nic.clone()),
-            index if of(&self.nic) == index => Some(self.nic.clone()),
+            None => Some(last.clone()),
+            index if of(last) == index => Some(last.clone()),
             index => {
                 let names = entries(&host.sys().join("class/net")).ok()?;
                 names.into_iter().find(|name| of(name) == index)
@@ -219,28 +211,24 @@ impl Entry {
         }
     }
 
-    /// What the NIC is called now, or was last.
-    pub fn called(&self, host: &Host) -> String {
-        self.nic_now(host).unwrap_or_else(|| self.nic.clone())
+    /// The target with the NIC's present name, or the last one when the NIC has gone.
+    pub fn target_now(&self, host: &Host) -> Target {
+        let nic = self.nic_now(host).unwrap_or_else(|| self.target.nic.clone());
+        Target { nic, ..self.target.clone() }
     }
 
-    /// Where it may and does go now; `None` when it is gone.
+    /// The CPUs now; `None` when the target has gone.
     pub fn read(&self, host: &Host) -> Result<Option<Affinity>> {
-        match (self.target.irq(), self.nic_now(host)) {
-            (None, None) => Ok(None),
-            (_, nic) => self.target.read(host, nic.as_deref().unwrap_or(&self.nic)),
+        if self.target.irq().is_none() && self.nic_now(host).is_none() {
+            return Ok(None);
         }
-    }
-
-    /// Sends it to `cpus`.
-    pub fn write(&self, host: &Host, cpus: &CpuList) -> Result<()> {
-        self.target.write(host, &self.called(host), cpus)
+        self.target_now(host).read(host)
     }
 }
 
 impl Source {
-    /// That of an IRQ: by sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`), or where
-    /// that is missing by /proc/interrupts, as long as it has a handler.
+    /// Reads it from sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`). Where that is
+    /// missing, /proc/interrupts tells it as long as the IRQ has a handler.
     pub fn of(host: &Host, interrupts: &Interrupts, irq: u32) -> Option<Self> {
         let dir = host.sys().join(format!("kernel/irq/{irq}"));
         let read = |name: &str| fs::read_to_string(dir.join(name)).map(|s| s.trim_end().to_owned());
@@ -252,12 +240,12 @@ impl Source {
     }
 }
 
-/// The number of a network device, which no other has as long as it is there.
+/// The number of a network device. No other device has it at the same time.
 pub fn ifindex(host: &Host, nic: &str) -> Option<u32> {
     number(&host.sys().join("class/net").join(nic).join("ifindex"))
 }
 
-/// Keeps others from changing anything meanwhile; makes the directory.
+/// Keeps others from changing anything until dropped. Creates the directory.
 pub fn lock(host: &Host) -> Result<Lock> {
     let dir = &host.state();
     make_private_dir(dir).map_err(|e| failed(host, &e))?;
@@ -290,14 +278,18 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::irq::inventory::steering::Steering;
+    use crate::irq::place::target::Part;
     use crate::irq::tree::{Machine, Tree};
+
+    fn irq_38(nic: &str) -> Target {
+        Target { nic: nic.into(), name: None, part: Part::Irq { irq: 38 } }
+    }
 
     fn saved(tree: &Tree) -> Saved {
         let entry = Entry {
-            nic: "eth0".into(),
+            target: irq_38("eth0"),
             ifindex: None,
-            name: None,
-            target: Target::Irq { irq: 38 },
             source: Some(Source { chip: "PCI-MSIX-0000:00:03.0".into(), hwirq: Some(1) }),
             original: "0-3".parse().unwrap(),
             by_policy: None,
@@ -318,7 +310,7 @@ mod tests {
         assert_eq!(Saved::load(&host).unwrap().as_ref(), Some(&state));
         let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(host.state().clone()), mode(path(&host))), (0o700, 0o600));
-        assert!(state.entry("eth1", &Target::Irq { irq: 38 }).is_some());
+        assert!(state.entry(&irq_38("eth1")).is_some());
         state.entries.clear();
         state.store(&host).unwrap();
         assert!(!path(&host).exists());
@@ -341,7 +333,7 @@ mod tests {
         for (text, why) in [
             ("{".into(), "saved.json: not what gthctl saved: EOF"),
             (format!("{{\"version\":9,\"boot\":{boot:?}}}"), "another version of gthctl"),
-            (format!("{{\"version\":1,\"boot\":{boot:?}}}"), "missing field"),
+            (format!("{{\"version\":2,\"boot\":{boot:?}}}"), "missing field"),
         ] {
             tree.write("run/gthctl/irq/saved.json", &text);
             let what = Saved::load(&host).unwrap_err().what;
@@ -371,8 +363,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let host = tree.host();
         let mut entry = saved(&tree).entries.remove(0);
-        entry.target =
-            Target::Mask { mask: crate::irq::inventory::steering::Steering::Rps, queue: 0 };
+        entry.target.part = Part::Mask { mask: Steering::Rps, queue: 0 };
         entry.ifindex = Some(2);
         assert_eq!((entry.nic_now(&host), entry.read(&host).unwrap()), (None, None));
         tree.write("sys/class/net/eth0/ifindex", "2\n");
@@ -380,11 +371,7 @@ mod tests {
         let net = tree.path("sys/class/net");
         fs::rename(net.join("eth0"), net.join("n3")).unwrap();
         assert_eq!(entry.nic_now(&host).as_deref(), Some("n3"));
-        entry.write(&host, &"1".parse().unwrap()).unwrap();
-        let mask = fs::read_to_string(net.join("n3/queues/rx-0/rps_cpus")).unwrap();
-        assert_eq!(
-            (mask.as_str(), entry.read(&host).unwrap().unwrap().allowed.to_string()),
-            ("2\n", "1".into())
-        );
+        tree.write("sys/class/net/n3/queues/rx-0/rps_cpus", "2\n");
+        assert_eq!(entry.read(&host).unwrap().unwrap().allowed.to_string(), "1");
     }
 }

@@ -1,4 +1,4 @@
-//! One thing that CPUs are set for: an IRQ, or a queue's RPS or XPS mask.
+//! What CPUs are set for: an IRQ of a NIC, or the RPS or XPS mask of one of its queues.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -13,15 +13,26 @@ use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::mask;
 use crate::irq::inventory::steering::Steering;
 
-/// What has a set of CPUs.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+/// A part of a NIC that has a set of CPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    pub nic: String,
+    /// The IRQ's name in /proc/interrupts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(flatten)]
+    pub part: Part,
+}
+
+/// An IRQ or a mask.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub enum Target {
+pub enum Part {
     Irq { irq: u32 },
     Mask { mask: Steering, queue: u32 },
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for Part {
     /// `IRQ 38`, `RPS of rx-0`, `XPS of tx-0`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -32,42 +43,56 @@ impl fmt::Display for Target {
     }
 }
 
+impl fmt::Display for Target {
+    /// `eth0: IRQ 38`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.nic, self.part)
+    }
+}
+
 impl Target {
-    /// The IRQ, if it is one.
+    /// The IRQ's number; `None` for a mask.
     pub fn irq(&self) -> Option<u32> {
-        match self {
-            Self::Irq { irq } => Some(*irq),
-            Self::Mask { .. } => None,
+        match self.part {
+            Part::Irq { irq } => Some(irq),
+            Part::Mask { .. } => None,
         }
     }
 
-    /// True when this of `nic` and `other` of `its` are one: an IRQ is, whichever NICs share it.
-    pub fn is_same(&self, nic: &str, other: &Self, its: &str) -> bool {
-        self == other && (self.irq().is_some() || nic == its)
+    /// True when both mean the same. An IRQ is the same, whichever NICs share it.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.part == other.part && (self.irq().is_some() || self.nic == other.nic)
     }
 
-    /// The CPUs now; `None` when it is not there (any more).
-    pub fn read(&self, host: &Host, nic: &str) -> Result<Option<Affinity>> {
-        match self {
-            Self::Irq { irq } => Affinity::read(&host.proc(), *irq),
-            Self::Mask { mask, queue } => {
-                let cpus = mask.read(&host.sys(), nic, *queue)?;
+    /// The CPUs now; `None` when the IRQ or queue is not there (any more).
+    pub fn read(&self, host: &Host) -> Result<Option<Affinity>> {
+        match self.part {
+            Part::Irq { irq } => Affinity::read(&host.proc(), irq),
+            Part::Mask { mask, queue } => {
+                let cpus = mask.read(&host.sys(), &self.nic, queue)?;
                 Ok(cpus.map(|allowed| Affinity { allowed, effective: None }))
             }
         }
     }
 
-    /// Sets the CPUs; the error says what the kernel's means.
-    pub fn write(&self, host: &Host, nic: &str, cpus: &CpuList) -> Result<()> {
-        let (path, text) = match self {
-            Self::Irq { irq } => {
+    /// True when the allowed CPUs are exactly `cpus`.
+    pub fn is_on(&self, host: &Host, cpus: &CpuList) -> Result<bool> {
+        Ok(self.read(host)?.is_some_and(|now| now.allowed == *cpus))
+    }
+
+    /// Sets the CPUs. The error explains what the kernel's error means.
+    pub fn write(&self, host: &Host, cpus: &CpuList) -> Result<()> {
+        let (path, text) = match self.part {
+            Part::Irq { irq } => {
                 (host.proc().join(format!("irq/{irq}/smp_affinity_list")), cpus.to_string())
             }
-            Self::Mask { mask, queue } => (mask.path(&host.sys(), nic, *queue), mask::format(cpus)),
+            Part::Mask { mask, queue } => {
+                (mask.path(&host.sys(), &self.nic, queue), mask::format(cpus))
+            }
         };
         let open = OpenOptions::new().write(true).truncate(true).open(&path);
         open.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes())).map_err(|e| {
-            let what = format!("{nic}: {self} to CPUs {}: ", shown(cpus));
+            let what = format!("{self} to CPUs {}: ", shown(cpus));
             let failure = |why: &str| Error::failure(what.clone() + why);
             match (e.raw_os_error(), self.irq().is_some()) {
                 (Some(libc::EACCES | libc::EPERM), _) => {
@@ -78,17 +103,19 @@ impl Target {
                     .help("in a container, run it on the host"),
                 // irq_affinity_proc_write(), kernel/irq/proc.c.
                 (Some(libc::EIO), true) => failure(
-                    "the kernel does not let it be moved: it manages this IRQ itself, or the \
-                     interrupt controller cannot",
+                    "the kernel does not let it move: the kernel manages this IRQ itself, or the \
+                     interrupt controller cannot move it",
                 ),
-                (Some(libc::EINVAL), true) => failure("the kernel refuses: none of them is online"),
-                // Each CPU of x86 has some 200 vectors.
+                (Some(libc::EINVAL), true) => {
+                    failure("the kernel refuses: none of these CPUs is online")
+                }
+                // An x86 CPU has about 200 vectors.
                 (Some(libc::ENOSPC), true) => {
-                    failure("the kernel refuses: no interrupt vector is left there")
+                    failure("the kernel refuses: these CPUs have no interrupt vector left")
                 }
                 // netdev_rx_queue_set_rps_mask(), net/core/net-sysfs.c.
                 (Some(libc::EINVAL), false) => {
-                    failure("the kernel refuses: all of them are isolated from such work")
+                    failure("the kernel refuses: all of these CPUs are isolated from such work")
                 }
                 _ => failure(&format!("{}: {e}", path.display())),
             }
@@ -115,19 +142,21 @@ mod tests {
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000\n");
         let host = tree.host();
         let cpus: CpuList = "2,33".parse().unwrap();
-        for (target, name) in [
-            (Target::Irq { irq: 38 }, "IRQ 38"),
-            (Target::Mask { mask: Steering::Rps, queue: 0 }, "RPS of rx-0"),
+        let target = |part| Target { nic: "eth0".into(), name: None, part };
+        for (part, name) in [
+            (Part::Irq { irq: 38 }, "eth0: IRQ 38"),
+            (Part::Mask { mask: Steering::Rps, queue: 0 }, "eth0: RPS of rx-0"),
         ] {
-            target.write(&host, "eth0", &cpus).unwrap();
-            assert_eq!(target.read(&host, "eth0").unwrap().unwrap().allowed, cpus);
+            let target = target(part);
+            target.write(&host, &cpus).unwrap();
+            assert!(target.is_on(&host, &cpus).unwrap());
             assert_eq!(target.to_string(), name);
         }
         let mask = fs::read_to_string(tree.path("sys/class/net/eth0/queues/rx-0/rps_cpus"));
         assert_eq!(mask.unwrap(), "2,00000004\n");
-        let gone = Target::Mask { mask: Steering::Xps, queue: 7 };
-        assert_eq!(gone.read(&host, "eth0").unwrap(), None);
-        let what = gone.write(&host, "eth0", &cpus).unwrap_err().what;
+        let gone = target(Part::Mask { mask: Steering::Xps, queue: 7 });
+        assert_eq!(gone.read(&host).unwrap(), None);
+        let what = gone.write(&host, &cpus).unwrap_err().what;
         assert!(what.starts_with("eth0: XPS of tx-7 to CPUs 2,33: "), "{what}");
     }
 }

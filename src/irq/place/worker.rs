@@ -1,5 +1,5 @@
-//! Placing interrupts in a thread of its own: another gthctl may hold the lock, and
-//! irqbalance may be busy, for half a minute, for which nothing else waits.
+//! Placing interrupts in a separate thread. Another gthctl may hold the lock, or irqbalance
+//! may be busy, for half a minute. Nothing else waits for that.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,8 +15,8 @@ use crate::base::log;
 use crate::base::signals;
 use crate::irq::host::Host;
 
-/// How long the end waits at most. Everything that is done then has a shorter deadline of
-/// its own; this is for a kernel that does not return from a write.
+/// How long the end waits at most. Each step of the end has a shorter deadline, so this is for
+/// a kernel that does not return from a write.
 const END: Duration = Duration::from_secs(10);
 
 /// Keeps placements until dropped; then it puts everything back.
@@ -37,16 +37,16 @@ pub type Ticket = u64;
 /// What became of an order.
 pub struct Done {
     pub ticket: Ticket,
-    /// It is kept though it was refused, and tried again.
+    /// If it was refused, it is kept and tried again.
     pub is_kept: bool,
-    /// Notes for the user, or why it was refused.
+    /// Notes for the user, or why the order was refused.
     pub result: Result<Vec<String>>,
 }
 
 enum Order {
-    /// All of it or nothing.
+    /// [`Keeper::set`].
     Set(Vec<Placement>),
-    /// What cannot be done now is done later.
+    /// [`Keeper::keep`].
     Keep(Vec<Placement>),
 }
 
@@ -62,7 +62,7 @@ struct Desk {
 impl Worker {
     /// One that places nothing yet.
     ///
-    /// Fails when the process can have no more descriptors or threads.
+    /// Fails when the process has no descriptor or thread left.
     pub fn start(host: Host) -> Result<Self> {
         let failed = |e: std::io::Error| Error::failure(format!("placing interrupts: {e}"));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
@@ -81,12 +81,12 @@ impl Worker {
         Ok(Self { host, orders: Some(orders), done, wake, kept, last: 0 })
     }
 
-    /// Has these placements kept, as [`Keeper::set`] does, and no others any more.
+    /// Orders [`Keeper::set`].
     pub fn set(&mut self, placements: &[Placement]) -> Ticket {
         self.order(Order::Set(placements.to_vec()))
     }
 
-    /// As [`Worker::set`], but as [`Keeper::keep`] does.
+    /// Orders [`Keeper::keep`].
     pub fn keep(&mut self, placements: &[Placement]) -> Ticket {
         self.order(Order::Keep(placements.to_vec()))
     }
@@ -99,8 +99,8 @@ impl Worker {
         self.last
     }
 
-    /// What became of orders since the last call. One that was followed by another before
-    /// it was begun is left out.
+    /// What became of orders since the last call. The thread skips an order when another one
+    /// follows before it begins.
     pub fn done(&mut self) -> Vec<Done> {
         let _ = self.wake.read();
         self.done.try_iter().collect()
@@ -111,10 +111,10 @@ impl Worker {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Begins to put everything back; no order is carried out any more.
+    /// Begins to put everything back. The thread carries out no more orders.
     pub fn end(&mut self) {
         self.host.hurry.begin();
-        // The thread ends when nobody can order any more.
+        // The thread ends when the channel closes.
         self.orders = None;
     }
 
@@ -138,8 +138,8 @@ impl Drop for Worker {
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
                     log::err(
-                        "gthctl: error: interrupts are not put back yet; `gthctl irq restore` \
-                         puts them back",
+                        "gthctl: error: the interrupts are not put back yet; \
+                         `gthctl irq restore` puts them back",
                     );
                     return;
                 }
@@ -227,11 +227,11 @@ mod tests {
         assert!(worker.done().is_empty() && begin.elapsed() < Duration::from_millis(100));
         std::thread::sleep(Duration::from_millis(100));
         drop(held);
-        // The one in between may have been left out.
+        // The one in between may have been skipped.
         while wait_for(&mut worker).ticket != last {}
         assert_eq!(affinity(&tree, 38), "3");
 
-        // Nor does the end, for long: what it leaves is saved.
+        // The end does not wait long either. What it leaves stays saved.
         let _held = lock(&tree.host()).unwrap();
         worker.set(&[on("eth0", "1")]);
         std::thread::sleep(Duration::from_millis(100));

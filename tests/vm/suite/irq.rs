@@ -266,7 +266,7 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     refused(&["eth9", "--cpus", "2"], 1, "\"eth9\": no such network device");
     refused(&["lo", "--cpus", "2"], 1, "lo: no physical NIC is under it");
     refused(&["eth0", "--cpus", "2", "--irq", "1"], 2, "IRQ 1 is not one of eth0");
-    refused(&["eth0", "--cpus", "2", "--queue", "99"], 2, "eth0 has no IRQ of a queue 99");
+    refused(&["eth0", "--cpus", "2", "--queue", "99"], 2, "eth0 has no IRQ of queue 99");
     let _restore = Restore;
     // Pinned elsewhere meanwhile, or the kernel would move those of that CPU for good.
     report(&["pin", "eth0", "--cpus", "0"]);
@@ -274,8 +274,7 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     let output = irq(&["pin", "eth0", "--cpus", &last.to_string()]);
     drop(offline);
     assert_eq!(output.code(), 2);
-    let wanted =
-        format!("gthctl: error: CPUs {last}: not online; those that are: 0-{}\n", last - 1);
+    let wanted = format!("gthctl: error: CPUs {last} are not online; CPUs 0-{} are\n", last - 1);
     assert_eq!(output.stderr, wanted);
     report(&["restore"]);
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
@@ -309,7 +308,7 @@ fn a_macvlan_means_the_nic_under_it() {
         (&list["nics"][0]["name"], &list["on_top"][0]["kind"]),
         (&"eth0".into(), &"macvlan".into())
     );
-    assert_eq!(placed["notes"][0], "n6 is a macvlan on eth0: it is placed there");
+    assert_eq!(placed["notes"][0], "n6 is a macvlan on eth0; gthctl places the interrupts there");
     assert!(affinities.values().all(|cpus| cpus == "2"));
     assert_eq!(restored["restored"].as_array().unwrap().len(), affinities.len());
     assert!(all.stdout.contains("\nn6 is a macvlan on eth0\n"), "{}", all.stdout);
@@ -344,7 +343,10 @@ fn a_pods_veth_means_the_nic_of_its_bridge() {
     let below = "\nbr0 is a bridge on eth2\nto other network namespaces: veth-host\n";
     assert!(table.contains(below), "{table}");
     let placed = report(&["pin", "veth-host", "--cpus", "2"]);
-    assert_eq!(placed["notes"][0], "veth-host is a veth on eth2: it is placed there");
+    assert_eq!(
+        placed["notes"][0],
+        "veth-host is a veth on eth2; gthctl places the interrupts there"
+    );
     assert!(affinities("eth2").values().all(|cpus| cpus == "2"));
     // In the pod it is another eth0, without a NIC.
     let mut inside = Command::new("ip");
@@ -417,7 +419,7 @@ fn advice_from_the_traffic() {
     let idle = advise(&["eth0", "--duration", "500ms"]);
     assert_eq!(idle.code(), 0, "{}", idle.stderr);
     assert!(idle.stdout.contains("# traced gtp for 0.5 s\n"), "{}", idle.stdout);
-    assert!(idle.stdout.contains("well where they are"), "{}", idle.stdout);
+    assert!(idle.stdout.contains("already in a good place"), "{}", idle.stdout);
     let plane = Plane::on_gtp();
     for tid in plane.gnb_threads() {
         task::set_affinity(tid, &[2]);

@@ -62,9 +62,9 @@ fn irqbalance_moves_what_it_is_not_told_to_leave_alone() {
     let daemon = Irqbalance::start(&[]);
     let moved = kernel::wait(Duration::from_secs(60), || irq(&["drift"]).code() == 1);
     assert!(moved, "irqbalance moved nothing");
-    assert!(irq(&["drift"]).stderr.contains("irqbalance runs"));
+    assert!(irq(&["drift"]).stderr.contains("irqbalance is running"));
     report(&["pin", "eth0", "--cpus", "2", "--ban"]);
-    // Being told, it looks at all IRQs anew, and has ten rounds for it.
+    // After the ban it scans all IRQs, and has ten rounds for it.
     std::thread::sleep(Duration::from_secs(10));
     let drift = irq(&["drift"]);
     assert_eq!(drift.code(), 0, "{}", drift.stdout);
@@ -83,7 +83,8 @@ fn irqbalance_is_told_and_told_again() {
     assert_eq!(daemon.banned(), others);
     let refused = irq(&["pin", "eth0", "--cpus", "2"]);
     assert_eq!((refused.code(), Path::new(SAVED).exists()), (1, false));
-    let why = format!("gthctl: error: irqbalance runs (PID {}) and would move", daemon.0.id());
+    let why =
+        format!("gthctl: error: irqbalance is running (PID {}) and would move", daemon.0.id());
     assert!(refused.stderr.starts_with(&why), "{}", refused.stderr);
 
     report(&["pin", "eth0", "--cpus", "2", "--ban"]);
@@ -192,7 +193,7 @@ fn irqbalance_in_the_way_of_a_policy() {
     assert_eq!(daemon.banned(), [0_u64; 0]);
     // Told, and no reason not to schedule.
     let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    let why = format!("irqbalance runs (PID {}) and would move IRQ ", daemon.0.id());
+    let why = format!("irqbalance is running (PID {}) and would move IRQ ", daemon.0.id());
     assert!(gthctl.says(&format!("gthctl: error: {why}"), 1), "{}", gthctl.stderr());
     let waiting = gthctl::report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
     assert!(waiting.starts_with(&why) && waiting.contains("`irqbalance: ban`"), "{waiting}");

@@ -115,7 +115,7 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     for times in 1..=3 {
         fs::write(&file, "0").unwrap();
         let said =
-            format!("gthctl: placed eth1 IRQ {input} (had been moved to CPUs 0) to CPUs 3; ");
+            format!("gthctl: placed eth1 IRQ {input} (had been moved to CPUs 0) on CPUs 3; ");
         assert!(gthctl.says(&said, times), "{}", gthctl.stderr());
         assert_eq!(affinity(input), "3");
     }
@@ -142,7 +142,7 @@ irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpu
         )
     };
     let gthctl = shared::scheduler(&policy(3));
-    let note = "CPUs 3 are exclusive, and interrupts of eth1 come in there";
+    let note = "CPUs 3 are exclusive and take interrupts of eth1";
     assert!(gthctl.says(note, 1), "{}", gthctl.stderr());
     let notes = || {
         let status = report(&["status"]);

@@ -225,7 +225,7 @@ fn a_nic_that_comes_later_and_goes() {
     let waiting = || report(&["status"])["irqs"]["waiting"].as_array().unwrap().len();
     assert_eq!((waiting(), affinity(input)), (1, before.clone()));
     let renamed = Renamed::to("later");
-    let said = format!("later IRQ {input} (new) to CPUs 3");
+    let said = format!("later IRQ {input} (new) on CPUs 3");
     assert!(kernel::wait(2 * SOON, || gthctl.has_said(&said) == 1 || before == "3"));
     assert!(kernel::wait(SOON, || waiting() == 0));
     assert_eq!((affinity(input), mask("later")), ("3".into(), "8".into()));

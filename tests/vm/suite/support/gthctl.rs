@@ -114,7 +114,7 @@ pub fn report(args: &[&str]) -> Value {
 /// come in on is up to the machine, and about rules that any user can come under, as most rules
 /// of tests are.
 pub fn notes(status: &Value) -> Vec<String> {
-    const OTHERS: [&str; 2] = ["are exclusive, and interrupts", ": any user can "];
+    const OTHERS: [&str; 2] = ["are exclusive and take interrupts", ": any user can "];
     let notes = status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
     notes.filter(|note| !OTHERS.iter().any(|other| note.contains(other))).map(Into::into).collect()
 }
