@@ -166,7 +166,7 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l spread -d 'One CPU for each queue'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l ban -d 'Tell a running irqbalance by its socket to leave these IRQs alone'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them even if irqbalance runs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them even if irqbalance is running'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l dry-run -d 'Show what would change and change nothing'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''

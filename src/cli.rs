@@ -336,9 +336,9 @@ pub struct ListViewArgs {
 /// queue of the same number share one. Without it each IRQ may go to all of the CPUs, and on x86
 /// the kernel picks one.
 ///
-/// While irqbalance runs, it changes nothing, as irqbalance would move the IRQs again; --ban and
-/// --force override this. It never changes what the policy of a running gthctl places: see `irq` in
-/// gthctl-policy(5).
+/// While irqbalance is running, it changes nothing, because irqbalance would move the IRQs again.
+/// --ban and --force override this. It never changes what the policy of a running gthctl places:
+/// see `irq` in gthctl-policy(5).
 #[derive(Debug, Args)]
 #[command(after_help = PIN_EXAMPLES)]
 pub struct PinArgs {
@@ -374,7 +374,7 @@ pub struct PinArgs {
     #[arg(long, conflicts_with = "force")]
     pub ban: bool,
 
-    /// Place them even if irqbalance runs
+    /// Place them even if irqbalance is running
     #[arg(long)]
     pub force: bool,
 

@@ -120,7 +120,7 @@ pub fn placed(placed: &Placed) -> String {
 
 /// What was put back.
 pub fn restored(restored: &Restored) -> String {
-    if restored.restored.is_empty() && restored.failed_bans == 0 {
+    if restored.restored.is_empty() && !restored.ban_failed {
         return "nothing to restore".into();
     }
     let mut rows = vec![row(["NIC", "what", "name", "placed", "found", "original", ""])];

@@ -124,13 +124,6 @@ mod tests {
     }
 
     #[test]
-    fn a_nic_has_itself() {
-        let tree = Tree::new();
-        nics(&tree, &["eth0"]);
-        assert_eq!(lower(&tree, "eth0"), (strings(&["eth0"]), vec![]));
-    }
-
-    #[test]
     fn a_vlan_on_a_bond_of_two_nics() {
         let tree = Tree::new();
         nics(&tree, &["eth0", "eth1", "eth2"]);

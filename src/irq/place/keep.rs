@@ -227,7 +227,7 @@ impl Keeper {
     fn placed_again(&self, plan: &Plan) -> String {
         let known = |change: &Change| {
             let mut old = self.kept.plan.changes.iter();
-            old.any(|old| old.target == change.target && old.wanted == change.wanted)
+            old.any(|old| old.target.is_same(&change.target) && old.wanted == change.wanted)
         };
         let one = |change: &Change| {
             let Change { target, now, wanted, .. } = change;

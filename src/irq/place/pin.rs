@@ -157,7 +157,7 @@ fn check(host: &Host, target: &Target, cpus: &CpuList) -> Result<Option<CpuList>
         now => {
             let now = now.map_or("nothing".into(), |now| shown(&now.allowed));
             let cpus = shown(cpus);
-            Err(Error::failure(format!("{target} to CPUs {cpus}: the kernel made {now} of it")))
+            Err(Error::failure(format!("{target} to CPUs {cpus}: the kernel set {now} instead")))
         }
     }
 }

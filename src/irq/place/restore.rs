@@ -17,8 +17,8 @@ use crate::irq::inventory::lower::Lower;
 pub struct Restored {
     pub restored: Vec<Back>,
     pub notes: Vec<String>,
-    /// 1 when irqbalance could not be told; `notes` says why.
-    pub failed_bans: usize,
+    /// irqbalance could not be told to take its bans back; `notes` says why.
+    pub ban_failed: bool,
 }
 
 /// A target that had been placed.
@@ -57,10 +57,10 @@ pub enum State {
 }
 
 impl Restored {
-    /// How many targets and bans could not be put back.
+    /// How many targets could not be put back, plus one for the bans.
     pub fn failed(&self) -> usize {
         let failed = self.restored.iter().filter(|back| back.state == State::Failed);
-        failed.count() + self.failed_bans
+        failed.count() + usize::from(self.ban_failed)
     }
 }
 
@@ -162,7 +162,7 @@ fn put_all_back(
     // The bans may take long, and gthctl may be killed meanwhile.
     saved.store(host)?;
     if let Err(e) = ban::free(host, &mut saved) {
-        done.failed_bans = 1;
+        done.ban_failed = true;
         done.notes.push(e.to_string());
     }
     saved.store(host)?;

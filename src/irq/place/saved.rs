@@ -118,7 +118,7 @@ impl Saved {
             boot: String,
         }
         let bad = |why: &dyn std::fmt::Display| {
-            let what = format!("{}: not what gthctl saved: {why}", path.display());
+            let what = format!("{}: gthctl did not write this: {why}", path.display());
             Error::failure(what).help("remove it; nothing can be restored from it")
         };
         let head: Head = serde_json::from_slice(&text).map_err(|e| bad(&e))?;
@@ -331,7 +331,7 @@ mod tests {
         let host = tree.host();
         let boot = boot(&host).unwrap();
         for (text, why) in [
-            ("{".into(), "saved.json: not what gthctl saved: EOF"),
+            ("{".into(), "saved.json: gthctl did not write this: EOF"),
             (format!("{{\"version\":9,\"boot\":{boot:?}}}"), "another version of gthctl"),
             (format!("{{\"version\":2,\"boot\":{boot:?}}}"), "missing field"),
         ] {

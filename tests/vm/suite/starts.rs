@@ -114,9 +114,9 @@ fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
     let _restore = Restore;
     let nonsense = Nonsense::saved();
     let gthctl = Gthctl::start(&policy(0, "{nic: eth0, cpus: 2}"));
-    assert_eq!(gthctl.has_said("not what gthctl saved"), 1, "{}", gthctl.stderr());
+    assert_eq!(gthctl.has_said("gthctl did not write this"), 1, "{}", gthctl.stderr());
     let waiting = report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
-    assert!(waiting.contains("not what gthctl saved"), "{waiting}");
+    assert!(waiting.contains("gthctl did not write this"), "{waiting}");
     drop(nonsense);
     let placed = || affinities("eth0").values().all(|cpus| cpus == "2");
     assert!(kernel::wait(2 * SOON, placed), "{}", gthctl.stderr());
