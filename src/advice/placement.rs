@@ -115,7 +115,7 @@ fn advise_on(
     if movable.is_empty() && fixed.is_empty() {
         tell("none of its IRQs is in use");
     } else if !fixed.iter().any(away) {
-        tell("its interrupts are well where they are");
+        tell("its interrupts are fine where they are");
     }
     None
 }
@@ -268,7 +268,7 @@ mod tests {
     fn cpus_that_are_offline_are_no_place() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.write("sys/devices/system/cpu/online", "0-2\n");
-        let well = "eth0: its interrupts are well where they are";
+        let well = "eth0: its interrupts are fine where they are";
         let seen = advice(&tree, "eth0", &[], "", "");
         assert_eq!((seen.commands, seen.facts.last().unwrap().as_str()), (vec![], well));
         let seen = advice(&tree, "eth0", &[], "2", "");
@@ -294,7 +294,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let well = advice(&tree, "eth0", &[], "", "");
         assert!(well.commands.is_empty(), "{well:?}");
-        assert_eq!(well.facts.last().unwrap(), "eth0: its interrupts are well where they are");
+        assert_eq!(well.facts.last().unwrap(), "eth0: its interrupts are fine where they are");
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "c\n");
         tree.irqbalance(42);
         let seen = advice(&tree, "eth0", &[], "2", "");

@@ -69,7 +69,7 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     text += "\n";
     if let Some(module) = facts.module {
         text += &format!(
-            "# One rule for whoever it is, without names:\n\
+            "# One rule for all of them, without names:\n\
              #   - {{name: traffic, gtp: {module}, priority: true}}\n"
         );
     }
@@ -264,7 +264,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  # 100 packets/s on CPUs 0-1\n  - name: \"nr-gnb\"\n"), "{text}");
-        let rule = "\n\n# One rule for whoever it is, without names:\n\
+        let rule = "\n\n# One rule for all of them, without names:\n\
                     #   - {name: traffic, gtp: gtp, priority: true}\nstrategies:\n";
         assert!(text.contains(rule), "{text}");
         let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);

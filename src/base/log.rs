@@ -112,7 +112,9 @@ impl Stream {
         }
         if queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
-            let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}\n");
+            let note = format!(
+                "gthctl: note: messages dropped because nothing was reading them: {dropped}\n"
+            );
             queue.bytes += note.len();
             queue.texts.push_back(note);
         }
@@ -205,7 +207,8 @@ mod tests {
         assert_eq!(texts.next().unwrap().len(), 1 << 20);
         assert!(texts.by_ref().take(queued).all(|text| text.len() == 1023));
         stream.push("last\n".into());
-        let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}");
+        let note =
+            format!("gthctl: note: messages dropped because nothing was reading them: {dropped}");
         assert_eq!([texts.next(), texts.next()], [Some(note), Some("last".into())]);
     }
 

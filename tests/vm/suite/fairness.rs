@@ -125,7 +125,7 @@ fn slices_are_followed() {
     println!("{short} turns, {long} with long slices");
     assert!(long * 4 < short, "{long} against {short}");
     replace_file(&config, "scheduler: {slice_ns_default: 0}\npolicy: policy.yaml");
-    assert!(gthctl.says("what was in force before stays", 1));
+    assert!(gthctl.says("the previous settings stay in force", 1));
     let still_long = turns();
     assert!(still_long * 4 < short, "{still_long} against {short}");
     gthctl.stop();

@@ -417,7 +417,7 @@ fn advice_from_the_traffic() {
     let idle = advise(&["eth0", "--duration", "500ms"]);
     assert_eq!(idle.code(), 0, "{}", idle.stderr);
     assert!(idle.stdout.contains("# traced gtp for 0.5 s\n"), "{}", idle.stdout);
-    assert!(idle.stdout.contains("well where they are"), "{}", idle.stdout);
+    assert!(idle.stdout.contains("fine where they are"), "{}", idle.stdout);
     let plane = Plane::on_gtp();
     for tid in plane.gnb_threads() {
         task::set_affinity(tid, &[2]);

@@ -54,7 +54,7 @@ fn placed_followed_and_put_back() {
     gthctl.expect_errors();
     gthctl.refuses(|| fs::write(&path, &wrong).unwrap());
     assert!(gthctl.says("policy.yaml:2:30: \"eth9\": no such network device", 1));
-    assert!(gthctl.says("what was in force before stays", 1));
+    assert!(gthctl.says("the previous settings stay in force", 1));
     assert!(all_on("eth0", "2"));
     let file = path.with_file_name("new.yaml");
     let new = file.to_str().unwrap();

@@ -21,7 +21,7 @@ pub const VM: Vm = vm::SHARED;
 const HOT_ON_1: &str = "strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]";
 const HOT_ON_2: &str = "strategies: [{command_regex: ^hot$, cpus: 2, exclusive: true}]";
 const IN_FORCE: &str = "in force as generation";
-const REFUSED: &str = "what was in force before stays";
+const REFUSED: &str = "the previous settings stay in force";
 const SOON: Duration = Duration::from_secs(5);
 
 /// The CPU is the task's alone: it runs there, and the other one does not.

@@ -35,7 +35,8 @@ fn files_that_others_can_change_are_named() {
     set_mode(&live, 0o664);
     let of = |path: &Path, mode| {
         format!(
-            "{0}: other users can change it: {0} has the mode {mode}; to end that: chmod go-w {0}",
+            "{0}: other users can change it: {0} has the mode {mode}; to prevent that: \
+             chmod go-w {0}",
             path.display()
         )
     };
