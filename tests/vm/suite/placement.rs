@@ -39,7 +39,8 @@ fn placed_followed_and_put_back() {
     let mut gthctl = shared::scheduler(&with("{nic: eth0, cpus: 2, rps: match}"));
     let path = gthctl.policy();
     assert!(all_on("eth0", "2"));
-    assert!(gthctl.says("0 rules, interrupts of eth0 on CPUs 2", 1), "{}", gthctl.stderr());
+    let placed_once = "0 rules, interrupts of eth0 on CPUs 2";
+    assert!(gthctl.says(placed_once, 1), "{}", gthctl.stderr());
     let generation = || report(&["status"])["generation"].as_u64().unwrap();
     let before_it = generation();
     let status = report(&["status"])["irqs"].clone();
@@ -53,7 +54,8 @@ fn placed_followed_and_put_back() {
     let wrong = with("{nic: eth0, cpus: 3}, {nic: eth9, cpus: 1}");
     gthctl.expect_errors();
     gthctl.refuses(|| fs::write(&path, &wrong).unwrap());
-    assert!(gthctl.says("policy.yaml:2:30: \"eth9\": no such network device", 1));
+    let refused_once = "policy.yaml:2:30: \"eth9\": no such network device";
+    assert!(gthctl.says(refused_once, 1), "{}", gthctl.stderr());
     assert!(gthctl.says("the previous settings stay in force", 1));
     assert!(all_on("eth0", "2"));
     let file = path.with_file_name("new.yaml");
@@ -69,6 +71,10 @@ fn placed_followed_and_put_back() {
     assert_eq!(refused.code(), 2, "{}", refused.stderr);
     assert!(refused.stderr.contains("CPUs 900: this machine has CPUs"), "{}", refused.stderr);
     assert_eq!(generation(), before_it);
+    // No generation followed that one, and gthctl did not refuse the same file again.
+    for once in [placed_once, refused_once] {
+        assert_eq!(gthctl.has_said(once), 1, "{once}: {}", gthctl.stderr());
+    }
 
     // Applied: first shown, then done.
     fs::write(&file, with("{nic: eth0, cpus: 3, queues: 1}")).unwrap();

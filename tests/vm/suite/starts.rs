@@ -221,7 +221,8 @@ fn a_nic_that_comes_later_and_goes() {
     let before = affinity(input);
     let mask = |nic: &str| kernel::read(&format!("/sys/class/net/{nic}/queues/rx-0/rps_cpus"));
     let gthctl = Gthctl::start(&with("{nic: later, cpus: 3, rps: match}, {nic: eth0, cpus: 1}"));
-    assert!(gthctl.says("\"later\": no such network device", 1), "{}", gthctl.stderr());
+    let missing = "\"later\": no such network device";
+    assert!(gthctl.says(missing, 1), "{}", gthctl.stderr());
     assert!(all_on("eth0", "1"));
     let waiting = || report(&["status"])["irqs"]["waiting"].as_array().unwrap().len();
     assert_eq!((waiting(), affinity(input)), (1, before.clone()));
@@ -229,6 +230,8 @@ fn a_nic_that_comes_later_and_goes() {
     let said = format!("later IRQ {input} (new) to CPUs 3");
     assert!(kernel::wait(2 * SOON, || gthctl.has_said(&said) == 1 || before == "3"));
     assert!(kernel::wait(SOON, || waiting() == 0));
+    // The device is there, so gthctl no longer misses it.
+    assert_eq!(gthctl.has_said(missing), 1, "{}", gthctl.stderr());
     assert_eq!((affinity(input), mask("later")), ("3".into(), "8".into()));
     drop(renamed);
     assert!(kernel::wait(2 * SOON, || waiting() == 1));
