@@ -1,6 +1,6 @@
-//! `gthctl irq` and a policy's `irq` beside Debian's irqbalance. What they say to each other is
-//! tested without it (src/irq/irqbalance.rs): one test with the real one is enough each time,
-//! the others, which wait for its rounds, are for `make test-kernels`.
+//! `gthctl irq` and a policy's `irq` beside Debian's irqbalance. Unit tests cover the protocol
+//! (src/irq/irqbalance.rs). So `make vm` runs one test with the real irqbalance; the others, which
+//! wait for its rounds, run in `make test-kernels`.
 
 use std::fs;
 use std::path::Path;
@@ -64,7 +64,7 @@ fn irqbalance_moves_what_it_is_not_told_to_leave_alone() {
     assert!(moved, "irqbalance moved nothing");
     assert!(irq(&["drift"]).stderr.contains("irqbalance runs"));
     report(&["pin", "eth0", "--cpus", "2", "--ban"]);
-    // Being told, it looks at all IRQs anew, and has ten rounds for it.
+    // When told, it looks at all IRQs again. It has ten rounds for that.
     std::thread::sleep(Duration::from_secs(10));
     let drift = irq(&["drift"]);
     assert_eq!(drift.code(), 0, "{}", drift.stdout);
@@ -77,7 +77,7 @@ fn irqbalance_moves_what_it_is_not_told_to_leave_alone() {
 fn irqbalance_is_told_and_told_again() {
     let _restore = Restore;
     fs::create_dir_all("/run/irqbalance").unwrap();
-    // One is banned by somebody else and stays so.
+    // Something else banned one; that ban stays.
     let others = vec![u64::from(irq_of("eth1", "config"))];
     let daemon = Irqbalance::start(&[&format!("--banirq={}", others[0])]);
     assert_eq!(daemon.banned(), others);
@@ -118,7 +118,7 @@ fn a_busy_irqbalance_is_waited_for() {
     fs::write(file, "").unwrap();
     let first = irq_of("eth0", "config");
     let second = irq_of("eth0", "input.0");
-    // Version 1.9.2 hears nothing for an interval when it follows a change of the bans.
+    // After a change of the bans, version 1.9.2 does not listen for one interval.
     let daemon = Irqbalance::start(&["--interval=3"]);
     let busy = || {
         let silent = || report(&["list", "eth0"])["irqbalance"][0].get("silent").is_some();
@@ -134,7 +134,7 @@ fn a_busy_irqbalance_is_waited_for() {
     assert_eq!((daemon.banned(), kernel::read(file)), (vec![], String::new()));
     assert!(!Path::new(SAVED).exists());
 
-    // One that has stopped is not told, and what it was told stays saved.
+    // gthctl cannot tell a stopped one, so it keeps what it had told it.
     ban(&["--irq", &first.to_string()]);
     let pid = Pid::from_raw(daemon.0.id() as i32);
     signal::kill(pid, Signal::SIGSTOP).unwrap();
@@ -177,7 +177,7 @@ fn an_irqbalance_that_does_not_answer_gets_its_environment_file() {
     let irqs: Vec<u32> = irqs_of("eth0").iter().map(|&(irq, _)| irq).collect();
     let daemon = Irqbalance::start(&[]);
     daemon.banned();
-    // Its socket is there no longer.
+    // Its socket is gone.
     fs::remove_dir_all("/run/irqbalance").unwrap();
     let note = ban(&[]);
     assert!(note.contains("when it is started again: systemctl restart irqbalance"), "{note}");
@@ -202,14 +202,14 @@ fn irqbalance_in_the_way_of_a_policy() {
     fs::create_dir_all("/run/irqbalance").unwrap();
     let daemon = Irqbalance::start(&[]);
     assert_eq!(daemon.banned(), [0_u64; 0]);
-    // Told, and no reason not to schedule.
+    // gthctl reports it and schedules all the same.
     let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
     let why = format!("irqbalance runs (PID {}) and would move IRQ ", daemon.0.id());
     assert!(gthctl.says(&format!("gthctl: error: {why}"), 1), "{}", gthctl.stderr());
     let waiting = gthctl::report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
     assert!(waiting.starts_with(&why) && waiting.contains("`irqbalance: ban`"), "{waiting}");
     assert!(!Path::new(SAVED).exists());
-    // Once it is not in the way any more, they are placed.
+    // Once it is out of the way, gthctl places them.
     drop(daemon);
     assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
     assert!(kernel::wait(SOON, || gthctl::report(&["status"])["irqs"]["waiting"] == json!([])));

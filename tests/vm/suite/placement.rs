@@ -26,7 +26,7 @@ pub fn with(irq: &str) -> String {
     format!("strategies: []\nirq: [{irq}]\n")
 }
 
-/// True when all IRQs of a NIC, of which there are some, may come in on these CPUs only.
+/// True if the NIC has IRQs and all may come in on these CPUs only.
 pub fn all_on(nic: &str, cpus: &str) -> bool {
     let lists: BTreeSet<String> = affinities(nic).into_values().collect();
     lists == [cpus.to_owned()].into()
@@ -50,7 +50,7 @@ fn placed_followed_and_put_back() {
     let shown = report(&["show"])["irq"].clone();
     assert_eq!(shown, json!([{"nic": "eth0", "cpus": "2", "rps": "match"}]));
 
-    // What is wrong is refused as a whole.
+    // gthctl refuses a wrong policy as a whole.
     let wrong = with("{nic: eth0, cpus: 3}, {nic: eth9, cpus: 1}");
     gthctl.expect_errors();
     gthctl.refuses(|| fs::write(&path, &wrong).unwrap());
@@ -76,7 +76,7 @@ fn placed_followed_and_put_back() {
         assert_eq!(gthctl.has_said(once), 1, "{once}: {}", gthctl.stderr());
     }
 
-    // Applied: first shown, then done.
+    // Apply: first show, then do.
     fs::write(&file, with("{nic: eth0, cpus: 3, queues: 1}")).unwrap();
     let moves = report(&["apply", new, "--dry-run"])["irqs"].clone();
     let queue = ["input.1", "output.1"].map(|name| irq_of("eth0", name));
@@ -127,7 +127,7 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     }
     assert_eq!(report(&["status"])["irqs"]["placed_again"], 3);
     assert_eq!(gthctl.has_said("the next time in 4 s at the earliest"), 1, "{}", gthctl.stderr());
-    // Not again before those are over.
+    // Not again before those 4 s are over.
     fs::write(&file, "0").unwrap();
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(affinity(input), "0");
@@ -153,7 +153,7 @@ irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpu
     let notes = || {
         let status = report(&["status"]);
         let notes = status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
-        // Whoever calls his task hot comes under the rule, too.
+        // Anybody can name a task hot and come under the rule.
         let others = notes.filter(|note| !note.contains(": any user can "));
         others.collect::<Vec<_>>().join("\n")
     };
@@ -200,7 +200,7 @@ fn with_rule(rule: u32, irq: &str) -> String {
     )
 }
 
-/// Everything else goes on while interrupts cannot be placed, and the last word counts.
+/// Everything else goes on while interrupts cannot be placed, and the last policy wins.
 #[test]
 fn a_policy_waits_for_its_interrupts() {
     let _restore = Restore;
@@ -217,7 +217,7 @@ fn a_policy_waits_for_its_interrupts() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(kernel::wait(SOON, || affinities("eth0") == before));
 
-    // One that is applied waits as well.
+    // An applied policy waits, too.
     let lock = hold_irq_lock();
     let new = gthctl.policy().with_file_name("new.yaml");
     fs::write(&new, with_rule(3, "{nic: eth0, cpus: 3}")).unwrap();

@@ -1,4 +1,4 @@
-//! What is so, or becomes so, while gthctl starts.
+//! What gthctl finds when it starts, and what changes meanwhile.
 
 use std::fs;
 use std::path::Path;
@@ -93,7 +93,7 @@ fn no_inotify_left() {
     }
 }
 
-/// What gthctl takes for no file of its own, until dropped.
+/// Saved settings that gthctl does not recognise as its own, until dropped.
 struct Nonsense;
 
 impl Nonsense {
@@ -124,7 +124,7 @@ fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
     gthctl.stop();
 }
 
-/// Names that come to be while the scheduler is being loaded.
+/// Names that appear while the scheduler is being loaded.
 #[test]
 fn what_appears_during_the_start_is_seen() {
     const SOCKET: &str = "/run/gthctl/control.sock";
@@ -172,19 +172,19 @@ impl Drop for Offline {
     }
 }
 
-/// A CPU goes while gthctl loads, after it has looked which ones there are.
+/// A CPU goes offline while gthctl loads, after it has read the topology.
 #[test]
 fn a_cpu_that_goes_during_the_load() {
     let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
     let mut child =
         gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // It reads the topology at once, and then the verifier takes seconds.
+    // It reads the topology at once; then the verifier takes seconds.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(kernel::state(), "disabled", "loaded already");
     let offline = Offline::new(3);
     let loaded = || kernel::state() == "enabled";
     assert!(kernel::wait(LOADED, loaded));
-    // Loaded twice, then, which takes as long again.
+    // So it loads twice, which takes twice as long.
     std::thread::sleep(Duration::from_millis(500));
     assert!(kernel::wait(LOADED, loaded));
     std::thread::sleep(Duration::from_secs(1));
