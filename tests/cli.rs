@@ -1,5 +1,5 @@
-//! The built program as a user meets it, without root: help, version, and what
-//! it says about bad input. All of it ends before anything touches the kernel.
+//! The built program as a user sees it, without root: help, version and messages about bad input.
+//! Every run ends before it touches the kernel.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -53,7 +53,7 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// As [`outcome`] of a command that must end by itself.
+/// Like [`outcome`], for a command that must end by itself.
 #[track_caller]
 fn outcome_soon(command: &mut Command) -> Outcome {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -206,7 +206,7 @@ fn a_file_that_others_can_change_is_noted() {
         let file = at.join(name);
         let file = file.display();
         format!(
-            "{name}: other users can change it: {file} has the mode {mode}; to end that: \
+            "{name}: other users can change it: {file} has the mode {mode}; to prevent that: \
              chmod go-w {file}"
         )
     };
@@ -219,7 +219,7 @@ fn a_file_that_others_can_change_is_noted() {
     let json: serde_json::Value =
         serde_json::from_str(&check(&["p.yaml", "-o", "json"]).stdout).unwrap();
     assert_eq!(json["notes"], serde_json::json!([of_policy]));
-    // Both are read before the missing one ends it.
+    // gthctl reads both before it fails for the missing one.
     let started = outcome(command(&at).args(["run", "-c", "c.yaml", "-p", "none"]));
     let of_config = format!("gthctl: note: {}\n", note("c.yaml", "0666"));
     assert!(started.stderr.starts_with(&of_config), "{}", started.stderr);
@@ -375,7 +375,7 @@ fn a_policy_is_checked_without_a_running_one() {
 fn a_rule_that_any_user_can_come_under_is_noted() {
     let policy = "strategies:\n- {command_regex: ^upf$, priority: 3}\n- {gtp: gtp, weight: 200}\n";
     let note = "p.yaml:2:4: rule 1: any user can name a task like that and get priority 3; \
-                user: or systemd_unit: ends that";
+                user: or systemd_unit: prevents that";
     let directory = directory(&[("p.yaml", policy.as_bytes())]);
     let check = |args: &[&str]| {
         outcome(command(directory.path()).args(["policy", "check", "p.yaml"]).args(args))

@@ -1,5 +1,5 @@
-//! Output into a pipe that nobody reads. In a file, and so a process, of its own:
-//! the children of tests beside it would hold the pipe's other end open.
+//! Output into a pipe that nobody reads. It has a file, and so a process, of its own: children of
+//! other tests would hold the pipe's other end open.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

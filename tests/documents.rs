@@ -1,5 +1,5 @@
-//! The documents say what is so: their links lead somewhere, their commands are ones that
-//! gthctl, make and this checkout have, and what they show is what one sees.
+//! The documents are correct: their links lead somewhere, their commands exist in gthctl, make and
+//! this checkout, and the output they show is the real one.
 
 use std::collections::HashMap;
 use std::fs;
@@ -14,7 +14,7 @@ use gthctl::cli::Cli;
 use gthctl::daemon::config::Config;
 use gthctl::policy::Policy;
 
-/// What documents use besides gthctl, make, cargo and the scripts of the checkout.
+/// The commands in documents besides gthctl, make, cargo and the scripts of the checkout.
 const OTHERS: [&str; 8] = ["cd", "echo", "git", "grep", "install", "kill", "man", "tee"];
 
 fn tree(path: &str) -> PathBuf {
@@ -35,7 +35,7 @@ fn documents() -> Vec<(PathBuf, String)> {
     paths.into_iter().map(|path| (path.clone(), read(&path))).collect()
 }
 
-/// Text between fences: where it is, in what language, and its lines.
+/// Text between fences: its place, language and lines.
 struct Block<'a> {
     place: String,
     language: &'a str,
@@ -123,7 +123,7 @@ fn refused(words: &[String]) -> Option<ErrorKind> {
     (![ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&kind)).then_some(kind)
 }
 
-/// Checks one command; true when it can be run as it is, here and by anybody.
+/// Checks one command; true if anybody can run it here as it is.
 fn check_command(command: &str, place: &str) -> bool {
     let mut words = words(command);
     let sudo = words.first().is_some_and(|word| word == "sudo");
@@ -178,7 +178,7 @@ fn trimmed<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     lines.map(str::trim_end).collect()
 }
 
-/// Checks the commands of a block; adds how many there are, were run, and were compared.
+/// Checks the commands of a block; counts those found, run and compared.
 fn check_block(block: &Block, counts: &mut [usize; 3]) {
     let Block { place, language, lines } = block;
     let is_console = *language == "console";
@@ -220,7 +220,7 @@ fn commands_are_as_documented() {
             if span.starts_with("make ") {
                 check_command(span, &path.display().to_string());
             } else if span.starts_with("gthctl ") {
-                // In a sentence options may be left out, but not made up.
+                // A sentence may leave out options but not invent any.
                 let wrong = [ErrorKind::UnknownArgument, ErrorKind::InvalidSubcommand];
                 let why = refused(&words(span)).filter(|why| wrong.contains(why));
                 assert_eq!(why, None, "{}: {span}", path.display());

@@ -1,6 +1,6 @@
 //! The man pages, shell completions and examples in the tree agree with the code.
 //!
-//! `UPDATE=1 cargo test --test generated` writes the generated ones anew.
+//! `UPDATE=1 cargo test --test generated` regenerates the generated ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ fn command() -> Command {
     Cli::command().version(env!("CARGO_PKG_VERSION"))
 }
 
-/// One page of section 1; `above` is the page of the command that this is one of.
+/// One page of section 1; `above` is the page of the parent command.
 fn man_page(command: &Command, above: Option<&str>) -> String {
     let man = Man::new(command.clone());
     let mut page = Vec::new();
@@ -66,7 +66,7 @@ fn man_page(command: &Command, above: Option<&str>) -> String {
     page
 }
 
-/// The help text's examples as they are, rather than run together as a paragraph.
+/// Keeps the help text's examples as they are; they are not joined into a paragraph.
 fn examples(after_help: &str) -> String {
     let lines = after_help.strip_prefix("Examples:\n").expect("help ends with its examples");
     let lines: String = lines.lines().map(|line| format!("{}\n", line.trim_start())).collect();
@@ -208,8 +208,8 @@ fn the_man_pages_state_the_limits() {
     }
 }
 
-/// Cuts, doubles and swaps pieces of real files at random, always the same way:
-/// the parsers answer, whatever they are given.
+/// Cuts, doubles and swaps pieces of real files, with a fixed seed: the parsers return, whatever
+/// their input.
 #[test]
 fn damaged_files_are_answered_too() {
     let mut state = 1_u64;
@@ -266,7 +266,7 @@ fn damaged_files_are_answered_too() {
                     bad += 1;
                     assert_eq!(error.code, ExitCode::Usage);
                     let at = error.at.as_ref().expect("errors have a place");
-                    // libyaml places what it misses at the end in the line after the last.
+                    // If something is missing at the end, libyaml reports the line after the last.
                     let last = text.split('\n').count() + 1;
                     assert!((1..=last).contains(&at.line), "{error}: {text:?}");
                     let line = error.to_string();

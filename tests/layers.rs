@@ -1,9 +1,9 @@
-//! The modules of src/ stand in layers. Each uses only layers that stand before its own.
+//! The modules of src/ form layers. Each uses only layers before its own.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules in one line do not use each other.
+/// Modules on one line do not use each other.
 const LAYERS: [&[&str]; 10] = [
     &["base"],
     &["kernel"],
@@ -86,7 +86,7 @@ fn used(file: &Path, text: &str) -> Vec<Vec<String>> {
     used
 }
 
-/// What stands against the order in `text`, the content of `file`.
+/// What violates the order in `text`, the content of `file`.
 fn wrong(file: &Path, text: &str) -> Vec<String> {
     let module = module(file);
     let (own, number) = layer(&module).unwrap_or_else(|| panic!("{file:?} is of no layer"));

@@ -69,7 +69,7 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     text += "\n";
     if let Some(module) = facts.module {
         text += &format!(
-            "# One rule for whoever it is, without names:\n\
+            "# One rule for all of them, without names:\n\
              #   - {{name: traffic, gtp: {module}, priority: true}}\n"
         );
     }
@@ -187,6 +187,10 @@ impl TaskTotals {
 /// A regular expression for that name, without control characters, as policies require.
 fn pattern(comm: &str) -> String {
     let of = |c: char| {
+        // It has a meaning only within a class.
+        if c == '-' {
+            return c.into();
+        }
         let mut bytes = [0; 4];
         let text: &str = c.encode_utf8(&mut bytes);
         match escape::line(text) {
@@ -260,7 +264,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("  # 100 packets/s on CPUs 0-1\n  - name: \"nr-gnb\"\n"), "{text}");
-        let rule = "\n\n# One rule for whoever it is, without names:\n\
+        let rule = "\n\n# One rule for all of them, without names:\n\
                     #   - {name: traffic, gtp: gtp, priority: true}\nstrategies:\n";
         assert!(text.contains(rule), "{text}");
         let (policy, notes) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
@@ -284,6 +288,12 @@ mod tests {
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
         assert_eq!(policy.rules.len(), 1);
         assert!(policy.irq.is_empty());
+    }
+
+    #[test]
+    fn patterns_escape_what_has_a_meaning() {
+        assert_eq!(pattern("nr-gnb"), "nr-gnb");
+        assert_eq!(pattern("kworker/1:0+a.b[c]-d\\"), r"kworker/1:0\+a\.b\[c\]-d\\");
     }
 
     #[test]

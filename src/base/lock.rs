@@ -26,7 +26,7 @@ impl Lock {
     /// process holds it.
     pub fn take(path: &Path) -> Result<Self> {
         Self::attempt(path)?.map_err(|owner| {
-            let what = format!("gthctl is running already ({owner})");
+            let what = format!("gthctl is already running ({owner})");
             Error::new(ExitCode::AlreadyRunning, what).help("stop it first")
         })
     }

@@ -112,7 +112,9 @@ impl Stream {
         }
         if queue.dropped > 0 {
             let dropped = std::mem::take(&mut queue.dropped);
-            let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}\n");
+            let note = format!(
+                "gthctl: note: messages dropped because nothing was reading them: {dropped}\n"
+            );
             queue.bytes += note.len();
             queue.texts.push_back(note);
         }
@@ -180,6 +182,15 @@ mod tests {
     #[test]
     fn a_reader_who_has_stopped_is_not_waited_for() {
         let (reader, stream) = pipe();
+        // Longer than the pipe: once the writer is stuck in it, the queue only grows.
+        stream.push(format!("{}\n", "x".repeat(1 << 20)));
+        let is_stuck = || {
+            let queue = stream.queue();
+            queue.writing && queue.texts.is_empty()
+        };
+        while !is_stuck() {
+            thread::sleep(Duration::from_millis(1));
+        }
         let line = format!("{}\n", "x".repeat(1023));
         let lines = 2 * MOST / line.len();
         let begin = Instant::now();
@@ -188,14 +199,16 @@ mod tests {
         }
         stream.finish(Instant::now() + BRIEFLY);
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
-        let dropped = stream.queue().dropped;
-        assert!(dropped > 0);
+        let queued = MOST / line.len() + 1;
+        let dropped = lines - queued;
+        assert_eq!(stream.queue().dropped, dropped as u64);
         // Once there is room, a line tells how many.
-        let mut texts = BufReader::new(reader).lines().map_while(io::Result::ok);
-        let whole = lines - dropped as usize;
-        assert_eq!(texts.by_ref().take(whole).filter(|text| text.len() == 1023).count(), whole);
+        let mut texts = BufReader::new(reader).lines().map(io::Result::unwrap);
+        assert_eq!(texts.next().unwrap().len(), 1 << 20);
+        assert!(texts.by_ref().take(queued).all(|text| text.len() == 1023));
         stream.push("last\n".into());
-        let note = format!("gthctl: note: messages dropped, as nobody read them: {dropped}");
+        let note =
+            format!("gthctl: note: messages dropped because nothing was reading them: {dropped}");
         assert_eq!([texts.next(), texts.next()], [Some(note), Some("last".into())]);
     }
 

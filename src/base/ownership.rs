@@ -32,7 +32,7 @@ pub fn note(path: &Path) -> Option<String> {
     let (why, commands): (Vec<String>, Vec<String>) = doubts.into_iter().unzip();
     (!why.is_empty()).then(|| {
         let (why, commands) = (why.join(", "), commands.join("; "));
-        format!("{}: other users can change it: {why}; to end that: {commands}", path.display())
+        format!("{}: other users can change it: {why}; to prevent that: {commands}", path.display())
     })
 }
 
@@ -106,7 +106,7 @@ mod tests {
                     let (path, place) = (path.display(), place.display());
                     format!(
                         "{path}: other users can change it: {place} has the mode {mode}; \
-                         to end that: chmod go-w {place}"
+                         to prevent that: chmod go-w {place}"
                     )
                 });
                 assert_eq!(note(path), wanted, "{of_dir:o} {of_sub:o} {of_file:o}");

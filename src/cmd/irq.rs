@@ -126,9 +126,9 @@ fn look_for_drift(host: &Host, args: &DriftArgs) -> Result<()> {
     match drift.away().count() {
         0 => Ok(()),
         away => {
-            let what = format!("{away} of {} not where they were placed", drift.placed.len());
+            let what = format!("{away} of {} are not where they were placed", drift.placed.len());
             Err(Error::failure(what)
-                .help("`gthctl irq pin` places them again, a running policy does so by itself"))
+                .help("`gthctl irq pin` places them again; a running policy does so by itself"))
         }
     }
 }

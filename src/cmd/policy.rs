@@ -93,7 +93,7 @@ fn confirm(proposal: &Proposal) -> Result<()> {
     let piped = matches!(proposal, Proposal::Text { path, .. } if typed(path));
     if piped || !stdin().is_terminal() || !stdout().is_terminal() {
         return Err(Error::new(ExitCode::Usage, "there is no terminal to ask on; nothing changed")
-            .help("give --yes to apply without asking, or --dry-run to look only"));
+            .help("use --yes to apply without asking, or --dry-run to only look"));
     }
     print!("Make this the live policy? [y/N] ");
     let _ = stdout().flush();

@@ -50,11 +50,11 @@ impl Again {
         };
         if is_mistake(&e) {
             self.failed.remove(&step);
-            log::err(format_args!("gthctl: error: {e}; what was in force before stays"));
+            log::err(format_args!("gthctl: error: {e}; the previous settings stay in force"));
             return;
         }
         if self.failed.get(&step).is_none_or(|told| told.as_ref() != Some(&e)) {
-            let stays = "what was in force before stays; gthctl will retry";
+            let stays = "the previous settings stay in force; gthctl will retry";
             log::err(format_args!("gthctl: error: {e}; {stays}"));
             self.failed.insert(step, Some(e));
         }

@@ -130,7 +130,7 @@ impl Config {
             .filter(|field| !field.path.starts_with("api."))
             .filter(|field| !field.path.starts_with("monitor.") || monitor_on)
             .map(|field| {
-                format!("{}: {}: accepted, not acted on", source.location(field.place), field.path)
+                format!("{}: {}: has no effect", source.location(field.place), field.path)
             });
         Ok((config, notes.collect()))
     }
@@ -326,7 +326,7 @@ early_processing: true
             "13:3: simple_scheduler.enable_fifo",
             "15:1: early_processing",
         ];
-        assert_eq!(notes, noted.map(|key| format!("etc/c.yaml:{key}: accepted, not acted on")));
+        assert_eq!(notes, noted.map(|key| format!("etc/c.yaml:{key}: has no effect")));
         assert!(parse("monitor: {prometheus_port: 9090}").unwrap().1.is_empty());
     }
 

@@ -15,7 +15,7 @@ pub fn check_sched_ext(root: &Path) -> Result<()> {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let what = format!("this kernel ({}) has no sched_ext", release.trim());
         return Err(Error::new(ExitCode::NoSchedExt, what)
-            .help("it takes Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"));
+            .help("gthctl needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"));
     };
     if state.trim() == "disabled" {
         return Ok(());

@@ -409,7 +409,7 @@ fn compile_patterns(
 fn too_large(rule: &Rule, condition: usize) -> Error {
     let condition = Condition::ALL[condition];
     let help = match condition {
-        Condition::Pod => "it selects too many pods of this node: narrow it",
+        Condition::Pod => "narrow it: it selects too many pods of this node",
         _ => "use a shorter pattern, or fewer repetitions",
     };
     bad(rule, format!("{}: too large to match in the kernel", condition.keys()[0])).help(help)
@@ -476,7 +476,7 @@ fn check_cpus(
     let taken: CpuList = cpus.iter().filter(|&cpu| reserved.contains(cpu)).collect();
     if !taken.is_empty() {
         notes.push(format!(
-            "{}: {}: cpus: {taken} exclusive to another rule, not used here",
+            "{}: {}: cpus: {taken} exclusive to another rule and not used here",
             rule.location, rule.name
         ));
     }
@@ -613,7 +613,7 @@ mod tests {
 - {name: n, command_regex: b, cpus: 0-1}";
         let (c, notes) = try_compile(yaml, &machine(4, 2)).unwrap();
         assert_eq!(c.masks[&MaskIndex::rule(1)], set("0"));
-        assert_eq!(notes, ["p.yaml:3:4: n: cpus: 1 exclusive to another rule, not used here"]);
+        assert_eq!(notes, ["p.yaml:3:4: n: cpus: 1 exclusive to another rule and not used here"]);
     }
 
     #[test]

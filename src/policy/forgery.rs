@@ -23,7 +23,7 @@ pub fn notes(policy: &Policy) -> Vec<String> {
 fn note(rule: &Rule) -> Option<String> {
     let gain = gain(&rule.effects)?;
     let Forgery { how, ends } = forgeable(&rule.conditions)?;
-    Some(format!("{}: {}: {how} and get {gain}; {ends} ends that", rule.location, rule.name))
+    Some(format!("{}: {}: {how} and get {gain}; {ends} prevents that", rule.location, rule.name))
 }
 
 /// What makes the rule worth forging; weights and slices are only shares.
@@ -227,11 +227,11 @@ mod tests {
         assert_eq!(
             notes(&policy),
             [
-                "p.yaml:2:4: gnb: any user can name a task like that and get priority 0; user: or systemd_unit: ends that",
-                "p.yaml:3:4: rule 2: any user can run \"/usr/bin/upf\", with code of his own in it (LD_PRELOAD), and get priority 20 and exclusive CPUs 2-3; user: or systemd_unit: ends that",
-                "p.yaml:4:4: rule 3: any user can send such packets and get exclusive CPUs 1; user: or systemd_unit: ends that",
-                "p.yaml:5:4: rule 4: any user can have a task that root's tasks have started and get priority 3; systemd_unit: or container: ends that",
-                "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: ends that",
+                "p.yaml:2:4: gnb: any user can name a task like that and get priority 0; user: or systemd_unit: prevents that",
+                "p.yaml:3:4: rule 2: any user can run \"/usr/bin/upf\", with code of his own in it (LD_PRELOAD), and get priority 20 and exclusive CPUs 2-3; user: or systemd_unit: prevents that",
+                "p.yaml:4:4: rule 3: any user can send such packets and get exclusive CPUs 1; user: or systemd_unit: prevents that",
+                "p.yaml:5:4: rule 4: any user can have a task that root's tasks have started and get priority 3; systemd_unit: or container: prevents that",
+                "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: prevents that",
             ]
         );
     }

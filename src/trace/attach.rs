@@ -83,7 +83,7 @@ impl Tracer {
         libbpf_log::capture(false);
         if !Path::new(KPROBES).exists() {
             let what = "this kernel cannot trace its functions";
-            let help = "it takes CONFIG_BPF_EVENTS=y and CONFIG_KPROBE_EVENTS=y";
+            let help = "tracing needs CONFIG_BPF_EVENTS=y and CONFIG_KPROBE_EVENTS=y";
             return Err(Error::new(ExitCode::KernelUnsupported, what).help(help));
         }
         let failed = |e: &dyn std::fmt::Display| libbpf_log::refused("trace program", e);

@@ -165,7 +165,7 @@ fn means(symbol: &str, how: &How, module: Option<&str>) -> String {
     match how {
         How::Fentry => "fentry, fexit".into(),
         How::Kprobe(on) if on == symbol => "kprobe, kretprobe".into(),
-        How::Kprobe(on) => format!("kprobe, kretprobe on {on}; bytes are not known"),
+        How::Kprobe(on) => format!("kprobe, kretprobe on {on}; no byte counts"),
         How::Missing => {
             let place = module.map_or("this kernel".into(), |module| format!("this {module}"));
             format!("not in {place}, or inlined")
@@ -180,7 +180,7 @@ pub fn how(function: &Function, how: &How, module: Option<&str>) -> String {
     match how {
         How::Fentry => format!("{symbol}: fentry, fexit"),
         How::Kprobe(on) if on == symbol => format!("{symbol}: kprobe, kretprobe"),
-        How::Kprobe(on) => format!("{symbol}: kprobe, kretprobe on {on} (bytes are not known)"),
+        How::Kprobe(on) => format!("{symbol}: kprobe, kretprobe on {on} (no byte counts)"),
         How::Missing => {
             let place = module.map_or("this kernel".into(), |module| format!("this {module}"));
             format!(
@@ -353,7 +353,7 @@ mod tests {
             attached(&functions, &hows, Some("gtp5g"), false),
             [
                 "tracing: f0, f2 (fentry, fexit); \
-                 f4 (kprobe, kretprobe on f4.isra.0; bytes are not known)",
+                 f4 (kprobe, kretprobe on f4.isra.0; no byte counts)",
                 "not traced: f1, f3 (not in this gtp5g, or inlined); f5 (the kernel refused: EINVAL)",
             ]
         );

@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2016
-# A private view of Debian's archive: packages of another release are looked up
-# and downloaded from the mirror this machine already uses, without touching the
-# machine's own package lists. Proxies and the like come from its apt.conf.
+# A private view of Debian's archive. It looks up and downloads packages of another
+# release from the mirror this machine already uses, without touching the machine's
+# own package lists. Proxies and the like come from its apt.conf.
 
 # The machine's own release, such as bookworm.
 codename() { (. /etc/os-release && echo "$VERSION_CODENAME"); }

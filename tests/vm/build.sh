@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154,SC2034
-# Builds what the VM runs. The binaries are static and lie in the checkout, which
-# the VM shares, so they run there from where they are.
+# Builds what the VM runs. The binaries are static. The VM shares the checkout, so they
+# run from there.
 
 export CARGO_TARGET_DIR=$checkout/target
 release=$CARGO_TARGET_DIR/x86_64-unknown-linux-gnu/release
@@ -10,7 +10,7 @@ build_binaries() {
     cargo build --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins || die "the build failed"
 }
 
-# As build_binaries, and the suite, in one call, which compiles them side by side; prints the
+# Like build_binaries, plus the suite, in one call, which compiles them side by side. Prints the
 # path of the suite's executable.
 build_suite() {
     local messages

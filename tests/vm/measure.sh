@@ -1,6 +1,6 @@
 # shellcheck shell=bash disable=SC2154
 # The benchmark's virtual machines, several at once: in virtual time each takes one of the host's
-# CPUs, and what the others do makes no difference.
+# CPUs, and the others do not affect it.
 
 vms=()
 # shellcheck disable=SC2317 # called by the trap

@@ -153,7 +153,7 @@ impl LivePolicy {
                 }
                 Err(e) => {
                     if let Err(e) = self.refuse(coming.whence, e) {
-                        let stays = "what was in force before stays";
+                        let stays = "the previous settings stay in force";
                         log::err(format_args!("gthctl: error: {e}; {stays}"));
                     }
                     Ok(())

@@ -498,5 +498,5 @@ fn time(time: SystemTime) -> String {
 
 /// The error for a request about a missing thread.
 pub fn no_such_thread(tid: u32) -> Error {
-    Error::new(ExitCode::Failure, format!("no thread {tid} that the scheduler knows"))
+    Error::new(ExitCode::Failure, format!("the scheduler knows no thread {tid}"))
 }

@@ -40,15 +40,15 @@ pub(super) fn format(source: Source, is_json: bool, rules: &[Node]) -> (Format, 
     if is_json {
         let note = number(rules, |_| true).map(|found| {
             at(found)
-                + "read as Gthulhu's, since this is JSON with its keys only: 0 is none, other numbers \
-                   are the strongest"
+                + "read as in Gthulhu's files, because this is JSON with only Gthulhu's keys: 0 means \
+                   none, any other number the strongest"
         });
         return (Format::Gthulhus, note);
     }
     let note = number(rules, |number| number == 0).map(|found| {
         at(found)
-            + "0 is the strongest here, and none in Gthulhu's files, which are JSON; write true or \
-               false"
+            + "0 is the strongest here but means none in Gthulhu's JSON files; write true or \
+               false instead"
     });
     (Format::Ours, note)
 }
@@ -120,8 +120,8 @@ mod tests {
             let slices = policy.rules.iter().map(|rule| rule.effects.execution_time_ns);
             let slice = Some(20_000_000);
             assert_eq!(slices.collect::<Vec<_>>(), [slice, slice, None, None, None, None, None]);
-            let note = "rule 1: priority: read as Gthulhu's, since this is JSON with its keys only: \
-                        0 is none, other numbers are the strongest";
+            let note = "rule 1: priority: read as in Gthulhu's files, because this is JSON with only \
+                        Gthulhu's keys: 0 means none, any other number the strongest";
             assert_eq!(notes, [format!("p:{line}:16: {note}")]);
         }
         let plain = r#"{"strategies": [{"priority": true, "pid": 1}, {"pid": 2, "execution_time": 20000}]}"#;
@@ -134,8 +134,8 @@ mod tests {
         let (policy, notes) =
             read("strategies:\n- {pid: 1, priority: 5}\n- {pid: 1, priority: 0}\n");
         assert_eq!(levels(&policy), [Some(5), Some(0)]);
-        let note = "p:3:22: rule 2: priority: 0 is the strongest here, and none in Gthulhu's files, \
-                    which are JSON; write true or false";
+        let note = "p:3:22: rule 2: priority: 0 is the strongest here but means none in Gthulhu's JSON \
+                    files; write true or false instead";
         assert_eq!(notes, [note]);
         for ours in [
             // Keys that only we have: in the rule, in another, beside them.

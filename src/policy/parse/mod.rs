@@ -64,7 +64,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
     notes.extend(others.first().map(|first| {
         let names: Vec<&str> = others.iter().map(|field| field.name).collect();
         let at = source.location(first.place);
-        format!("{at}: {}: accepted, not acted on: they are for an API server", names.join(", "))
+        format!("{at}: {}: API server settings have no effect", names.join(", "))
     }));
     Ok((policy, notes))
 }
@@ -145,12 +145,7 @@ mod tests {
 }"#;
         let (policy, notes) = read(text).unwrap();
         assert_eq!(policy.rules[0].effects.execution_time_ns, Some(20_000));
-        assert_eq!(
-            notes,
-            [
-                "p.yaml:2:3: server, logging, jwt: accepted, not acted on: they are for an API server"
-            ]
-        );
+        assert_eq!(notes, ["p.yaml:2:3: server, logging, jwt: API server settings have no effect"]);
     }
 
     #[test]

@@ -118,7 +118,7 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
         "priority" => effects.priority = priority(field, format)?,
         "execution_time" => effects.execution_time_ns = execution_time(field, format)?,
         "weight" => {
-            let weight = field.integer("a weight (100 is everybody's)", 1..=10_000)?;
+            let weight = field.integer("a weight (100 at nice 0)", 1..=10_000)?;
             effects.weight = Some(weight as u32);
         }
         "cpus" => effects.cpus = Some(cpus(field)?),
@@ -688,7 +688,7 @@ mod tests {
             ),
             (
                 "pid: 1, weight: 0",
-                "weight: expected a weight (100 is everybody's) from 1 to 10000, found 0",
+                "weight: expected a weight (100 at nice 0) from 1 to 10000, found 0",
             ),
         ] {
             let found = error(&format!("{{priority: 1, {rule}}}"));

@@ -1,4 +1,4 @@
-//! What holds of every answer of the parsers, whatever they are given.
+//! What is true of every answer of the parsers, whatever their input.
 
 use std::path::Path;
 
@@ -89,7 +89,7 @@ impl Lines {
         self.check_place(error.at.as_ref().expect("the error has a place"));
     }
 
-    /// In the text, or where something is missing behind its end.
+    /// In the text, or after its end if something is missing there.
     fn check_place(&self, at: &Location) {
         assert_eq!(at.file, Path::new(FILE));
         assert!((1..=self.lengths.len() + 1).contains(&at.line), "{at}");

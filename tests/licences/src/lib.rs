@@ -1,6 +1,6 @@
 //! The licences of what is linked into gthctl fit its own, and their texts are in the tree.
 //!
-//! `UPDATE=1 cargo test -p gthctl-licences` writes THIRD-PARTY-NOTICES anew.
+//! `UPDATE=1 cargo test -p gthctl-licences` rewrites THIRD-PARTY-NOTICES.
 
 #![cfg(test)]
 
@@ -35,7 +35,7 @@ const FIT: [&str; 11] = [
 /// Sources in the crate libbpf-sys that gthctl is not linked with: it takes the system's.
 const UNUSED: [&str; 2] = ["elfutils", "zlib"];
 
-/// What is linked from the system, besides crates.
+/// What is linked from the system besides crates.
 const OF_THE_SYSTEM: &str = include_str!("../system");
 
 const HEAD: &str = "\
@@ -62,7 +62,7 @@ fn read(path: &Path) -> String {
     String::from_utf8_lossy(&bytes).replace('\r', "")
 }
 
-/// What cargo prints. All crates have to be there (`cargo fetch`).
+/// What cargo prints. All crates must be there (`cargo fetch`).
 fn cargo(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO"));
     command.current_dir(tree("")).args(args).args(["--offline", "--locked"]);
@@ -108,12 +108,12 @@ fn linked() -> Vec<Linked> {
     listed.into_iter().map(of).collect()
 }
 
-/// True when what `licence` (an SPDX expression) asks for can be met by [`FIT`].
+/// True if [`FIT`] can satisfy `licence` (an SPDX expression).
 fn fits(licence: &str) -> bool {
     fits_without("", licence)
 }
 
-/// As [`fits`], by others than `left_out`.
+/// Like [`fits`], without `left_out`.
 fn fits_without(left_out: &str, licence: &str) -> bool {
     let one = |id: &str| id != left_out && FIT.contains(&id);
     Expression::parse_mode(licence, ParseMode::LAX).is_ok_and(|expression| {
@@ -178,8 +178,7 @@ fn licence_files(dir: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// The texts of a crate's licence. Of those that it leaves the choice of, the long ones are
-/// left out.
+/// The texts of a crate's licence. Where the crate offers a choice, leaves out the long ones.
 fn texts_of(one: &Linked) -> Vec<String> {
     let files = licence_files(&one.dir);
     if files.is_empty() {
@@ -206,7 +205,7 @@ fn standard_texts(one: &Linked) -> Vec<String> {
 
 fn notices() -> String {
     let linked = linked();
-    // A text that several crates have, but for white space, stands once.
+    // A text that several crates share, except for white space, appears once.
     let mut texts: BTreeMap<String, (String, BTreeSet<String>)> = BTreeMap::new();
     let mut list = String::new();
     for one in &linked {

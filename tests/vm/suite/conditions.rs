@@ -1,5 +1,4 @@
-//! What a rule may ask of a task apart from its name (matching.rs), while tasks
-//! run and change.
+//! The conditions of a rule other than the task's name (matching.rs), while tasks run and change.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -37,7 +36,7 @@ fn spin() {
     }
 }
 
-/// The second thread of a process, alone, does what is asked for.
+/// Only the second thread of a process does what is asked for.
 fn thread_on_order(act: impl FnMut(u32) + Send + 'static) -> impl FnOnce(&task::Shared) {
     move |shared| {
         std::thread::scope(|scope| {
@@ -84,9 +83,9 @@ impl Programs {
         self.run_after(&self.path(path), || ())
     }
 
-    /// Executes the program at `path` as that is after `prepare`.
+    /// Runs `prepare`, then executes the program at `path`.
     fn run_after(&self, path: &Path, prepare: impl FnOnce()) -> Task {
-        // The name that it will have.
+        // The name it will have.
         Task::fork(path.file_name().unwrap().to_str().unwrap(), |_| {
             write_to_nowhere();
             prepare();
@@ -101,7 +100,7 @@ fn write_to_nowhere() {
     assert_eq!(unsafe { libc::dup2(null.as_raw_fd(), 1) }, 1);
 }
 
-/// Becomes the busybox at that path, which writes for ever.
+/// Executes the busybox at that path, which writes forever.
 fn exec(path: &Path) {
     let path = CString::new(path.to_str().unwrap()).unwrap();
     let argv = [c"yes".as_ptr(), std::ptr::null()];
@@ -110,7 +109,7 @@ fn exec(path: &Path) {
     panic!("{path:?}: {}", std::io::Error::last_os_error());
 }
 
-/// Mounts of this process are its own from here on.
+/// From here on this process has its own mounts.
 fn own_mounts() {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -174,7 +173,7 @@ fn programs_by_their_path_in_their_own_mount_namespace() {
     // The file of the other directory, under the name of this one.
     assert_places(&[swapped[0].pid], &[swapped[1].pid]);
 
-    // As in a container: its root is an overlay, with more mounted in it.
+    // As in a container: the root is an overlay with other mounts in it.
     let contained = ["/opt/upf/prog", "/opt/other/prog"].map(|path| {
         programs.run_after(Path::new(path), || {
             own_mounts();
@@ -191,14 +190,14 @@ fn programs_by_their_path_in_their_own_mount_namespace() {
     });
     assert_places(&[contained[0].pid], &[contained[1].pid]);
 
-    // Another root directory alone changes nothing.
+    // A different root directory alone changes nothing.
     let jailed = ["/hot/prog", "/cold/prog"]
         .map(|path| programs.run_after(Path::new(path), || chroot(&programs.path("")).unwrap()));
     assert_places(&[jailed[0].pid], &[jailed[1].pid]);
     gthctl.stop();
 }
 
-/// Sets user ids of the calling thread alone, unlike libc's; -1 leaves one as it is.
+/// Sets the user ids of the calling thread only, unlike libc's; -1 keeps an id.
 fn set_users(real: i32, effective: i32, saved: i32) {
     // SAFETY: no pointers.
     let result = unsafe { libc::syscall(libc::SYS_setresuid, real, effective, saved) };
@@ -212,7 +211,7 @@ fn by_the_effective_user() {
         set_users(nobody, nobody, nobody);
         task::spin(shared);
     });
-    // What only this policy asks about is noticed from when it is in force.
+    // gthctl notices what only this policy asks about once the policy is in force.
     let gthctl = shared::scheduler("strategies: []");
     let users = policy_of_each(&["user: nobody", &format!("user: {SOMEBODY}")]);
     gthctl.replace(&users);
@@ -252,15 +251,15 @@ fn by_the_effective_user() {
     gthctl.stop();
 }
 
-/// On a CPU where a task was preempted in the program that notices such a change,
-/// the kernel skips that program for all other tasks.
+/// If a task is preempted in the program that notices such a change, the kernel skips that program
+/// for all other tasks of the CPU.
 #[test]
 fn changes_by_tasks_that_preempt_each_other() {
     const TASKS: u32 = 8;
     let gthctl = shared::scheduler(&policy("user: nobody"));
     let become_hot = || set_users(-1, NOBODY as i32, 0);
     let become_cold = || set_users(-1, 0, -1);
-    // 1: to and fro, 2: ends as the one or the other.
+    // 1: change back and forth, 2: end as one of the two.
     let tasks: Vec<Task> = (0..TASKS)
         .map(|i| {
             Task::fork("any", move |shared| {
@@ -281,7 +280,7 @@ fn changes_by_tasks_that_preempt_each_other() {
         tasks.iter().for_each(|task| task.order(1));
         std::thread::sleep(Duration::from_secs(1));
         tasks.iter().for_each(|task| task.order(2 + round % 2));
-        // Until each has had a turn, and gthctl has looked whether the kernel missed any.
+        // Wait until each had a turn and gthctl has checked whether the kernel missed any.
         std::thread::sleep(Duration::from_millis(500));
         let (hot, cold): (Vec<_>, Vec<_>) =
             tasks.iter().zip(0..TASKS).partition(|(_, i)| (2 + round % 2 + i) % 2 == 0);
@@ -296,7 +295,7 @@ fn changes_by_tasks_that_preempt_each_other() {
 struct Cgroup(PathBuf);
 
 impl Cgroup {
-    /// In the unified hierarchy; what it lies in must exist.
+    /// In the unified hierarchy; its parent must exist.
     fn new(path: &str) -> Self {
         Self::below(Path::new("/sys/fs/cgroup"), path)
     }
@@ -328,7 +327,7 @@ fn take_out(pid: i32) {
     fs::write("/sys/fs/cgroup/cgroup.procs", pid.to_string()).unwrap();
 }
 
-/// Forks a spinner on the first order.
+/// Forks a spinner at the first order.
 fn fork_on_order(shared: &task::Shared) {
     on_order(shared, |_| {
         shared.answer.store(task::fork_below(spin) as u32, Ordering::Relaxed);
@@ -411,7 +410,7 @@ fn by_unit_and_container() {
         "systemd_unit: 'upf@*.service'",
         &format!("container: 'containerd://{}'", &ID[..12]),
     ]));
-    // Every directory on the way, in order.
+    // Every directory on the path, in order.
     let mut dirs: Vec<String> = Vec::new();
     for path in hot.iter().chain(&cold) {
         let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
@@ -433,7 +432,7 @@ fn by_unit_and_container() {
     gthctl.stop();
 }
 
-/// Cgroups that lie in each other, the outer ones first.
+/// Nested cgroups, the outer ones first.
 struct Removed(Vec<Cgroup>);
 
 impl Drop for Removed {
@@ -442,7 +441,7 @@ impl Drop for Removed {
     }
 }
 
-/// The cpu controller's own hierarchy, as before the unified one.
+/// The cpu controller's own hierarchy (cgroup v1).
 struct CpuHierarchy(tempfile::TempDir);
 
 impl CpuHierarchy {
@@ -566,9 +565,9 @@ fn by_network_namespace() {
     gthctl.stop();
 }
 
-/// A process with a child that has a child; only the first keeps its name. When
-/// `order` becomes 1 the middle one ends, at 2 the last one executes `program`,
-/// at 3 the first one takes the name cold and forks once more.
+/// A process, its child and its grandchild; only the first keeps its name. When `order` becomes 1,
+/// the child ends; at 2 the grandchild executes `program`; at 3 the first process takes the name
+/// cold and forks once more.
 fn family(program: PathBuf) -> impl FnOnce(&task::Shared) {
     move |shared| {
         let last = || {
@@ -610,7 +609,7 @@ impl Drop for Orphan {
     }
 }
 
-/// As /proc/PID/stat has it: /proc/PID/task/PID/children is not in every kernel.
+/// Read from /proc/PID/stat: not every kernel has /proc/PID/task/PID/children.
 fn children_of(pid: i32) -> Vec<i32> {
     let is_child = |child: &i32| {
         let stat = kernel::read(&format!("/proc/{child}/stat"));
@@ -656,7 +655,7 @@ fn children_and_theirs() {
     let child_of_cold = later.answer() as i32;
     assert_places(&[later_last.0], &[later.pid, child_of_cold]);
 
-    // What is there of the parents says it anew.
+    // The parents that are still there tell again.
     gthctl.replace(&policy("second"));
     assert_places(
         &[before[0].pid, before_middle, before_last.0],

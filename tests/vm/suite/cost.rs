@@ -1,4 +1,4 @@
-//! What tracing a packet costs, against printing a line of text for it.
+//! What it costs to trace a packet, compared with printing a line of text for it.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -20,8 +20,8 @@ pub const VM: Vm = vm::TIMING;
 const PACKETS: u32 = 4_000;
 const ROUNDS: usize = 3;
 
-/// The time of one packet in ns, of many sent by this thread, which carries each through
-/// the data plane itself.
+/// The time per packet in ns. This thread sends many packets and carries each through the data
+/// plane itself.
 fn packet_ns(socket: &UdpSocket, packet: &[u8]) -> f64 {
     let begin = Instant::now();
     for _ in 0..PACKETS {
@@ -30,7 +30,7 @@ fn packet_ns(socket: &UdpSocket, packet: &[u8]) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(PACKETS)
 }
 
-/// What happens to each packet besides its way.
+/// What happens to each packet besides its delivery.
 enum Extra {
     Trace(Child),
     /// The programs, and who reads what they print.
@@ -74,12 +74,12 @@ fn a_counted_packet_costs_less_than_a_printed_one() {
     let sender = std::thread::spawn(|| {
         let ran = File::open("/run/netns/ran").unwrap();
         setns(ran, CloneFlags::CLONE_NEWNET).unwrap();
-        // Whoever reads is on the other CPU.
+        // The reader is on the other CPU.
         task::set_affinity(0, &[0]);
         let socket = UdpSocket::bind((GNB, 0)).unwrap();
         let packet = packet();
-        // Each in each round, so that the machine's drift hits all alike. The least is
-        // what was disturbed least.
+        // Every round measures each, so that drift of the machine affects all alike. The least
+        // value is the least disturbed one.
         let mut least = [f64::MAX; 5];
         for _ in 0..ROUNDS {
             for (variant, least) in least.iter_mut().enumerate() {

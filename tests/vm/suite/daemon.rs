@@ -1,4 +1,4 @@
-//! `gthctl run` on a machine where others are slow, silent, gone, or take all there is.
+//! `gthctl run` beside others that are slow, silent, gone or use up everything.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -36,7 +36,7 @@ fn has_generation(generation: u32) -> bool {
     status().is_some_and(|status| status.generation == generation)
 }
 
-/// A `gthctl run` whose output is the test's affair. Killed when dropped.
+/// A `gthctl run` whose output the test handles. Killed when dropped.
 struct Run {
     child: Child,
     files: TempDir,
@@ -49,7 +49,7 @@ impl Run {
         let mut command = gthctl::command(&files, &[]);
         with(&mut command);
         let run = Self { child: command.spawn().unwrap(), files };
-        // Its ends of the pipes are the child's alone.
+        // Only the child has its ends of the pipes.
         drop(command);
         let up = kernel::wait(LOADED, || has_generation(1));
         assert!(up && kernel::ops() == "gthctl");
@@ -60,7 +60,7 @@ impl Run {
         Pid::from_raw(self.child.id() as i32)
     }
 
-    /// Gives its policy file another content, all at once.
+    /// Replaces the contents of its policy file in one step.
     fn save(&self, text: &str) {
         let new = self.files.path().join("new");
         fs::write(&new, text).unwrap();
@@ -92,7 +92,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).unwrap()
 }
 
-/// A byte now and then, for ever.
+/// A byte now and then, forever.
 fn drip() {
     let mut client = UnixStream::connect(SOCKET).unwrap();
     std::thread::spawn(move || {
@@ -193,11 +193,11 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     let none = std::ptr::null_mut();
     // SAFETY: room for two descriptors; neither name nor settings are asked for.
     assert_eq!(unsafe { libc::openpty(ours, its, none, none.cast(), none.cast()) }, 0);
-    // SAFETY: just made, and nobody else's.
+    // SAFETY: just created, and nothing else owns it.
     ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).into()
 }
 
-/// Runs it on that terminal, which hangs up for it.
+/// Runs it on that terminal, which then hangs up.
 fn on_terminal(command: &mut Command, its: OwnedFd) {
     let copy = || Stdio::from(its.try_clone().unwrap());
     command.stdin(copy()).stdout(copy()).stderr(copy());

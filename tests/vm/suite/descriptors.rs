@@ -1,4 +1,4 @@
-//! `gthctl run` when it may open no file any more, for a while.
+//! `gthctl run` while it cannot open any more files.
 
 use std::fs;
 use std::time::Duration;
@@ -42,7 +42,7 @@ fn short_of_descriptors_for_a_while() {
     fs::write(gthctl.policy(), format!("strategies: [{rule}, {{command_regex: ^x$, weight: 50}}]"))
         .unwrap();
     assert!(gthctl.says("Too many open files", 1), "{}", gthctl.stderr());
-    // It tries again, and goes on.
+    // It retries and goes on.
     std::thread::sleep(Duration::from_secs(1));
     assert!(!gthctl.has_ended(), "{}", gthctl.stderr());
     assert_eq!((gthctl.has_said(IN_FORCE), kernel::ops()), (before, "gthctl".into()));
@@ -53,8 +53,8 @@ fn short_of_descriptors_for_a_while() {
     gthctl.stop();
 }
 
-/// The names of a policy are looked up again, and cannot be: what is in force stays, and the one
-/// who is in /etc/passwd is not taken for nobody.
+/// gthctl looks up the names of a policy again and fails: the policy in force stays, and a user in
+/// /etc/passwd does not count as missing.
 #[test]
 fn users_change_while_descriptors_are_short() {
     let users = fs::read_to_string(PASSWD).unwrap();

@@ -1,4 +1,4 @@
-//! CPUs that belong to a rule alone, and CPUs that a rule prefers.
+//! CPUs that belong to one rule only, and CPUs that a rule prefers.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ fn user_time(cpu: usize, during: impl FnOnce()) -> f64 {
     (user_after - user) as f64 / (all_after - all).max(1) as f64
 }
 
-/// Some are there before the rule, some come after it.
+/// Some tasks are older than the rule, some younger.
 fn runs_alone(before: Vec<Task>) {
     let mut cold = before;
     cold.extend(task::spinners(kernel::cpus(), "cold-too"));

@@ -76,8 +76,8 @@ fn assert_every_cpu_is_used() {
     std::thread::sleep(Duration::from_millis(500));
     let got = times(&tasks, Duration::from_secs(2));
     let least = got.iter().copied().fold(f64::MAX, f64::min);
-    // Each has a CPU to itself, but for the test's own work and the
-    // emulation, which has fewer real CPUs.
+    // Each has a CPU to itself, except for the test's own work and the emulation, which has fewer
+    // real CPUs.
     let most = got.iter().copied().fold(0.0, f64::max);
     assert!(least > most * 0.5, "{got:?}");
     let spread = || {
@@ -125,7 +125,7 @@ fn slices_are_followed() {
     println!("{short} turns, {long} with long slices");
     assert!(long * 4 < short, "{long} against {short}");
     replace_file(&config, "scheduler: {slice_ns_default: 0}\npolicy: policy.yaml");
-    assert!(gthctl.says("what was in force before stays", 1));
+    assert!(gthctl.says("the previous settings stay in force", 1));
     let still_long = turns();
     assert!(still_long * 4 < short, "{still_long} against {short}");
     gthctl.stop();

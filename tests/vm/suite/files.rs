@@ -1,4 +1,4 @@
-//! What other users have a hand in: the files that gthctl follows, the names of their tasks.
+//! What other users can influence: the files that gthctl follows, the names of their tasks.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -94,7 +94,7 @@ fn a_users_irqbalance_is_none() {
     assert_eq!(listed(), [json!(null); 0]);
     let roots = start(0);
     assert_eq!(listed(), [json!(roots.0.id())]);
-    // Whoever can write to the program decides what it is.
+    // Whoever can write to the program decides what it does.
     set_mode(&program, 0o757);
     assert_eq!(listed(), [json!(null); 0]);
 }

@@ -1,5 +1,5 @@
-//! What users may do to be taken for somebody else: rules by executable and by cgroup do not
-//! reach a task that only bears the name.
+//! What users can do to impersonate others: rules by executable and by cgroup do not reach a task
+//! that only has the name.
 
 use std::ffi::CString;
 use std::fs::{self, File, Permissions};
@@ -22,7 +22,7 @@ pub const VM: Vm = vm::SHARED;
 
 const NOBODY: u32 = 65534;
 
-/// The calling process becomes nobody's, and has no right any more.
+/// The calling process becomes the user nobody and loses all privileges.
 fn become_nobody() {
     // SAFETY: no list of groups, and no other pointer.
     unsafe {
@@ -32,7 +32,7 @@ fn become_nobody() {
     }
 }
 
-/// Two copies of busybox that everybody may execute, `real/prog` and `fake/prog`.
+/// Two copies of busybox that anybody may execute, `real/prog` and `fake/prog`.
 struct Programs(tempfile::TempDir);
 
 impl Programs {
@@ -54,7 +54,7 @@ impl Programs {
     }
 }
 
-/// A process that executes the program at `path` as that is after `prepare`; it never sleeps.
+/// A process that runs `prepare`, then executes the program at `path`; it never sleeps.
 fn run_after(path: &Path, prepare: impl FnOnce()) -> Task {
     Task::fork("prog", |_| {
         let null = File::options().write(true).open("/dev/null").unwrap();
@@ -69,7 +69,7 @@ fn run_after(path: &Path, prepare: impl FnOnce()) -> Task {
     })
 }
 
-/// Whether a user may make a user namespace: not on 6.12 as it is built here.
+/// Whether a user may create a user namespace: not on 6.12 as built here.
 fn users_have_namespaces() -> bool {
     let task = Task::fork("unshare", |shared| {
         become_nobody();
@@ -103,7 +103,7 @@ fn a_program_that_a_user_mounts_over_another() {
         assert!(kernel::wait(SOON, || shown() == real), "{:?}", shown());
     };
     runs(&mounted);
-    // The same file by way of that process, in the first namespaces.
+    // The same file through that process, in the initial namespaces.
     let inside = format!("/proc/{}/root{}", mounted.pid, real.display());
     let through = run_after(Path::new(&inside), become_nobody);
     runs(&through);
@@ -119,7 +119,7 @@ fn a_program_that_a_user_mounts_over_another() {
     gthctl.stop();
 }
 
-/// Cgroups with all that is in them; removed when dropped.
+/// Cgroups with everything in them; removed when dropped.
 struct Cgroups(Vec<PathBuf>);
 
 impl Cgroups {
@@ -127,7 +127,7 @@ impl Cgroups {
         Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'))
     }
 
-    /// Makes a cgroup, and those that it is in unless they are there.
+    /// Creates a cgroup, and its parents if they are missing.
     fn make(&mut self, path: &str) -> PathBuf {
         let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
         for dir in ends.map(|end| Self::path(&path[..end])) {
@@ -147,7 +147,7 @@ impl Drop for Cgroups {
     }
 }
 
-/// Removes a cgroup and those in it.
+/// Removes a cgroup and its children.
 fn remove(dir: &Path) -> bool {
     let Ok(entries) = fs::read_dir(dir) else { return true };
     let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -24,7 +24,7 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::OWN;
 
-/// Whether this kernel has the module: all in the image are inserted.
+/// Whether this kernel has the module: the image inserts all it has.
 fn has_module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
@@ -60,7 +60,7 @@ fn the_list_is_what_the_kernel_says() {
     }
     assert_eq!((&listed[1]["queue"], &listed[2]["queue"]), (&"rx0".into(), &"tx0".into()));
     assert_eq!(list["irqbalance"], serde_json::json!([]));
-    // Everybody may look.
+    // Anybody may look.
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--clear-groups"]).arg(gthctl::binary());
     let table = gthctl::output(command.args(["irq", "--color", "never"]));
@@ -89,7 +89,7 @@ fn pinned_read_back_and_restored() {
     let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(SAVED), mode("/run/gthctl/irq")), (0o600, 0o700));
 
-    // A second one is saved on top of nothing but the first state.
+    // After a second pin the saved state is still the first one.
     report(&["pin", "eth0", "--cpus", "1,3", "--queue", "1"]);
     let input = irq_of("eth0", "input.1");
     assert_eq!((affinity(input), affinity(irq_of("eth0", "input.0"))), ("1,3".into(), "2".into()));
@@ -115,7 +115,7 @@ fn traffic_moves_with_the_interrupt_and_back() {
     let pair = Pair::up();
     let _restore = Restore;
     let input = irq_of("eth1", "input.0");
-    // With one queue it may go everywhere at first.
+    // With one queue, it may at first go to any CPU.
     fs::write(format!("/proc/irq/{input}/smp_affinity_list"), "0").unwrap();
     for cpu in [3, 1, 2] {
         let placed = report(&["pin", "eth1", "--cpus", &cpu.to_string()]);
@@ -220,7 +220,7 @@ fn one_refusal_takes_all_of_the_call_back() {
     );
     assert!(output.stderr.starts_with(&wanted), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1);
-    // Restoring goes on after what fails, and keeps that for the next time.
+    // Restoring goes on after a failure and keeps what failed for the next time.
     assert_eq!(restored.code(), 1);
     assert!(restored.stdout.contains("NOT restored"), "{}", restored.stdout);
     assert_eq!(affinity(last), "1");
@@ -268,7 +268,7 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     refused(&["eth0", "--cpus", "2", "--irq", "1"], 2, "IRQ 1 is not one of eth0");
     refused(&["eth0", "--cpus", "2", "--queue", "99"], 2, "eth0 has no IRQ of queue 99");
     let _restore = Restore;
-    // Pinned elsewhere meanwhile, or the kernel would move those of that CPU for good.
+    // Pinned elsewhere meanwhile: the kernel would move that CPU's interrupts for good.
     report(&["pin", "eth0", "--cpus", "0"]);
     let offline = Offline::take(last);
     let output = irq(&["pin", "eth0", "--cpus", &last.to_string()]);
@@ -394,7 +394,7 @@ fn killed_before_and_between_its_writes() {
     for (n, changed) in [(1, 0), (4, 3)] {
         killed_at_write(n, &["eth0", "--cpus", "2"]);
         let differ = affinities("eth0").iter().filter(|(irq, cpus)| before[irq] != **cpus).count();
-        // One of them may have been on CPU 2 already.
+        // One of them may already have been on CPU 2.
         assert!(differ <= changed && differ + 1 >= changed, "{differ} of {changed}");
         let drift = irq(&["drift"]);
         assert_eq!(drift.code(), 1);
@@ -435,7 +435,7 @@ fn advice_from_the_traffic() {
     let command = advice["commands"][0].as_str().unwrap();
     assert_eq!(command, "gthctl irq pin eth0 --cpus 0-1,3 --spread");
     assert_eq!(affinities("eth0"), before);
-    // What it says can be done.
+    // Its suggestion works.
     let _restore = Restore;
     succeeds(Command::new(gthctl::binary()).args(command.split(' ').skip(1)));
     assert!(affinities("eth0").iter().all(|(_, cpus)| cpus != "2"));

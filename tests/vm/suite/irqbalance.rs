@@ -1,6 +1,6 @@
-//! `gthctl irq` and a policy's `irq` beside Debian's irqbalance. What they say to each other is
-//! tested without it (src/irq/irqbalance.rs): one test with the real one is enough each time,
-//! the others, which wait for its rounds, are for `make test-kernels`.
+//! `gthctl irq` and a policy's `irq` beside Debian's irqbalance. Unit tests cover the protocol
+//! (src/irq/irqbalance.rs). So `make vm` runs one test with the real irqbalance; the others, which
+//! wait for its rounds, run in `make test-kernels`.
 
 use std::fs;
 use std::path::Path;
@@ -77,7 +77,7 @@ fn irqbalance_moves_what_it_is_not_told_to_leave_alone() {
 fn irqbalance_is_told_and_told_again() {
     let _restore = Restore;
     fs::create_dir_all("/run/irqbalance").unwrap();
-    // One is banned by somebody else and stays so.
+    // Something else banned one; that ban stays.
     let others = vec![u64::from(irq_of("eth1", "config"))];
     let daemon = Irqbalance::start(&[&format!("--banirq={}", others[0])]);
     assert_eq!(daemon.banned(), others);
@@ -116,7 +116,7 @@ fn a_busy_irqbalance_is_waited_for() {
     fs::create_dir_all("/run/irqbalance").unwrap();
     let first = irq_of("eth0", "config");
     let second = irq_of("eth0", "input.0");
-    // Version 1.9.2 hears nothing for an interval when it follows a change of the bans.
+    // After a change of the bans, version 1.9.2 does not listen for one interval.
     let daemon = Irqbalance::start(&["--interval=3"]);
     let busy = || {
         let silent = || report(&["list", "eth0"])["irqbalance"][0].get("silent").is_some();
@@ -131,7 +131,7 @@ fn a_busy_irqbalance_is_waited_for() {
     report(&["restore"]);
     assert_eq!((daemon.banned(), Path::new(SAVED).exists()), (vec![], false));
 
-    // One that has stopped is not told, and what it was told stays saved.
+    // gthctl cannot tell a stopped one, so it keeps what it had told it.
     ban(&["--irq", &first.to_string()]);
     let pid = Pid::from_raw(daemon.0.id() as i32);
     signal::kill(pid, Signal::SIGSTOP).unwrap();
@@ -169,7 +169,7 @@ fn an_irqbalance_without_a_socket_is_for_the_administrator() {
     let irqs: Vec<u32> = irqs_of("eth0").iter().map(|&(irq, _)| irq).collect();
     let daemon = Irqbalance::start(&[]);
     daemon.banned();
-    // Its socket is there no longer.
+    // Its socket is gone.
     fs::remove_dir_all("/run/irqbalance").unwrap();
     let refused = irq(&["pin", "eth0", "--cpus", "2", "--ban"]);
     assert_eq!((refused.code(), Path::new(SAVED).exists()), (1, false));
@@ -191,14 +191,14 @@ fn irqbalance_in_the_way_of_a_policy() {
     fs::create_dir_all("/run/irqbalance").unwrap();
     let daemon = Irqbalance::start(&[]);
     assert_eq!(daemon.banned(), [0_u64; 0]);
-    // Told, and no reason not to schedule.
+    // gthctl reports it and schedules all the same.
     let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
     let why = format!("irqbalance is running (PID {}) and would move IRQ ", daemon.0.id());
     assert!(gthctl.says(&format!("gthctl: error: {why}"), 1), "{}", gthctl.stderr());
     let waiting = gthctl::report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
     assert!(waiting.starts_with(&why) && waiting.contains("`irqbalance: ban`"), "{waiting}");
     assert!(!Path::new(SAVED).exists());
-    // Once it is not in the way any more, they are placed.
+    // Once it is out of the way, gthctl places them.
     drop(daemon);
     assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
     assert!(kernel::wait(SOON, || gthctl::report(&["status"])["irqs"]["waiting"] == json!([])));

@@ -57,7 +57,7 @@ impl Drop for Contained {
     fn drop(&mut self) {
         self.task = None;
         for dir in self.cgroup.ancestors().take_while(|dir| *dir != CGROUPS) {
-            // One that others use stays until they go.
+            // A cgroup that others use stays until they go.
             let _ = fs::remove_dir(dir);
         }
     }
@@ -130,7 +130,7 @@ fn pods_come_change_and_go() {
     api.delete("fixed");
     assert!(fixed.is_cold());
     assert_eq!((tasks(0), tasks(1)), (0.into(), 1.into()));
-    // A task that comes into a pod's cgroup, and one that is forked there.
+    // A task that enters a pod's cgroup, and one that is forked there.
     api.put("gnb", fast, "Running");
     assert!(gnb.is_hot());
     let moved = Task::spinner("moved");
@@ -140,7 +140,7 @@ fn pods_come_change_and_go() {
     fs::write(format!("{CGROUPS}/cgroup.procs"), moved.pid.to_string()).unwrap();
     assert!(runs_elsewhere(moved.pid, 1));
 
-    // What was known last stays when the API server goes.
+    // gthctl keeps what it knew when the API server goes.
     api.stop();
     let known = || report(&["status"])["kubernetes"].as_str().unwrap().to_owned();
     let gone = "1 pod; Kubernetes API at ";

@@ -1,4 +1,4 @@
-//! There is one scheduler a machine, and one gthctl that looks after it.
+//! A machine has one scheduler, and one gthctl that manages it.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

@@ -1,8 +1,8 @@
-//! Tests on a real kernel: gthctl is driven as a user would, and what it did is
-//! read from the kernel (sysfs, /proc), not from gthctl's words alone.
+//! Tests on a real kernel. They drive gthctl as a user would, and read what it did from the kernel
+//! (sysfs, /proc), not from gthctl's words alone.
 //!
-//! Run as root in test VMs by tests/vm/test, one at a time: there is only one
-//! scheduler a machine. Each module has one topic and names the VM that its tests need.
+//! tests/vm/test runs them as root in VMs, one at a time: a machine has only one scheduler. Each
+//! module has one topic and names the VM that its tests need.
 
 mod support;
 
@@ -75,7 +75,7 @@ const MODULES: [(&str, Vm); 29] = modules![
     verifier,
 ];
 
-/// No test: how tests/vm/test asks which VM each module needs.
+/// Not a test: tells tests/vm/test which VM each module needs.
 #[test]
 #[ignore = "for tests/vm/test"]
 fn vms() {

@@ -1,4 +1,4 @@
-//! Packets that are no business of a rule give nobody its places or its priority.
+//! Packets that a rule does not cover give no task its places or its priority.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -37,12 +37,12 @@ fn start(rule: &str) -> Lease {
     gthctl
 }
 
-/// Who does not meet a rule otherwise takes none of its places.
+/// A task that fails another condition of the rule takes none of its places.
 #[test]
 fn packets_of_others_use_up_no_places() {
     let plane = sender::plane();
     let gthctl = start("{name: traffic, gtp: {module: gtp, hold: 3600s}, user: root, priority: 1}");
-    // As nobody, and each with a packet before anybody has looked at it.
+    // As user nobody, each with a packet before gthctl has looked at it.
     let strangers: Vec<Task> = (0..300)
         .map(|_| {
             Task::fork("stranger", |_| {
@@ -66,7 +66,7 @@ fn packets_of_others_use_up_no_places() {
     gthctl.stop();
 }
 
-/// A softirq on top of a marked task wakes up others, to which that task hands on nothing.
+/// A softirq that interrupts a marked task wakes up others; the task hands nothing to them.
 #[test]
 fn softirqs_on_top_of_a_marked_task_hand_on_nothing() {
     let _plane = sender::plane();
@@ -111,7 +111,7 @@ fn softirqs_on_top_of_a_marked_task_hand_on_nothing() {
     gthctl.stop();
 }
 
-/// As [`crate::traffic`]'s, but the receiver may run on one CPU only.
+/// Like [`crate::traffic`]'s, but the receiver may run on one CPU only.
 #[test]
 fn whoever_they_wake_up_on_its_only_cpu() {
     let plane: Plane = sender::plane();

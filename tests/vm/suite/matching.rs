@@ -1,5 +1,5 @@
-//! Which tasks a rule reaches. Seen from outside by where the kernel runs them:
-//! the rule gives its tasks a CPU of their own, and every task here keeps running.
+//! Which tasks a rule reaches. The tests see that from where the kernel runs them: the rule gives
+//! its tasks a CPU of their own, and every task here keeps running.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -97,7 +97,7 @@ fn every_thread_by_the_name_of_the_process() {
     let gthctl = shared::scheduler(&policy("command_regex: ^hot$"));
     let task = Task::fork("hot", with_thread("worker"));
     assert_places(&[task.pid, other_threads(&task)[0]], &[]);
-    // And no longer when the leader takes another name.
+    // It no longer matches when the leader takes another name.
     task.shared().order.store(2, Ordering::Relaxed);
     assert_places(&[], &[task.pid, other_threads(&task)[0]]);
     task.shared().order.store(1, Ordering::Relaxed);

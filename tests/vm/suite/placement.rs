@@ -26,7 +26,7 @@ pub fn with(irq: &str) -> String {
     format!("strategies: []\nirq: [{irq}]\n")
 }
 
-/// True when all IRQs of a NIC, of which there are some, may come in on these CPUs only.
+/// True if the NIC has IRQs and all may come in on these CPUs only.
 pub fn all_on(nic: &str, cpus: &str) -> bool {
     let lists: BTreeSet<String> = affinities(nic).into_values().collect();
     lists == [cpus.to_owned()].into()
@@ -39,7 +39,8 @@ fn placed_followed_and_put_back() {
     let mut gthctl = shared::scheduler(&with("{nic: eth0, cpus: 2, rps: match}"));
     let path = gthctl.policy();
     assert!(all_on("eth0", "2"));
-    assert!(gthctl.says("0 rules, interrupts of eth0 on CPUs 2", 1), "{}", gthctl.stderr());
+    let placed_once = "0 rules, interrupts of eth0 on CPUs 2";
+    assert!(gthctl.says(placed_once, 1), "{}", gthctl.stderr());
     let generation = || report(&["status"])["generation"].as_u64().unwrap();
     let before_it = generation();
     let status = report(&["status"])["irqs"].clone();
@@ -49,12 +50,13 @@ fn placed_followed_and_put_back() {
     let shown = report(&["show"])["irq"].clone();
     assert_eq!(shown, json!([{"nic": "eth0", "cpus": "2", "rps": "match"}]));
 
-    // What is wrong is refused as a whole.
+    // gthctl refuses a wrong policy as a whole.
     let wrong = with("{nic: eth0, cpus: 3}, {nic: eth9, cpus: 1}");
     gthctl.expect_errors();
     gthctl.refuses(|| fs::write(&path, &wrong).unwrap());
-    assert!(gthctl.says("policy.yaml:2:30: \"eth9\": no such network device", 1));
-    assert!(gthctl.says("what was in force before stays", 1));
+    let refused_once = "policy.yaml:2:30: \"eth9\": no such network device";
+    assert!(gthctl.says(refused_once, 1), "{}", gthctl.stderr());
+    assert!(gthctl.says("the previous settings stay in force", 1));
     assert!(all_on("eth0", "2"));
     let file = path.with_file_name("new.yaml");
     let new = file.to_str().unwrap();
@@ -69,8 +71,12 @@ fn placed_followed_and_put_back() {
     assert_eq!(refused.code(), 2, "{}", refused.stderr);
     assert!(refused.stderr.contains("CPUs 900: this machine has CPUs"), "{}", refused.stderr);
     assert_eq!(generation(), before_it);
+    // No generation followed that one, and gthctl did not refuse the same file again.
+    for once in [placed_once, refused_once] {
+        assert_eq!(gthctl.has_said(once), 1, "{once}: {}", gthctl.stderr());
+    }
 
-    // Applied: first shown, then done.
+    // Apply: first show, then do.
     fs::write(&file, with("{nic: eth0, cpus: 3, queues: 1}")).unwrap();
     let moves = report(&["apply", new, "--dry-run"])["irqs"].clone();
     let queue = ["input.1", "output.1"].map(|name| irq_of("eth0", name));
@@ -121,7 +127,7 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     }
     assert_eq!(report(&["status"])["irqs"]["placed_again"], 3);
     assert_eq!(gthctl.has_said("the next time in 4 s at the earliest"), 1, "{}", gthctl.stderr());
-    // Not again before those are over.
+    // Not again before those 4 s are over.
     fs::write(&file, "0").unwrap();
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(affinity(input), "0");
@@ -147,7 +153,7 @@ irq: [{{nic: eth0, cpus: {cpus}}}, {{nic: eth1, cpus: {cpus}}}, {{nic: eth2, cpu
     let notes = || {
         let status = report(&["status"]);
         let notes = status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
-        // Whoever calls his task hot comes under the rule, too.
+        // Anybody can name a task hot and come under the rule.
         let others = notes.filter(|note| !note.contains(": any user can "));
         others.collect::<Vec<_>>().join("\n")
     };
@@ -194,7 +200,7 @@ fn with_rule(rule: u32, irq: &str) -> String {
     )
 }
 
-/// Everything else goes on while interrupts cannot be placed, and the last word counts.
+/// Everything else goes on while interrupts cannot be placed, and the last policy wins.
 #[test]
 fn a_policy_waits_for_its_interrupts() {
     let _restore = Restore;
@@ -211,7 +217,7 @@ fn a_policy_waits_for_its_interrupts() {
     std::thread::sleep(Duration::from_millis(500));
     assert!(kernel::wait(SOON, || affinities("eth0") == before));
 
-    // One that is applied waits as well.
+    // An applied policy waits, too.
     let lock = hold_irq_lock();
     let new = gthctl.policy().with_file_name("new.yaml");
     fs::write(&new, with_rule(3, "{nic: eth0, cpus: 3}")).unwrap();

@@ -32,7 +32,7 @@ fn generation() -> u64 {
     report(&["status"])["generation"].as_u64().unwrap()
 }
 
-/// Whatever a command that fails must leave as it was.
+/// Everything that a failing command must leave unchanged.
 #[derive(Debug, PartialEq)]
 struct InForce {
     generation: u64,
@@ -200,7 +200,7 @@ fn what_is_refused_changes_nothing() {
     let reply = ask(Path::new(SOCKET), &stale).unwrap();
     assert!(reply.contains("another policy has come into force meanwhile"), "{reply}");
 
-    // The file cannot be replaced, so the kernel is not to schedule by it either.
+    // gthctl cannot replace the file, so the kernel must not schedule by it either.
     mount(Some(&dir), &dir, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     mount(None::<&str>, &dir, None::<&str>, read_only, None::<&str>).unwrap();
@@ -208,7 +208,7 @@ fn what_is_refused_changes_nothing() {
     umount2(&dir, MntFlags::MNT_DETACH).unwrap();
     assert_fails(&refused, 1, "Read-only file system");
 
-    // Nor when only the last step fails: nothing is renamed over a mount point.
+    // The same if only the last step fails: rename(2) refuses a mount point.
     let file = gthctl.policy();
     mount(Some(&file), &file, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     let refused = policy(&["apply", &good, "--yes", "-o", "json"]);
@@ -334,7 +334,7 @@ fn status_show_and_explain() {
     gthctl.stop();
 }
 
-/// What a thread without rights makes of it; only that thread gives up its own.
+/// Runs the job in an unprivileged thread; only that thread gives up its privileges.
 fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
     let as_nobody = || {
         // SAFETY: no pointers; the raw call changes the calling thread alone.
@@ -382,7 +382,7 @@ fn only_root_is_answered_while_it_runs() {
     command.args(["policy", "apply", &good, "--yes"]);
     let refused = as_nobody(|| gthctl::output(&mut command));
     assert_fails(&refused, 3, "only root may ask");
-    // Past the directory, and even past the socket's mode.
+    // Around the directory's mode, and even the socket's.
     let dir = File::open("/run/gthctl").unwrap();
     let around = PathBuf::from(format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd()));
     let request = apply_request(HOT_ON_2, untouched.generation);
@@ -399,7 +399,7 @@ fn only_root_is_answered_while_it_runs() {
     assert_fails(&policy(&["status"]), 10, "no gthctl run is active");
 }
 
-/// A copy of the program where everybody may run it.
+/// A copy of the program that anybody may run.
 fn readable_by_all(program: &Path) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();

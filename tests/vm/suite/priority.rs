@@ -1,5 +1,4 @@
-//! What priority does: how fast its tasks get a CPU, and what it must not take
-//! from the others.
+//! What priority does: how fast its tasks get a CPU, and what it must leave to the others.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
@@ -12,8 +11,8 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::TIMING;
 
-/// Slices so long that whoever waits for the end of one is told apart from
-/// whoever does not, on however slow a machine.
+/// Slices so long that the tests can tell a task that waits for the end of one from a task that
+/// does not, however slow the machine.
 const LONG_SLICES: &str = "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}";
 /// What a task runs for after each wake-up, ns, to have had more than its share of the CPUs. One
 /// that has had less preempts without any priority (see
@@ -25,7 +24,7 @@ const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
 fn a_priority_task_preempts_at_its_wakeup() {
     let gthctl = shared::with_slices(LONG_SLICES, PRIO);
     let load = task::spinners(kernel::cpus() * 3, "load");
-    // One after the other: a CPU that the first one leaves would take the second.
+    // One after the other: the second would take a CPU that the first one leaves.
     let [prio, normal] = [("prio", 300), ("normal", 100)].map(|(comm, samples)| {
         let task = Task::fork(comm, task::rest_and_work(1_000_000, MORE_THAN_ITS_SHARE));
         task.samples(samples)
@@ -37,13 +36,13 @@ fn a_priority_task_preempts_at_its_wakeup() {
     let (preemptions, wakeups) =
         (gthctl.counter("COUNT_PREEMPTIONS"), gthctl.counter("COUNT_PRIO_WAKEUPS"));
     assert!(preemptions > 100, "{preemptions}");
-    // Now and then one is late enough not to have to sleep at all.
+    // Now and then a task is so late that it need not sleep at all.
     assert!(wakeups as usize >= prio.len() * 9 / 10, "{wakeups}");
     gthctl.stop();
 }
 
-/// A task without priority that sleeps most of the time has had less than those that spin: it
-/// waits for the end of nobody's slice.
+/// A task without priority that sleeps most of the time has had less CPU time than spinners. So it
+/// does not wait for the end of a slice.
 #[test]
 fn a_normal_task_preempts_who_has_had_more() {
     let gthctl =
@@ -57,8 +56,8 @@ fn a_normal_task_preempts_who_has_had_more() {
     gthctl.stop();
 }
 
-/// A preempted task keeps its place on its CPU only for a short while: it goes on elsewhere
-/// when the task that preempted it stays.
+/// A preempted task keeps its place on its CPU only briefly: it goes on elsewhere if the task that
+/// preempted it stays.
 #[test]
 fn a_preempted_task_does_not_wait_for_a_long_turn() {
     let gthctl = shared::scheduler(
@@ -77,7 +76,7 @@ fn a_preempted_task_does_not_wait_for_a_long_turn() {
     gthctl.stop();
 }
 
-/// Spins, and notes for how long it did not run when that is at least `least` ns.
+/// Spins, and records each time that it did not run for at least `least` ns.
 fn note_gaps(shared: &task::Shared, least: u64) {
     let mut last = task::now();
     loop {
@@ -89,8 +88,8 @@ fn note_gaps(shared: &task::Shared, least: u64) {
     }
 }
 
-/// A datagram over the loopback device is delivered in softirq on the sender's
-/// CPU. The sender runs on: nobody gets a CPU because it sleeps.
+/// A softirq on the sender's CPU delivers a datagram over the loopback device. The sender keeps
+/// running, so no CPU becomes free because it sleeps.
 #[test]
 fn also_when_softirq_on_another_cpu_wakes_it() {
     let gthctl = shared::with_slices(LONG_SLICES, PRIO);
@@ -109,7 +108,7 @@ fn also_when_softirq_on_another_cpu_wakes_it() {
 fn datagram_delays(comm: &str, cpus: &[usize]) -> Vec<u64> {
     let (receiver, to) = receiver(comm, Some(cpus), MORE_THAN_ITS_SHARE);
     let _sender = Task::fork_on("sender", Some(&[0]), send_to(to, 5_000_000));
-    // Not before it has had its share, which not so many samples tell.
+    // Waits until it has had its share: a number of samples would not tell.
     std::thread::sleep(Duration::from_secs(3));
     receiver.shared().latencies()
 }
@@ -194,8 +193,8 @@ fn priority_spinners_starve_nobody() {
     gthctl.stop();
 }
 
-/// What a task ran by right of its priority is no debt that it has to wait for once it
-/// shares fairly: of 80 ms, among two others for each CPU, that would take 160 ms.
+/// The time that a task ran by priority is not a debt once it shares fairly. If it were, 80 ms
+/// among two others for each CPU would make the task wait for 160 ms.
 #[test]
 fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     let gthctl = shared::scheduler(
@@ -212,8 +211,8 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     gthctl.stop();
 }
 
-/// One that has used up its burst and wakes up others that have not: they take the CPU of
-/// a task without any priority, not its own.
+/// A task that has used up its burst wakes up others that have not. They take the CPU of a task
+/// without priority, not the waker's.
 #[test]
 fn a_task_that_has_used_up_its_burst_is_not_put_off_by_whom_it_wakes_up() {
     let gthctl = shared::with_slices(LONG_SLICES, PRIO);
@@ -245,7 +244,7 @@ fn priority_tasks_that_hardly_sleep_starve_nobody() {
     let elapsed = begin.elapsed();
     for (task, before) in normal.iter().zip(before) {
         let got = task.cpu_time() - before;
-        // A twenty-first part is what the guard gives them.
+        // The guard gives them one part in twenty-one.
         assert!(got > elapsed / 40, "{got:?} of {elapsed:?}");
         let gap = task.shared().gap();
         assert!(gap < Duration::from_secs(3), "did not run for {gap:?}");

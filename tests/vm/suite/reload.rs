@@ -21,10 +21,10 @@ pub const VM: Vm = vm::SHARED;
 const HOT_ON_1: &str = "strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]";
 const HOT_ON_2: &str = "strategies: [{command_regex: ^hot$, cpus: 2, exclusive: true}]";
 const IN_FORCE: &str = "in force as generation";
-const REFUSED: &str = "what was in force before stays";
+const REFUSED: &str = "the previous settings stay in force";
 const SOON: Duration = Duration::from_secs(5);
 
-/// The CPU is the task's alone: it runs there, and the other one does not.
+/// The task has the CPU to itself: it runs there, and the other task does not.
 fn is_on(hot: &Task, cold: &Task, cpu: usize) -> bool {
     kernel::wait(SOON, || {
         kernel::cpu_of(hot.pid) == Some(cpu) && kernel::cpu_of(cold.pid) != Some(cpu)
@@ -76,8 +76,8 @@ fn a_bad_policy_changes_nothing() {
     gthctl.stop();
 }
 
-/// Tasks wait in the queue of exclusive CPUs, then of a whole last-level cache,
-/// when a policy takes those queues' CPUs away: nobody is left behind.
+/// Tasks wait in the queue of exclusive CPUs, then of a whole last-level cache, when a policy takes
+/// those queues' CPUs away. No task is left behind.
 #[test]
 fn nobody_is_left_in_a_queue_without_cpus() {
     let gthctl = shared::scheduler(HOT_ON_1);
@@ -150,7 +150,7 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     assert!(!gthctl.has_ended());
     let generations = gthctl.has_said(IN_FORCE);
     println!("{generations} generations, {} refused", gthctl.has_said(REFUSED));
-    // How many come between two rewrites is the host's doing: the last one, and some before.
+    // The host's speed decides how many come into force: the last one, and some before.
     assert!(generations >= 2, "{}", gthctl.stderr());
     gthctl.stop();
 }
@@ -196,7 +196,7 @@ fn what_a_policy_names_is_followed() {
     let status = report(&["status"]);
     assert_eq!((notes(&status), &status["tasks_matched"]), (Vec::new(), &json!(3)));
 
-    // A later process with the same id is not meant, also after the policy was looked at anew.
+    // A later process with the same id does not match, even after gthctl has reread the policy.
     let pid = victim.pid;
     drop(victim);
     let heir = Task::spinner_with_pid("heir", pid);
@@ -218,7 +218,7 @@ fn sighup_has_both_files_read_again() {
     fs::write(&other, rule("none1")).unwrap();
     let generation = || status().map(|status| status.generation);
     let before = generation();
-    // Of a mount, inotify tells nothing.
+    // inotify does not report mounts.
     mount(Some(&other), &path, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     let early = generation();

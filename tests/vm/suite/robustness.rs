@@ -1,4 +1,4 @@
-//! Things that happen to a scheduler: hotplug, storms of tasks, a stall.
+//! What can happen to a scheduler: hotplug, storms of tasks, a stall.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -44,12 +44,12 @@ fn a_cpu_goes_and_comes_back() {
     let _load = task::spinners(kernel::cpus(), "load");
     let mut gthctl = Gthctl::start("strategies: [{command_regex: ^hot, priority: true}]");
     let back = |gthctl: &mut Gthctl| {
-        // It loads with a quarter of an emulated CPU: beside the load, on CPUs that share the host's.
+        // It loads with a quarter of an emulated CPU: the load and the host take the rest.
         let up = kernel::wait(Duration::from_secs(120), || {
             gthctl.has_ended() || (kernel::state() == "enabled" && kernel::ops() == "gthctl")
         });
         assert!(up && !gthctl.has_ended(), "{}", gthctl.stderr());
-        // Long enough for a load that was under way to have failed.
+        // Long enough for a load under way to fail.
         std::thread::sleep(Duration::from_secs(1));
         assert_eq!(kernel::state(), "enabled");
     };

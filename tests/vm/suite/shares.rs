@@ -1,4 +1,4 @@
-//! Nobody gets more than the policy gives him: not by renaming a thread, not by forking.
+//! No task gets more than the policy gives it, neither by renaming a thread nor by forking.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARES;
 
-/// A thread that renames its sibling again and again has it matched again and again.
+/// A thread that keeps renaming its sibling makes gthctl match it again and again.
 #[test]
 fn a_task_that_is_being_matched_has_no_rule() {
     let gthctl =
@@ -50,7 +50,7 @@ impl Cgroup {
         Self(path)
     }
 
-    /// The CPU time of all its tasks, those that have ended too.
+    /// The CPU time of all its tasks, including those that have ended.
     fn used(&self) -> Duration {
         let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
         let us = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
@@ -78,7 +78,7 @@ fn become_a_child() {
     }
 }
 
-/// The same, but the parent sleeps for a moment after the fork, and runs on until it ends.
+/// The same, but the parent sleeps briefly after the fork and then runs until it ends.
 fn become_a_child_and_run_on() {
     // SAFETY: the child goes on as its parent did.
     if unsafe { libc::fork() } != 0 {
@@ -91,7 +91,7 @@ fn become_a_child_and_run_on() {
     task::sleep_until(task::now() + 3_000_000);
 }
 
-/// Which part of two CPUs four spinners get beside four chains of tasks.
+/// The share of two CPUs that four spinners get beside four chains of tasks.
 fn part_of_spinners(under: &str, step: fn()) -> f64 {
     let cpus = [0, 1];
     let chains = Cgroup::new("chains");

@@ -1,5 +1,5 @@
-//! No task waits for the kernel's watchdog: whatever a policy does to what is queued, and
-//! whoever else wants the CPU.
+//! No task waits until the kernel's watchdog steps in, whatever a policy does to queued tasks and
+//! whatever else wants the CPU.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -14,10 +14,10 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARES;
 
-/// What nobody may wait, whatever the policy.
+/// No task may wait that long, whatever the policy.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// gthctl under a watchdog that ends it soon after a task has waited for too long.
+/// gthctl under a watchdog that ends it soon after a task has waited too long.
 fn start(config: &str, policy: &str) -> Lease {
     shared::watched(LIMIT, config, policy)
 }
@@ -154,7 +154,7 @@ fn slices_of_a_second_and_many_who_want_one() {
 
 const DUMP: &str = "/sys/kernel/tracing/events/sched_ext/sched_ext_dump/enable";
 
-/// What the kernel wrote of its queues when it ended the scheduler.
+/// What the kernel printed about its queues when it ended the scheduler.
 fn dump() -> String {
     let trace = kernel::read("/sys/kernel/tracing/trace");
     let lines = trace.lines().filter_map(|line| line.split_once("sched_ext_dump: "));
@@ -193,9 +193,9 @@ fn latest(tasks: &[Task]) -> Duration {
     Duration::from_nanos(waits.max().expect("a wake-up"))
 }
 
-/// A real-time task takes the CPU on which priority tasks sleep. They wake up on the other one
-/// that they may use, and not when the kernel's throttling ends the real-time task's turn of
-/// 0.95 s.
+/// A real-time task takes the CPU on which priority tasks sleep. They wake up on the other CPU that
+/// they may use. They do not wait until the kernel's throttling ends the real-time task's turn
+/// after 0.95 s.
 #[test]
 fn priority_tasks_keep_clear_of_a_real_time_one() {
     let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
@@ -259,10 +259,10 @@ fn an_idle_cpu_is_given_to_one_task_only() {
     gthctl.stop();
 }
 
-/// What runs where a real-time task comes does not wait for that one's end.
+/// A task that a real-time task displaces does not wait for its end.
 #[test]
 fn a_real_time_task_takes_the_cpu_of_others() {
-    // With slices that last, or its own may just have ended, and it is queued for any CPU.
+    // Long slices: otherwise its own may just have ended, and it is queued for any CPU.
     let mut gthctl = start(
         "",
         "strategies:
@@ -291,7 +291,7 @@ fn a_real_time_task_takes_the_cpu_of_others() {
     gthctl.stop();
 }
 
-/// More tasks wait in front than a CPU that they may not use looks past.
+/// More tasks wait in front than a CPU looks past to find one that may use it.
 #[test]
 fn a_crowd_that_may_not_run_elsewhere() {
     let mut gthctl = start("", "strategies: []");
@@ -325,7 +325,7 @@ fn tasks_that_cannot_migrate_are_asked_about() {
         gthctl.stop();
         return;
     }
-    // Each setuid(2) runs a program of gthctl's.
+    // Each setuid(2) runs one of gthctl's programs.
     let _setters: Vec<Task> = (0..kernel::cpus() * 3)
         .map(|_| {
             Task::fork("setter", |_| {

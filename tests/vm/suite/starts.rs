@@ -1,4 +1,4 @@
-//! What is so, or becomes so, while gthctl starts.
+//! What gthctl finds when it starts, and what changes meanwhile.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,8 @@ fn files_that_others_can_change_are_named() {
     set_mode(&live, 0o664);
     let of = |path: &Path, mode| {
         format!(
-            "{0}: other users can change it: {0} has the mode {mode}; to end that: chmod go-w {0}",
+            "{0}: other users can change it: {0} has the mode {mode}; to prevent that: \
+             chmod go-w {0}",
             path.display()
         )
     };
@@ -92,7 +93,7 @@ fn no_inotify_left() {
     }
 }
 
-/// What gthctl takes for no file of its own, until dropped.
+/// Saved settings that gthctl does not recognise as its own, until dropped.
 struct Nonsense;
 
 impl Nonsense {
@@ -123,7 +124,7 @@ fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
     gthctl.stop();
 }
 
-/// Names that come to be while the scheduler is being loaded.
+/// Names that appear while the scheduler is being loaded.
 #[test]
 fn what_appears_during_the_start_is_seen() {
     const SOCKET: &str = "/run/gthctl/control.sock";
@@ -171,19 +172,19 @@ impl Drop for Offline {
     }
 }
 
-/// A CPU goes while gthctl loads, after it has looked which ones there are.
+/// A CPU goes offline while gthctl loads, after it has read the topology.
 #[test]
 fn a_cpu_that_goes_during_the_load() {
     let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
     let mut child =
         gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // It reads the topology at once, and then the verifier takes seconds.
+    // It reads the topology at once; then the verifier takes seconds.
     std::thread::sleep(Duration::from_millis(700));
     assert_eq!(kernel::state(), "disabled", "loaded already");
     let offline = Offline::new(3);
     let loaded = || kernel::state() == "enabled";
     assert!(kernel::wait(LOADED, loaded));
-    // Loaded twice, then, which takes as long again.
+    // So it loads twice, which takes twice as long.
     std::thread::sleep(Duration::from_millis(500));
     assert!(kernel::wait(LOADED, loaded));
     std::thread::sleep(Duration::from_secs(1));
@@ -220,7 +221,8 @@ fn a_nic_that_comes_later_and_goes() {
     let before = affinity(input);
     let mask = |nic: &str| kernel::read(&format!("/sys/class/net/{nic}/queues/rx-0/rps_cpus"));
     let gthctl = Gthctl::start(&with("{nic: later, cpus: 3, rps: match}, {nic: eth0, cpus: 1}"));
-    assert!(gthctl.says("\"later\": no such network device", 1), "{}", gthctl.stderr());
+    let missing = "\"later\": no such network device";
+    assert!(gthctl.says(missing, 1), "{}", gthctl.stderr());
     assert!(all_on("eth0", "1"));
     let waiting = || report(&["status"])["irqs"]["waiting"].as_array().unwrap().len();
     assert_eq!((waiting(), affinity(input)), (1, before.clone()));
@@ -228,6 +230,8 @@ fn a_nic_that_comes_later_and_goes() {
     let said = format!("later IRQ {input} (new) on CPUs 3");
     assert!(kernel::wait(2 * SOON, || gthctl.has_said(&said) == 1 || before == "3"));
     assert!(kernel::wait(SOON, || waiting() == 0));
+    // The device is there, so gthctl no longer misses it.
+    assert_eq!(gthctl.has_said(missing), 1, "{}", gthctl.stderr());
     assert_eq!((affinity(input), mask("later")), ("3".into(), "8".into()));
     drop(renamed);
     assert!(kernel::wait(2 * SOON, || waiting() == 1));

@@ -27,7 +27,7 @@ fn ticks() -> u64 {
     timer_interrupts() - before
 }
 
-/// A scheduler with the policy, and a task that has its CPU to itself and has no tick any more.
+/// A scheduler with the policy, and a task that has its CPU to itself and no longer has a tick.
 fn lonely() -> (Lease, Task) {
     assert_eq!(kernel::read("/sys/devices/system/cpu/nohz_full").trim(), CPU.to_string());
     let gthctl = shared::scheduler(POLICY);
@@ -43,7 +43,7 @@ fn lonely() -> (Lease, Task) {
     (gthctl, hot)
 }
 
-/// What part of a second the task gets.
+/// The part of a second that the task gets.
 fn part(task: &Task) -> f64 {
     let (before, begin) = (task.cpu_time(), Instant::now());
     std::thread::sleep(Duration::from_secs(1));

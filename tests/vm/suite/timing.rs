@@ -46,12 +46,11 @@ const PROCESSES: usize = 1000;
 /// when it was on one of the rule's CPUs, where main began.
 const SLOT: u64 = 32;
 
-/// What executes a program falls under another rule from then on: how long the
+/// A task that executes a program falls under another rule from then on. Measures how long the
 /// program runs before it is on that rule's CPUs, where nothing else may run.
 ///
-/// There are never more such programs than CPUs for them, each parent waits for
-/// its last child's end before it forks the next: what is measured is not how
-/// long they queue for each other.
+/// There are never more such programs than CPUs for them: each parent waits for its child's end
+/// before it forks the next. So the time does not include that they queue for each other.
 #[test]
 fn a_rule_is_in_force_when_a_program_begins() {
     let cpus = kernel::cpus();
@@ -123,7 +122,7 @@ fn a_rule_is_in_force_when_a_program_begins() {
     gthctl.stop();
 }
 
-/// What counts as never, where a sender has to come to the rule's CPUs.
+/// After this time a sender counts as never having come to the rule's CPUs.
 const LOST: u64 = 2_000_000_000;
 
 /// A fresh process sends its first packet through the gtp device: how long until the
@@ -197,7 +196,7 @@ fn the_first_packet_boosts_its_sender() {
     gthctl.stop();
 }
 
-/// 100 rules of every kind, none of which anything here falls under.
+/// 100 rules of every kind, none of which matches anything here.
 fn many_rules(count: usize, first: &str) -> String {
     let rule = |i: usize| {
         let condition = match i % 9 {
@@ -263,11 +262,11 @@ fn look_at_threads(pid: i32) -> Duration {
 
 const THREADS: usize = 10_000;
 
-/// What ten thousand tasks and a hundred rules cost gthctl itself.
+/// What ten thousand tasks and a hundred rules cost gthctl.
 ///
-/// A start is for the most part the kernel's verifier, whose seconds differ by more than
-/// all tasks add: what counts is that nothing is read for each task. A reload costs less
-/// than a quarter of looking at each task once, besides what it takes without them.
+/// The kernel's verifier takes most of a start, and its time varies by more than all tasks add. So
+/// the test checks that gthctl reads nothing for each task. Beyond its cost without tasks, a reload
+/// costs less than a quarter of looking at each task once.
 #[test]
 fn ten_thousand_tasks_and_a_hundred_rules() {
     const READS: u64 = THREADS as u64 / 10;
@@ -303,7 +302,7 @@ fn ten_thousand_tasks_and_a_hundred_rules() {
     let reload = |policy: &str, times: usize| {
         let before = (process_time(pid), reads(pid));
         fs::write(gthctl.policy(), policy).unwrap();
-        // To ask would cost it time.
+        // Asking would cost it time.
         assert!(gthctl.says(IN_FORCE, times));
         (process_time(pid) - before.0, reads(pid) - before.1)
     };
@@ -318,7 +317,7 @@ fn ten_thousand_tasks_and_a_hundred_rules() {
     println!("all tasks looked at once: {looked:?}");
     drop(tasks);
     set_threads_max(&before);
-    // What the rules take to compile is no matter of tasks.
+    // Compiling the rules does not depend on tasks.
     let alone = ["sixth", "seventh"].map(|name| many_rules(100, name));
     let alone: Vec<Duration> =
         alone.into_iter().enumerate().map(|(i, policy)| reload(&policy, i + 6).0).collect();
@@ -332,7 +331,7 @@ fn ten_thousand_tasks_and_a_hundred_rules() {
     gthctl.stop();
 }
 
-/// Counts what BPF programs cost; not any more when dropped.
+/// Counts what BPF programs cost, until dropped.
 struct BpfStats;
 
 impl BpfStats {
@@ -370,7 +369,7 @@ impl Drop for BpfStats {
     }
 }
 
-/// A process and its child that wake each other up in turn for ever.
+/// A process and its child that wake each other up in turn, forever.
 fn ping_pong(_: &task::Shared) {
     let (mut here, mut there) = UnixStream::pair().unwrap();
     let bounce = |stream: &mut UnixStream| {
@@ -385,8 +384,8 @@ fn ping_pong(_: &task::Shared) {
     bounce(&mut here);
 }
 
-/// A decision costs the same with one rule and with as many as there may be: a
-/// task is matched once, not at each decision.
+/// A decision costs the same with one rule as with the most there can be: gthctl matches a task
+/// once, not at each decision.
 #[test]
 fn rules_cost_nothing_at_each_decision() {
     let matching = "- {command_regex: ^load$, weight: 100}\n";

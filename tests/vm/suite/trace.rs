@@ -1,4 +1,4 @@
-//! `gthctl trace`: what it counts is what was sent, by whom and where it says.
+//! `gthctl trace` counts what was sent, and names the right task and CPU.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -41,13 +41,13 @@ struct Trace {
 }
 
 impl Trace {
-    /// Starts it; it is attached when this returns.
+    /// Starts it and returns once it is attached.
     fn start(args: &[&str]) -> Self {
         let begin = Instant::now();
         let trace = Self::start_waiting(args);
         assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
         println!("trace: attached in {:?}", begin.elapsed());
-        // All of them are told at once.
+        // It reports all of them at once.
         trace
     }
 
@@ -77,7 +77,7 @@ impl Trace {
     }
 
     fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
-        // Each line is looked at once: there may be 100,000, and the reader waits meanwhile.
+        // Looks at each line once: there may be 100,000, and the reader waits meanwhile.
         let mut seen = 0;
         kernel::wait(Duration::from_secs(30), || {
             let lines = self.lines.lock().unwrap();
@@ -116,7 +116,7 @@ impl Drop for Trace {
     }
 }
 
-/// What was counted last for each task, CPU, context and function.
+/// The last count for each task, CPU, context and function.
 fn totals(lines: &[Value]) -> Vec<Value> {
     let key = |v: &Value| ["tid", "cpu", "context", "function"].map(|name| v[name].to_string());
     let mut last: Vec<Value> = Vec::new();
@@ -223,8 +223,8 @@ fn the_pod_and_the_container_are_told() {
     }
 }
 
-/// Received packets are handed to another CPU (Documentation/networking/scaling.rst,
-/// RPS), which takes them in a softirq on top of whatever runs there.
+/// RPS hands received packets to another CPU (Documentation/networking/scaling.rst), which takes
+/// them in a softirq that interrupts whatever runs there.
 #[test]
 fn softirq_is_nobodys() {
     let plane = Plane::on_gtp();
@@ -265,7 +265,7 @@ fn softirq_is_nobodys() {
             assert!(kernel::wait(SOON, all), "{args:?}, {load}: {:#?}", uplink());
             let now = counts();
             assert_eq!(now[2], 0, "{args:?}, {load}: {:#?}", uplink());
-            // Now and then the CPU is about something else.
+            // Now and then the CPU does something else.
             let most = PACKETS * 3 / 4;
             let these = now[context] - before[context];
             assert!(these >= most, "{args:?}, {load}: {:#?}", uplink());
@@ -278,8 +278,8 @@ fn softirq_is_nobodys() {
     }
 }
 
-/// Sends G-PDUs from the peer to eth1, at most so many, while it is told to; from CPU 0, as
-/// an interrupt that comes in while its CPU sends is served by the sender.
+/// Sends at most so many G-PDUs from the peer to eth1 until told to stop. It sends from CPU 0, as
+/// the sender serves an interrupt that comes in on its CPU.
 fn send_through_eth1(most: usize, go_on: impl Fn() -> bool + Send) {
     let send = move || {
         task::set_affinity(0, &[0]);
@@ -295,7 +295,7 @@ fn send_through_eth1(most: usize, go_on: impl Fn() -> bool + Send) {
 
 #[test]
 fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
-    /// A gtp device: its socket takes what comes to port 2152, whoever the tunnel is of.
+    /// A gtp device: its socket takes what comes to port 2152, whatever the tunnel.
     struct Gtp;
     impl Drop for Gtp {
         fn drop(&mut self) {
@@ -386,7 +386,7 @@ fn one_task_and_one_cpu_only() {
     }
 }
 
-/// Every one is either an event or counted as lost.
+/// Every packet is either an event or counted as lost.
 #[test]
 fn events_that_are_not_read_are_counted() {
     const CALLS: u32 = 150_000;
@@ -458,7 +458,7 @@ fn a_module_that_comes_and_goes() {
         println!("skipped: gtp is built into this kernel");
         return;
     }
-    /// Whatever becomes of the test, the others find the module.
+    /// Whatever the outcome of the test, the others find the module.
     struct Restore;
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -526,7 +526,7 @@ fn gtp5g_with_and_without_btf() {
         }
         assert_eq!(sum(&rows, "gtp5g_encap_recv", "bytes"), PROBES as u64 * UPLINK_BYTES);
         assert_eq!(sum(&rows, "gtp5g_dev_xmit", "bytes"), PROBES as u64 * DOWNLINK_BYTES);
-        // What is not there is said.
+        // It reports a missing function.
         let missing = lines.iter().find(|l| l["function"] == "gtp5g_buf_skb_encap").unwrap();
         assert_eq!(missing["traced"], false);
         assert!(missing["how"].as_str().unwrap().contains("not in this gtp5g, or inlined"));
@@ -546,7 +546,7 @@ fn a_policy_for_what_was_seen() {
     suggest.args(["trace", "gtp", "--suggest", "--duration", "6s"]);
     let mut suggest = suggest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(suggest.stderr.take().unwrap());
-    // All functions are told at once, when they are attached to: the 6 s begin.
+    // It reports all functions at once, when it has attached to them: the 6 s begin.
     let mut stderr = String::new();
     while !stderr.contains("fentry") {
         assert_ne!(said.read_line(&mut stderr).unwrap(), 0, "{stderr}");

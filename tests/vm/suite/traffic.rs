@@ -1,4 +1,4 @@
-//! Rules for whoever processes GTP packets.
+//! Rules for tasks that process GTP packets.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn counter(gthctl: &Lease, name: &str) -> u64 {
         "ended" => ("COUNT_MARKS_ENDED", traffic()["ended"].as_u64()),
         _ => ("COUNT_MARKS_REFUSED", traffic()["refused"].as_u64()),
     };
-    // Status and map agree.
+    // The status and the map agree.
     assert_eq!(told, Some(gthctl.counters().get(counter)), "{name}");
     gthctl.counter(counter)
 }
@@ -73,7 +73,7 @@ fn in_force(tid: i32) -> bool {
     explanation["rule"] == "traffic" && explanation["in_force"] == true
 }
 
-/// What is said of the only rule's only condition.
+/// The verdict on the only condition of the only rule.
 fn why(tid: i32) -> String {
     let explanation = report(&["explain", &tid.to_string()]);
     explanation["rules"][0]["conditions"][0]["why"].as_str().unwrap().to_owned()
@@ -168,7 +168,7 @@ fn a_mark_ends_after_the_last_packet() {
     let sender = sender("sender");
     send(&sender, 1);
     assert!(kernel::wait(SOON, || in_force(sender.pid)));
-    // While packets come, it goes on.
+    // It goes on while packets come.
     for _ in 0..12 {
         std::thread::sleep(Duration::from_millis(200));
         send(&sender, 1);
@@ -180,14 +180,14 @@ fn a_mark_ends_after_the_last_packet() {
     assert_eq!((counter(&gthctl, "marked"), counter(&gthctl, "ended")), (1, 1));
     send(&sender, 1);
     assert!(kernel::wait(SOON, || in_force(sender.pid)));
-    // It ends with the task, too.
+    // It also ends with the task.
     drop(sender);
     let counts = || (counter(&gthctl, "marked"), counter(&gthctl, "ended"));
     assert!(kernel::wait(SOON, || counts() == (2, 2)), "{:?}", counts());
     gthctl.stop();
 }
 
-/// Of a task that does not run, and about which nobody asks.
+/// The mark of a task that does not run and that nobody asks about.
 #[test]
 fn a_mark_ends_by_itself() {
     let _plane = sender::plane();
@@ -195,7 +195,7 @@ fn a_mark_ends_by_itself() {
     let [one, two] = ["one", "two"].map(sender);
     send(&one, 1);
     kill(Pid::from_raw(one.pid), Signal::SIGSTOP).unwrap();
-    // In the scheduler's own count: to ask gthctl would end it, too.
+    // Read from the scheduler's own count: asking gthctl would end the mark, too.
     assert!(kernel::wait(SOON, || gthctl.counter("COUNT_MARKS_ENDED") == 1));
     send(&two, 1);
     assert_eq!((counter(&gthctl, "marked"), counter(&gthctl, "refused")), (2, 0));
@@ -286,7 +286,7 @@ fn the_module_goes_and_comes_again() {
         send(&sender, 1);
         assert!(kernel::wait(SOON, || in_force(sender.pid)));
     }
-    // So fast that it may be another one when gthctl looks.
+    // So fast that gthctl may already find another one.
     succeeds(Command::new("sh").args(["-c", &format!("rmmod gtp && insmod {MODULE}")]));
     assert!(gthctl.says(SEEN, 5), "{}", gthctl.stderr());
     let _plane = sender::plane();
@@ -296,7 +296,7 @@ fn the_module_goes_and_comes_again() {
     gthctl.stop();
 }
 
-/// free5GC's module has BTF only where it was built with care.
+/// A build of free5GC's module may lack BTF.
 #[test]
 fn whoever_handles_the_packets_of_gtp5g() {
     for variant in ["btf", "no-btf"] {
@@ -354,7 +354,7 @@ fn marks_stay_over_a_reload_that_keeps_their_condition() {
     for key in ["tid", "packets", "function", "rules"] {
         assert_eq!(after[key], before[key], "{key}");
     }
-    // For another rule too.
+    // For another rule, too.
     apply(&format!("{first}, {same}"));
     assert_eq!(traffic()["tasks"][0]["rules"], serde_json::json!(["first", "traffic"]));
     assert_eq!(counter(&gthctl, "marked"), 1);

@@ -1,5 +1,4 @@
-//! What the kernel's verifier has to go through before gthctl is loaded: most of the time
-//! that a start takes.
+//! The verifier's work before the kernel loads gthctl's programs. It takes most of a start.
 
 use libbpf_rs::query::ProgInfoIter;
 

@@ -26,7 +26,7 @@ use crate::support::{kernel, shared};
 pub const NO_RULES: &str = "strategies: []";
 /// How long a change of a file may take to be in force, however busy the host is.
 const IN_FORCE: Duration = Duration::from_secs(30);
-/// As long may a load take: the verifier's seconds on a CPU that others want too.
+/// How long a load may take: the verifier needs seconds on a CPU that others want, too.
 pub const LOADED: Duration = Duration::from_secs(180);
 
 /// A `gthctl run` whose scheduler is in charge. Killed when dropped.
@@ -34,7 +34,7 @@ pub struct Gthctl {
     child: Child,
     files: TempDir,
     stderr: Arc<Mutex<String>>,
-    /// How much of it was said before this test.
+    /// How much of it gthctl said before this test.
     heard: usize,
     reader: Option<JoinHandle<()>>,
 }
@@ -78,7 +78,7 @@ pub fn command(files: &TempDir, args: &[&str]) -> Command {
     let mut command = Command::new(binary());
     command.arg("run").arg("-c").arg(files.path().join("config.yaml")).args(args);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Whatever becomes of the test, no scheduler stays behind.
+    // Whatever the outcome of the test, no scheduler stays behind.
     // SAFETY: prctl is async-signal-safe.
     unsafe {
         command.pre_exec(|| {
@@ -94,7 +94,7 @@ pub fn policy(args: &[&str]) -> Output {
     output(Command::new(binary()).arg("policy").args(args).stdin(Stdio::null()))
 }
 
-/// As [`policy`], from a pipe.
+/// Like [`policy`], from a pipe.
 pub fn policy_from(input: &str, args: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, input).unwrap();
@@ -110,16 +110,15 @@ pub fn report(args: &[&str]) -> Value {
     serde_json::from_str(&output.stdout).unwrap()
 }
 
-/// The notes of a status, but for those about interrupts on exclusive CPUs, as which CPUs they
-/// come in on is up to the machine, and about rules that any user can come under, as most rules
-/// of tests are.
+/// The notes of a status, except two kinds. Notes about interrupts on exclusive CPUs depend on the
+/// machine. Notes about rules that any user can come under concern most rules of the tests.
 pub fn notes(status: &Value) -> Vec<String> {
     const OTHERS: [&str; 2] = ["are exclusive and take interrupts", ": any user can "];
     let notes = status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
     notes.filter(|note| !OTHERS.iter().any(|other| note.contains(other))).map(Into::into).collect()
 }
 
-/// What the running gthctl answers at once, without another process.
+/// The running gthctl's answer, without another process.
 pub fn status() -> Option<Status> {
     match ask(Path::new(SOCKET), &Request::Status) {
         Ok(Reply::Status(status)) => Some(*status),
@@ -127,7 +126,7 @@ pub fn status() -> Option<Status> {
     }
 }
 
-/// Gives a file another content, all at once.
+/// Replaces the contents of a file in one step.
 pub fn replace_file(path: &Path, text: &str) {
     let new = path.with_extension("new");
     fs::write(&new, text).unwrap();
@@ -161,7 +160,7 @@ impl Counters {
         Self(sum)
     }
 
-    /// One by its name in bpf/intf.h, without `GTH_`.
+    /// One counter by its name in bpf/intf.h, without `GTH_`.
     pub fn get(&self, name: &str) -> u64 {
         let header = include_str!("../../../../bpf/intf.h");
         let names = |of: &str, end: &str| -> Vec<&str> {
@@ -196,13 +195,13 @@ impl Gthctl {
         Self::start_on(files(config, policy), args)
     }
 
-    /// As [`Gthctl::start`], on files that are there already.
+    /// Like [`Gthctl::start`], on files that already exist.
     pub fn start_on(files: TempDir, args: &[&str]) -> Self {
         let command = command(&files, args);
         Self::spawn(files, command)
     }
 
-    /// As [`Gthctl::start_on`], with another watchdog or the kernel's.
+    /// Like [`Gthctl::start_on`], with another watchdog or the kernel's.
     pub fn start_shared(watchdog: Option<Duration>) -> Self {
         let files = files("", NO_RULES);
         match watchdog {
@@ -211,7 +210,7 @@ impl Gthctl {
         }
     }
 
-    /// As [`Gthctl::start_on`]; the kernel ends the scheduler when a task has waited so long.
+    /// Like [`Gthctl::start_on`]; the kernel ends the scheduler when a task has waited that long.
     pub fn start_watched(files: TempDir, watchdog: Duration) -> Self {
         let mut command = command(&files, &[]);
         command.env("GTHCTL_WATCHDOG_MS", watchdog.as_millis().to_string());
@@ -256,13 +255,13 @@ impl Gthctl {
         self.files.path().join("config.yaml")
     }
 
-    /// Replaces the policy by another one and waits until that is in force.
+    /// Replaces the policy and waits until the new one is in force.
     #[track_caller]
     pub fn replace(&self, policy: &str) {
         self.changes(|| replace_file(&self.policy(), policy));
     }
 
-    /// Waits until what `change` does to the policy has been brought into force.
+    /// Waits until the change that `change` makes to the policy is in force.
     #[track_caller]
     pub fn changes(&self, change: impl FnOnce()) {
         let generation = || status().map(|status| status.generation);
@@ -275,8 +274,8 @@ impl Gthctl {
         self.has_told_all();
     }
 
-    /// Waits until it has told of the generation that is in force: another thread writes what it
-    /// says, a little later.
+    /// Waits until it has reported the generation in force: another thread writes its messages a
+    /// little later.
     #[track_caller]
     pub fn has_told_all(&self) {
         let generation = status().map(|status| status.generation);
@@ -309,27 +308,27 @@ impl Gthctl {
         Counters::read(self.pid())
     }
 
-    /// What it says from now on is what [`Gthctl::stderr`] and the like are about.
+    /// From now on [`Gthctl::stderr`] and the like cover only new messages.
     pub fn begin_to_hear(&mut self) {
         self.heard = self.stderr.lock().unwrap().len();
     }
 
-    /// How often it has said that so far, on standard error.
+    /// How often it has said that on standard error so far.
     pub fn has_said(&self, what: &str) -> usize {
         self.stderr().matches(what).count()
     }
 
-    /// Whether it has said that, be it before this test.
+    /// Whether it has ever said that, even before this test.
     pub fn has_ever_said(&self, what: &str) -> bool {
         self.stderr.lock().unwrap().contains(what)
     }
 
-    /// All that it has said on standard error so far.
+    /// Everything it has said on standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.lock().unwrap()[self.heard..].to_owned()
     }
 
-    /// Waits until it has said that so many times.
+    /// Waits until it has said that at least so many times.
     pub fn says(&self, what: &str, times: usize) -> bool {
         kernel::wait(Duration::from_secs(10), || self.has_said(what) >= times)
     }
@@ -342,7 +341,7 @@ impl Gthctl {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
-    /// Ctrl-C, as a user would; it must end well.
+    /// Ends it by Ctrl-C, as a user would; it must succeed.
     pub fn stop(self) -> Output {
         self.signal(Signal::SIGINT);
         let output = self.wait();

@@ -1,5 +1,5 @@
-//! Whether a rule reaches a task, seen from outside: the rule gives its tasks a CPU
-//! of their own, so that where the kernel runs a task that never sleeps tells.
+//! Whether a rule reaches a task, seen from outside. The rule gives its tasks a CPU of their own,
+//! so the CPU on which the kernel runs a task that never sleeps tells.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -11,9 +11,9 @@ use crate::support::task::{self, Task};
 /// The CPU of the tasks that match.
 pub const CPU: usize = 1;
 
-/// How long a task may take to be where it belongs. The record itself is right
-/// at once; the task then has to come to the end of its slice, and on kernels
-/// without scx_bpf_kick_cpu an idle CPU to its next interrupt.
+/// How long a task may take to get where it belongs. Its record is right at once. The task then has
+/// to reach the end of its slice and, on kernels without scx_bpf_kick_cpu, an idle CPU its next
+/// interrupt.
 pub const SOON: Duration = Duration::from_secs(4);
 
 pub fn policy(conditions: &str) -> String {
@@ -52,7 +52,7 @@ fn settle(tasks: &[(i32, bool)]) -> bool {
     kernel::wait(SOON, there) && !kernel::wait(Duration::from_millis(300), || !there())
 }
 
-/// Runs, and becomes what `order` says when it changes: 1 hot, 2 cold.
+/// Runs, and takes the name that `order` says when it changes: 1 hot, 2 cold.
 pub fn rename_on_order(shared: &task::Shared) {
     on_order(shared, |order| task::set_name(if order == 1 { "hot" } else { "cold" }));
 }
@@ -69,7 +69,7 @@ pub fn on_order(shared: &task::Shared, mut act: impl FnMut(u32)) {
     }
 }
 
-/// The threads of a process without its first one, of which there must be some.
+/// The threads of a process without its first one; there must be some.
 pub fn other_threads(task: &Task) -> Vec<i32> {
     let list = || -> Vec<i32> {
         let dir = fs::read_dir(format!("/proc/{}/task", task.pid)).unwrap();

@@ -38,15 +38,15 @@ pub fn cpu_of(tid: i32) -> Option<usize> {
     after_comm.split(' ').nth(36)?.parse().ok()
 }
 
-/// How long a thread may take to another CPU: the VM is slow, and its host may be busy.
+/// How long a thread may take to move to another CPU: the VM is slow, and its host may be busy.
 const MOVED: Duration = Duration::from_secs(30);
 
-/// A thread that never sleeps comes to the CPU.
+/// True once a thread that never sleeps is on the CPU.
 pub fn runs_on(tid: i32, cpu: usize) -> bool {
     wait(MOVED, || cpu_of(tid) == Some(cpu))
 }
 
-/// A thread that never sleeps leaves the CPU.
+/// True once a thread that never sleeps has left the CPU.
 pub fn runs_elsewhere(tid: i32, cpu: usize) -> bool {
     wait(MOVED, || cpu_of(tid).is_some_and(|now| now != cpu))
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::support::kernel;
 use crate::support::task::{self, Task};
 
-/// At most so many tasks are there at a time.
+/// The most tasks at a time.
 const MOST: usize = 24;
 
 /// A small generator: the same numbers from the same seed (xorshift64*).
@@ -37,11 +37,11 @@ impl Random {
     }
 }
 
-/// The tasks of the mix as it is, and what was done last.
+/// The current tasks of the mix, and its last steps.
 #[derive(Default)]
 pub struct Mix {
     tasks: Vec<Task>,
-    /// Those that were killed, and end when they get a CPU.
+    /// Killed tasks, which end when they get a CPU.
     killed: Vec<Task>,
     last: String,
 }

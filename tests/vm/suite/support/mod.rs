@@ -1,4 +1,4 @@
-//! What the tests stand on: the gthctl under test, tasks, data planes, what the kernel says.
+//! What the tests build on: the gthctl under test, tasks, data planes, the kernel's view.
 
 pub mod gthctl;
 pub mod hot;

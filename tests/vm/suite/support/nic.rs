@@ -69,8 +69,8 @@ pub fn taken(irq: u32, work: impl FnOnce()) -> Vec<u64> {
     counts(irq).iter().zip(before).map(|(now, before)| now - before).collect()
 }
 
-/// True when almost all of those were taken by `cpu`: the first ones after a move may still
-/// come in where the IRQ was.
+/// True if `cpu` took almost all of them: the first ones after a move may still come in where the
+/// IRQ was.
 pub fn on(taken: &[u64], cpu: usize) -> bool {
     let all: u64 = taken.iter().sum();
     all >= 50 && taken[cpu] * 20 >= all * 19
@@ -83,7 +83,7 @@ pub fn ip(commands: &[&str]) {
     }
 }
 
-/// Puts everything back, whatever becomes of the test.
+/// Puts everything back, whatever the outcome of the test.
 pub struct Restore;
 
 impl Drop for Restore {
@@ -124,12 +124,12 @@ impl Drop for Pair {
         for command in ["addr flush dev eth1", "link set eth1 down", "netns del peer"] {
             let _ = Command::new("ip").args(command.split(' ')).status();
         }
-        // The namespace gives it back once it is gone.
+        // When the namespace is gone, the device comes back.
         kernel::wait(Duration::from_secs(10), || Path::new("/sys/class/net/eth2").exists());
     }
 }
 
-/// Another gthctl that moves interrupts and does not come to an end, until dropped.
+/// Another gthctl that moves interrupts and does not finish, until dropped.
 pub fn hold_irq_lock() -> Flock<File> {
     fs::create_dir_all("/run/gthctl/irq").unwrap();
     let mut options = OpenOptions::new();

@@ -20,12 +20,12 @@ const NOWHERE: &str = "10.61.0.1:9";
 pub fn plane() -> Plane {
     let plane = Plane::on_gtp();
     succeeds(Command::new("ip").args(["-n", "upf", "route", "add", "10.61.0.0/24", "dev", "gtp0"]));
-    // Router solicitations would be packets, too, and some kworker's.
+    // Router solicitations would be packets of some kworker, too.
     write_in_upf("1", "/proc/sys/net/ipv6/conf/gtp0/disable_ipv6");
     plane
 }
 
-/// What arrives at the UPF from the gNB is handled on that CPU, in a softirq there.
+/// A softirq on that CPU handles what arrives at the UPF from the gNB.
 pub fn steer_uplink_to(cpu: usize) {
     write_in_upf(&format!("{:x}", 1 << cpu), "/sys/class/net/n3/queues/rx-0/rps_cpus");
 }
@@ -35,7 +35,7 @@ fn write_in_upf(text: &str, file: &str) {
     succeeds(Command::new("ip").args(["netns", "exec", "upf", "sh", "-c", &write]));
 }
 
-/// Puts the calling thread where the gtp device is.
+/// Moves the calling thread to the namespace of the gtp device.
 pub fn enter_upf() {
     setns(File::open("/run/netns/upf").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
 }
@@ -47,8 +47,8 @@ pub fn socket() -> UdpSocket {
     socket
 }
 
-/// A task that sends so many packets whenever it is given another order, and sleeps
-/// else; never without a name of its own.
+/// A task that sends so many packets at each new order and otherwise sleeps. It always has a name
+/// of its own.
 pub fn sender(comm: &str) -> Task {
     Task::fork(comm, |shared| {
         on_order(shared, || task::sleep_until(task::now() + 1_000_000));
@@ -66,7 +66,7 @@ fn on_order(shared: &Shared, between: impl Fn()) {
     loop {
         let packets = shared.order.swap(0, Ordering::Relaxed);
         for _ in 0..packets {
-            // What the driver thinks of it is not of interest.
+            // The driver's answer does not matter.
             let _ = socket.send(b"packet");
         }
         shared.answer.fetch_add(packets, Ordering::Relaxed);
@@ -74,7 +74,7 @@ fn on_order(shared: &Shared, between: impl Fn()) {
     }
 }
 
-/// Has the sender send, and waits until it has.
+/// Makes the sender send, and waits until it has.
 pub fn send(task: &Task, packets: u32) {
     let answer = || task.shared().answer.load(Ordering::Relaxed);
     let before = answer();

@@ -1,8 +1,8 @@
-//! One scheduler for the tests that need no start, no end and no option of their own: to load
-//! one takes seconds, to replace its policy milliseconds.
+//! One scheduler for the tests that need no start, end or option of their own: loading one takes
+//! seconds, replacing its policy takes milliseconds.
 //!
-//! It is loaded when a test asks for it first, and unloaded when a test starts one of its own.
-//! After each test it goes back to a policy without rules, and nothing of the test may be left.
+//! The first test that asks for it loads it; a test that starts one of its own unloads it. After
+//! each test it goes back to a policy without rules, and nothing of the test may be left.
 
 use std::fs;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +18,7 @@ use crate::support::gthctl::{Counters, Gthctl, NO_RULES, replace_file, status};
 use crate::support::kernel;
 
 const SLICES: &str = "slices are in force";
-/// How long nothing of a test may be left after, however busy the host is.
+/// The time within which all traces of a test must be gone, however busy the host is.
 const CLEAN: Duration = Duration::from_secs(30);
 
 /// The scheduler while no test uses it, and its watchdog.
@@ -51,7 +51,7 @@ pub fn with_slices(config: &str, policy: &str) -> Lease {
     lease(None, config, policy)
 }
 
-/// The same; the kernel ends the scheduler when a task has waited so long.
+/// The same; the kernel ends the scheduler when a task has waited that long.
 #[track_caller]
 pub fn watched(watchdog: Duration, config: &str, policy: &str) -> Lease {
     lease(Some(watchdog), config, policy)
@@ -107,12 +107,12 @@ fn start(watchdog: Option<Duration>) -> Gthctl {
 }
 
 impl Lease {
-    /// The test has gthctl refuse something: errors are no reason to worry.
+    /// The test makes gthctl refuse something: errors are expected.
     pub fn expect_errors(&mut self) {
         self.errors = true;
     }
 
-    /// What a counter has counted in this test, by its name in bpf/intf.h without `GTH_`.
+    /// A counter's growth in this test, by its name in bpf/intf.h without `GTH_`.
     pub fn counter(&self, name: &str) -> u64 {
         self.counters().get(name) - self.before.get(name)
     }

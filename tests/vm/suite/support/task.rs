@@ -20,7 +20,7 @@ const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 pub struct Shared {
     /// The longest time between two turns of a spinner, ns.
     pub longest_gap: AtomicU64,
-    /// A command to the task; its meaning is the task's own.
+    /// A command to the task, which decides what it means.
     pub order: AtomicU32,
     /// Answers of the task.
     pub answer: AtomicU32,
@@ -38,7 +38,7 @@ impl Shared {
         Duration::from_nanos(self.longest_gap.load(Ordering::Relaxed))
     }
 
-    /// Notes one latency; those beyond the room for them are dropped.
+    /// Records one latency; drops it if there is no room.
     pub fn add_latency(&self, ns: u64) {
         let i = self.count.fetch_add(1, Ordering::Relaxed) as usize;
         if let Some(slot) = self.latencies.get(i) {
@@ -46,7 +46,7 @@ impl Shared {
         }
     }
 
-    /// How many latencies have been noted so far.
+    /// How many latencies it has recorded so far.
     pub fn noted(&self) -> usize {
         self.count.load(Ordering::Relaxed) as usize
     }
@@ -68,12 +68,12 @@ pub struct Task {
 }
 
 impl Task {
-    /// Forks a process named `comm` that does `job` for ever.
+    /// Forks a process named `comm` that does `job` forever.
     pub fn fork(comm: &str, job: impl FnOnce(&Shared)) -> Self {
         Self::fork_on(comm, None, job)
     }
 
-    /// As [`Task::fork`], with its affinity set to `cpus`.
+    /// Like [`Task::fork`], with its affinity set to `cpus`.
     pub fn fork_on(comm: &str, cpus: Option<&[usize]>, job: impl FnOnce(&Shared)) -> Self {
         // SAFETY: see begin().
         Self::start(comm, cpus, || unsafe { libc::fork() }, job)
@@ -88,12 +88,12 @@ impl Task {
         Self::start(comm, None, || clone3(set), spin)
     }
 
-    /// A spinner that is in a cgroup, an open directory, from its beginning.
+    /// A spinner that starts in a cgroup, an open directory.
     pub fn spinner_in_cgroup(comm: &str, cgroup: &File) -> Self {
         Self::start_in_cgroup(comm, cgroup, spin)
     }
 
-    /// As [`Task::fork`], in a cgroup, an open directory, from its beginning.
+    /// Like [`Task::fork`], started in a cgroup, an open directory.
     pub fn start_in_cgroup(comm: &str, cgroup: &File, job: impl FnOnce(&Shared)) -> Self {
         let set = |args: &mut libc::clone_args| {
             args.flags = CLONE_INTO_CGROUP;
@@ -102,7 +102,7 @@ impl Task {
         Self::start(comm, None, || clone3(set), job)
     }
 
-    /// As [`Task::fork_on`], but does not wait until it has begun.
+    /// Like [`Task::fork_on`], but does not wait until it has begun.
     pub fn launch(comm: &str, cpus: Option<&[usize]>, job: impl FnOnce(&Shared)) -> Self {
         // SAFETY: see begin().
         Self::begin(comm, cpus, || unsafe { libc::fork() }, job)
@@ -168,13 +168,13 @@ impl Task {
         kernel::cpu_time(self.pid)
     }
 
-    /// Ends the task, without waiting until it has.
+    /// Ends the task without waiting for its end.
     pub fn kill(&self) {
         // SAFETY: our own child.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 
-    /// So many of the latencies that it notes, or more, sorted; waits for them.
+    /// At least so many of its recorded latencies, sorted; waits for them.
     #[track_caller]
     pub fn samples(&self, count: usize) -> Vec<u64> {
         let there = || self.shared().noted() >= count;
@@ -208,7 +208,7 @@ impl Drop for Task {
     }
 }
 
-/// fork(2), but for what `set` asks for (clone3(2)).
+/// fork(2) with what `set` changes (clone3(2)).
 fn clone3(set: impl FnOnce(&mut libc::clone_args)) -> i32 {
     // SAFETY: all zeroes is a valid clone_args; without a stack the child gets
     // a copy of the caller's, as with fork.
@@ -347,7 +347,7 @@ pub fn sleeps() -> i64 {
     }
 }
 
-/// Runs for ever, noting the longest time it was kept from running.
+/// Runs forever and records the longest time it did not run.
 pub fn spin(shared: &Shared) {
     let mut last = now();
     loop {
@@ -362,13 +362,13 @@ pub fn run_for(ns: u64) {
     run_by(libc::CLOCK_MONOTONIC, ns);
 }
 
-/// Runs until a clock has gone on by so many ns.
+/// Runs until a clock has advanced by so many ns.
 fn run_by(id: libc::clockid_t, ns: u64) {
     let until = clock(id) + ns;
     while clock(id) < until {}
 }
 
-/// Uses `work` ns of CPU time, however long it waits for that, sleeps `rest` ns, for ever.
+/// Uses `work` ns of CPU time, however long that takes, and sleeps `rest` ns, forever.
 pub fn use_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     move |_| {
         loop {
@@ -378,7 +378,7 @@ pub fn use_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     }
 }
 
-/// Runs `work` ns, sleeps `rest` ns, for ever.
+/// Runs `work` ns and sleeps `rest` ns, forever.
 pub fn spin_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     move |_| {
         loop {
@@ -388,12 +388,12 @@ pub fn spin_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     }
 }
 
-/// Wakes up every `period` ns and notes how late it was.
+/// Wakes up every `period` ns and records how late it was.
 pub fn wake_often(period: u64) -> impl FnOnce(&Shared) {
     rest_and_work(period, 0)
 }
 
-/// Sleeps `rest` ns, notes how late it wakes up, runs `work` ns, for ever.
+/// Sleeps `rest` ns, records how late it wakes up and runs `work` ns, forever.
 pub fn rest_and_work(rest: u64, work: u64) -> impl FnOnce(&Shared) {
     move |shared| {
         loop {

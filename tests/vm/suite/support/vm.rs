@@ -1,5 +1,5 @@
-//! The VMs that tests need. Each module of tests names its own (`VM`), and tests/vm/test asks
-//! the suite for them ([`crate::vms`]).
+//! The VMs that tests need. Each module of tests names its own (`VM`); tests/vm/test asks the suite
+//! for them ([`crate::vms`]).
 
 /// A VM to be booted. All have eth0, with a queue pair for each CPU, and eth1 and eth2, which
 /// are connected with each other.
@@ -14,13 +14,13 @@ pub struct Vm {
     pub alone: bool,
 }
 
-/// For tests that measure no time: on one scheduler for all of them ([`crate::support::shared`]).
+/// For tests that measure no time and share one scheduler ([`crate::support::shared`]).
 pub const SHARED: Vm = Vm { name: "shared", cpus: 4, llcs: 2, parameters: "", alone: false };
 
-/// For tests that measure no time: on schedulers of their own, or on none.
+/// For tests that measure no time and have their own scheduler, or none.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
 
-/// For tests that measure which part of the CPUs tasks get, and how long they wait at most.
+/// For tests that measure the tasks' shares of the CPUs and their longest waits.
 pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
 
 /// For tests that measure times: as many CPUs as the smallest machine has.

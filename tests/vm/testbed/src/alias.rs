@@ -1,4 +1,4 @@
-//! Programs under other names, which become the names of their tasks.
+//! Programs under other names, which their tasks take.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};

@@ -1,15 +1,15 @@
-//! What the programs take on their command lines.
+//! The values on the programs' command lines.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-/// A file that is there, as a path that holds in every directory.
+/// An existing file, as an absolute path.
 pub fn absolute(path: &Path) -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("no file {}", path.display()))
 }
 
-/// The two of NAME=VALUE.
+/// Both parts of NAME=VALUE.
 pub fn pair(argument: &str) -> Result<(String, String), String> {
     let (name, value) = argument.split_once('=').ok_or("not NAME=VALUE")?;
     Ok((name.to_owned(), value.to_owned()))

@@ -1,4 +1,4 @@
-//! What an administrator gives the data plane's tasks without another scheduler.
+//! What an administrator can give the data plane's tasks without another scheduler.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ const NICE: i32 = -20;
 pub enum Boost {
     #[default]
     None,
-    /// SCHED_FIFO (`chrt -f 50`), the floor that every other row is compared with.
+    /// SCHED_FIFO (`chrt -f 50`), the baseline for every other row.
     Fifo,
     /// `nice -n -20`.
     Nice,
@@ -57,7 +57,7 @@ pub fn only_this_process() -> io::Result<()> {
     set_policy(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 90)
 }
 
-/// Every thread of a process with a boost; without when dropped.
+/// Boosts every thread of a process until dropped.
 pub struct Boosted(Boost, Vec<libc::pid_t>);
 
 impl Boosted {

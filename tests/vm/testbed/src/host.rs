@@ -1,7 +1,7 @@
 //! How long the VM's CPUs waited for a CPU of the host (tests/vm/host-wait).
 //!
-//! A virtual CPU that is not running looks to its guest like one that is slow:
-//! what a row measured while the host was busy says little about its scheduler.
+//! To its guest, a virtual CPU that is not running looks like a slow one. A row measured while the
+//! host was busy says little about its scheduler.
 
 use std::fs;
 
@@ -16,12 +16,12 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Since the VM's start; `None` where the host does not say.
+    /// Since the VM's start; `None` if the host does not say.
     fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string(FILE).ok()?)
     }
 
-    /// What is added while `work` runs; `None` where the host does not say.
+    /// The increase while `work` runs; `None` if the host does not say.
     pub fn during<T>(work: impl FnOnce() -> T) -> (T, Option<Self>) {
         let before = Self::now();
         let done = work();
@@ -34,7 +34,7 @@ impl Usage {
         Some(Self { ran: ran.parse().ok()?, waited: waited.parse().ok()? })
     }
 
-    /// What was added since `earlier`.
+    /// The increase since `earlier`.
     fn since(self, earlier: Self) -> Self {
         Self {
             ran: self.ran.saturating_sub(earlier.ran),
@@ -46,7 +46,7 @@ impl Usage {
         Self { ran: self.ran + other.ran, waited: self.waited + other.waited }
     }
 
-    /// The share of the time the CPUs wanted to run in which they could not.
+    /// The share of the time for which the CPUs wanted to run but could not.
     pub fn waited_percent(self) -> Option<f64> {
         let wanted = self.ran + self.waited;
         (wanted > 0).then(|| self.waited as f64 * 100.0 / wanted as f64)

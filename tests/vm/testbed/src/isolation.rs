@@ -1,5 +1,5 @@
-//! A CPU of the data plane's own by a cpuset partition (cgroup v2), as an administrator
-//! makes one without another scheduler.
+//! A CPU of the data plane's own: a cpuset partition (cgroup v2), as an administrator sets one up
+//! without another scheduler.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 const ROOT: &str = "/sys/fs/cgroup";
 const GROUP: &str = "/sys/fs/cgroup/data-plane";
 
-/// A CPU for one cgroup alone, until dropped.
+/// A CPU for one cgroup only, until dropped.
 pub struct Isolation;
 
 impl Isolation {

@@ -1,4 +1,4 @@
-//! The GTP data plane of gthctl's test VM, and what is measured on it.
+//! The GTP data plane of gthctl's test VM, and the measurements on it.
 //!
 //! ```text
 //!  netns ran                      netns upf                    netns dn
@@ -6,7 +6,7 @@
 //!  10.60.0.1   UDP 2152  10.100.0.0/24  kernel gtp  10.200.0.0/24
 //! ```
 //!
-//! With the module of tests/vm/gtp5g in place of the kernel's driver, gtp0 is upfgtp.
+//! With the module of tests/vm/gtp5g instead of the kernel's driver, gtp0 is upfgtp.
 
 pub mod alias;
 pub mod arguments;

@@ -16,9 +16,8 @@ const METRICS: &str = "/tmp/testbed-stress.yaml";
 pub struct Amount {
     /// Tasks that never sleep.
     pub spinners: usize,
-    /// Pairs of tasks that wake each other through a pipe, all the time: a
-    /// loaded machine's tasks don't all spin, and those that sleep compete for
-    /// what a scheduler gives to sleepers.
+    /// Pairs of tasks that keep waking each other through a pipe. Not all tasks of a loaded
+    /// machine spin, and those that sleep compete for what a scheduler gives to sleepers.
     pub pipes: usize,
     /// Tasks that fork, wait for the child's end and go on.
     pub forks: usize,
@@ -70,11 +69,11 @@ impl Load {
         Self::spread(amount, Duration::from_millis(1500))
     }
 
-    /// With this much time for its tasks to start and spread.
+    /// Starts it and gives its tasks this much time to start and spread.
     pub fn spread(amount: Amount, time: Duration) -> Result<Self> {
         let mut command = Command::new("stress-ng");
         command.args(["--quiet", "--metrics", "--yaml", METRICS]);
-        // One method: of all in turn, which take unlike times, a short run has a few only.
+        // One method: they take unlike times, and a short run would only reach a few.
         command.args(["--cpu-method", "int64"]);
         // 0 would mean one for each CPU.
         let workers =
@@ -91,13 +90,13 @@ impl Load {
         Ok(Self(child))
     }
 
-    /// An error when it has ended by itself.
+    /// An error if it has ended by itself.
     pub fn check(&mut self) -> Result<()> {
         ensure!(self.0.try_wait()?.is_none(), "stress-ng ended while the row was measured");
         Ok(())
     }
 
-    /// An error when the load ended before it was told to.
+    /// An error if the load ended too early.
     pub fn stop(mut self) -> Result<Done> {
         self.check()?;
         drop(self);

@@ -22,7 +22,7 @@ pub struct Replies {
 /// Probes sent before the measured ones: they fill neighbour tables and caches.
 const WARM_UP: usize = 20;
 
-/// As [`run`], after some that are not measured; and the host's part in it, where known.
+/// Like [`run`], after some unmeasured probes; also returns the host's part, if known.
 pub fn measure(
     count: usize,
     interval_ms: u32,
@@ -48,7 +48,7 @@ pub fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies>
     engaged.favour(&mut command);
     let status = command.status().context("cannot run ping")?;
     let output = fs::read_to_string(file)?;
-    // 1 says that replies are missing, which is a result.
+    // 1 means that replies are missing, which is a result.
     ensure!(matches!(status.code(), Some(0 | 1)), "ping failed ({status}): {output}");
     let replies = parse(&output)?;
     ensure!(replies.sent == count, "ping sent {} of {count} probes", replies.sent);

@@ -1,4 +1,4 @@
-//! One CPU for the data plane's tasks by their affinity; others may run there, too.
+//! Pins the data plane's tasks to one CPU by affinity; others may run there, too.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use crate::process;
 /// Every thread of one process on one CPU, until dropped.
 pub struct Pinning {
     one: CpuSet,
-    /// What the threads had before.
+    /// The threads' affinities before.
     all: CpuSet,
     threads: Vec<libc::pid_t>,
 }
@@ -28,7 +28,7 @@ impl Pinning {
         Ok(pinning)
     }
 
-    /// Moves another process there; the one before has ended.
+    /// Moves another process there; the previous one has ended.
     pub fn take_in(&mut self, process: Pid) -> Result<()> {
         self.threads.clear();
         for thread in process::threads(process)? {

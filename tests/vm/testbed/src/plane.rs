@@ -80,8 +80,8 @@ impl Driver {
     }
 }
 
-/// Builds the data plane anew and starts `nr-gnb`, which lies beside this program. With
-/// [`Driver::Gtp5g`] nothing reaches the UE before it has sent a packet itself.
+/// Rebuilds the data plane and starts `nr-gnb`, which is in this program's directory. With
+/// [`Driver::Gtp5g`] nothing reaches the UE before the UE has sent a packet.
 pub fn up(driver: Driver) -> Result<()> {
     let device = driver.device();
     down()?;
@@ -94,7 +94,7 @@ pub fn up(driver: Driver) -> Result<()> {
 
     ip(&format!("-n {UPF} link add {device} {}", driver.link()))?;
     if driver == Driver::Gtp5g {
-        // No router solicitations: who counts packets finds the UE's only.
+        // No router solicitations: the only packets to count are the UE's.
         ip(&format!("-n {UPF} link set {device} addrgenmode none"))?;
     }
     ip(&format!("-n {UPF} link set {device} up"))?;
@@ -114,8 +114,8 @@ pub fn up(driver: Driver) -> Result<()> {
     start_gnb(driver.downlink_teid())
 }
 
-/// Starts `nr-gnb` anew beside [`Driver::Gtp`], at another time of the kernel's ticks and on
-/// another CPU each time: tasks that have met on one CPU may stay together.
+/// Restarts `nr-gnb` beside [`Driver::Gtp`], each time at another phase of the kernel's ticks and
+/// on another CPU: tasks that have met on one CPU may stay together.
 pub fn restart(time: usize) -> Result<()> {
     stop_gnb()?;
     thread::sleep(Duration::from_micros(1370 * time as u64));
@@ -134,7 +134,7 @@ pub fn restart(time: usize) -> Result<()> {
     Ok(())
 }
 
-/// Stops `nr-gnb` and removes the namespaces; what is not there is no error.
+/// Stops `nr-gnb` and removes the namespaces; it is no error if they are missing.
 pub fn down() -> Result<()> {
     stop_gnb()?;
     for namespace in [RAN, UPF, DATA_NETWORK] {
@@ -204,13 +204,13 @@ fn start_gnb(downlink_teid: u32) -> Result<()> {
     Ok(())
 }
 
-/// Is the process alive (and not only waiting for its parent)?
+/// True if the process is alive and not only waiting for its parent.
 fn is_gnb(pid: Pid) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| stat.contains("(nr-gnb)") && !stat.contains("(nr-gnb) Z"))
 }
 
-/// With eight virtual CPUs on two, `nr-gnb` took more than 10 s to be ready once.
+/// With eight virtual CPUs on two real ones, `nr-gnb` once took more than 10 s to be ready.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Waits for as long as [`PATIENCE`].

@@ -1,4 +1,4 @@
-//! What /proc tells of a process (proc_pid_status(5), Documentation/scheduler/sched-stats.rst).
+//! What /proc says about a process (proc_pid_status(5), Documentation/scheduler/sched-stats.rst).
 
 use std::fmt::Display;
 use std::fs::{self, DirEntry};

@@ -28,7 +28,7 @@ pub struct Plan {
 /// Its name, and whether an event is the one that begins it.
 type Stage = (&'static str, fn(&Event) -> bool);
 
-/// What a round trip passes, in this order; the first is its begin.
+/// The stages of a round trip, in order; it begins with the first.
 const STAGES: [Stage; 10] = [
     ("ping sends the probe", |event| event.is("net_dev_queue", "dev", plane::TUN)),
     ("nr-gnb is woken", |event| event.is("sched_waking", "comm", "nr-gnb")),
@@ -41,19 +41,19 @@ const STAGES: [Stage; 10] = [
     ("ping is woken", |event| event.is("sched_waking", "comm", "ping")),
     ("ping runs", |event| event.is("sched_switch", "next_comm", "ping")),
 ];
-/// Here ends the time that ping tells: the kernel stamps the packet.
+/// The time that ping reports ends here: the kernel stamps the packet.
 const END: usize = 7;
 
 /// The events of one round trip, from the first stage to the last.
 #[derive(Debug)]
 struct Trip {
     events: Vec<Event>,
-    /// When it came to each stage, in ns since the first.
+    /// When it reached each stage, in ns since the first.
     stages: [u64; STAGES.len()],
 }
 
 impl Trip {
-    /// All round trips in a trace that came to the last stage.
+    /// All round trips in a trace that reached the last stage.
     fn all(events: &[Event]) -> Vec<Self> {
         let begins = (0..events.len()).filter(|&i| STAGES[0].1(&events[i]));
         begins.filter_map(|begin| Self::first(&events[begin..])).collect()
@@ -100,9 +100,9 @@ impl Trip {
 pub struct Profile {
     name: String,
     trips: Vec<Trip>,
-    /// What ping told without tracing, in ms: a mean for each restart.
+    /// ping's result without tracing, in ms: a mean for each restart.
     untraced: Vec<f64>,
-    /// What BPF programs ran in the time of `counted` probes, whoever they ran for.
+    /// The BPF programs that ran during `counted` probes, for whatever task.
     programs: Vec<Program>,
     counted: usize,
 }
@@ -157,7 +157,7 @@ impl Profile {
     }
 }
 
-/// What is counted of a round trip, and the events that count.
+/// What to count in a round trip, and the events that count.
 const COUNTS: [(&str, &[&str]); 5] = [
     ("wake-ups", &["sched_waking"]),
     ("switches", &["sched_switch"]),
@@ -264,7 +264,7 @@ mod tests {
     fn whole_round_trips_only() {
         let mut events = trace(0, &["sched_waking: comm=nr-gnb pid=7"]);
         events.extend(trace(100, &TRIP));
-        // One that is lost, and one that the trace's end cuts.
+        // A lost one, and one that the end of the trace cuts off.
         events.extend(trace(1000, &TRIP[..5]));
         events.extend(trace(2000, &TRIP));
         events.extend(trace(3000, &TRIP[..9]));

@@ -23,7 +23,7 @@ impl Drop for Counting {
     }
 }
 
-/// A loaded program, and what has been counted of it so far.
+/// A loaded program and its counts so far.
 #[derive(Clone, Debug)]
 pub struct Program {
     pub id: u32,
@@ -45,7 +45,7 @@ pub fn all() -> Vec<Program> {
     ProgInfoIter::default().map(program).collect()
 }
 
-/// What each has run since `before`, most time first; without those that have not.
+/// What each program has run since `before`, the most time first, without those that did not run.
 pub fn since(before: &[Program]) -> Vec<Program> {
     let mut programs = all();
     for program in &mut programs {

@@ -1,4 +1,4 @@
-//! What was measured: as Markdown tables, and as JSON with every sample.
+//! The results: Markdown tables, and JSON with every sample.
 
 use std::fmt::Write;
 
@@ -28,7 +28,7 @@ impl Row {
         Self { name, ..Self::default() }
     }
 
-    /// `None` when the row failed or nothing came back.
+    /// `None` if the row failed or nothing came back.
     fn summary(&self) -> Option<Summary> {
         if self.error.is_some() { None } else { Summary::of(&self.rtt_ms) }
     }

@@ -1,5 +1,4 @@
-//! sched_ext schedulers that are processes, gthctl's among them; and what the kernel says
-//! of which one is loaded.
+//! sched_ext schedulers that run as processes, including gthctl, and what the kernel has loaded.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -29,7 +28,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// `gthctl run` with a config file, and a policy in place of the one that it names.
+    /// `gthctl run` with a config file, and a policy instead of the one that it names.
     pub fn gthctl(binary: &Path, config: &Path, policy: Option<&Path>) -> Result<Self> {
         let mut args = vec!["run".into(), "-c".into(), absolute(config)?.into()];
         if let Some(policy) = policy {
@@ -81,7 +80,7 @@ impl Scx {
         Ok(scx)
     }
 
-    /// From its exec to the moment when its scheduler schedules; to the millisecond.
+    /// The time from its exec until its scheduler schedules, to the millisecond.
     pub fn loading(&self) -> Duration {
         self.loading
     }
@@ -130,14 +129,14 @@ impl Drop for Scx {
     }
 }
 
-/// An error when a sched_ext scheduler is loaded.
+/// An error if a sched_ext scheduler is loaded.
 pub fn check_disabled() -> Result<()> {
     let state = read(STATE)?;
     ensure!(state == "disabled" || state.is_empty(), "sched_ext is {state}");
     Ok(())
 }
 
-/// A file's text, empty when there is no such file.
+/// A file's text; empty if there is no such file.
 fn read(path: &str) -> Result<String> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text.trim().to_owned()),

@@ -1,4 +1,4 @@
-//! What a row of the table says about its samples.
+//! The figures of a table row, from its samples.
 
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// `None` when there are no samples.
+    /// `None` if there are no samples.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
@@ -29,7 +29,7 @@ impl Summary {
     }
 }
 
-/// The middle one of a few numbers, or the mean of the two in the middle.
+/// The median: the middle number, or the mean of the two in the middle.
 pub fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -29,7 +29,7 @@ const EVENTS: [&str; 14] = [
 const CALL: &str = "call_";
 const RETURN: &str = "return_";
 
-/// Events are written down until this is dropped.
+/// Records events until dropped.
 pub struct Tracing;
 
 impl Tracing {
@@ -53,7 +53,7 @@ impl Tracing {
         Ok(tracing)
     }
 
-    /// What was written down, in the order of time.
+    /// The recorded events, in order of time.
     pub fn end(self) -> Result<Vec<Event>> {
         write("tracing_on", "0")?;
         let path = Path::new(DIRECTORY).join("trace");
@@ -113,14 +113,14 @@ impl Event {
         })
     }
 
-    /// The value of NAME=VALUE, up to the next space; empty when there is none.
+    /// The value of NAME=VALUE, up to the next space; empty if there is none.
     pub fn field(&self, name: &str) -> &str {
         let value = |word: &'_ str| -> Option<usize> { word.strip_prefix(name)?.find('=') };
         let mut words = self.fields.split_whitespace();
         words.find(|word| value(word) == Some(0)).map_or("", |word| &word[name.len() + 1..])
     }
 
-    /// Is it `name`, with this value of the field?
+    /// True if it is `name` with this value of the field.
     pub fn is(&self, name: &str, field: &str, value: &str) -> bool {
         self.name == name && self.field(field) == value
     }

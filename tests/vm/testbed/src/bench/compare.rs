@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::ratios::{Ratio, ratios};
 use super::record::Record;
 
-/// What two runs of one commit may differ by, in percent.
+/// How far two runs of one commit may differ, in percent.
 pub const MOST_PERCENT: f64 = 3.0;
 
 /// Each ratio of the means in both runs, and how many are too far apart.

@@ -52,8 +52,8 @@ impl Drop for Crowd {
     }
 }
 
-/// What the process does: says "ready" once its `count` threads are there, which spin from
-/// the end of its standard input on.
+/// The process's work: it says "ready" once its `count` threads exist. They spin once its standard
+/// input ends.
 pub fn spin(count: usize) -> Result<()> {
     static GATE: AtomicU32 = AtomicU32::new(0);
     for _ in 0..count {
@@ -71,14 +71,14 @@ pub fn spin(count: usize) -> Result<()> {
     println!("ready");
     io::stdin().read_to_end(&mut Vec::new())?;
     GATE.store(1, Relaxed);
-    // In one call: nobody is kept waiting by those who spin already.
+    // In one call: threads that already spin keep no other waiting.
     futex(&GATE, libc::FUTEX_WAKE, i32::MAX as u32);
     loop {
         thread::park();
     }
 }
 
-/// futex(2); whoever waits looks again, whatever it returns.
+/// futex(2); a waiter looks again, whatever it returns.
 fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word outlives the call, and no timeout is given.

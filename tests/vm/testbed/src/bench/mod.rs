@@ -1,7 +1,7 @@
 //! The benchmark: gthctl, the kernel's own means and other sched_ext schedulers, side by side.
 //!
-//! It runs in virtual time (docs/performance.md). What was measured is kept in a file as it comes
-//! ([`record`]), a file for each virtual machine.
+//! It runs in virtual time (docs/performance.md). It writes results to a file as they come
+//! ([`record`]), one file for each virtual machine.
 
 pub mod compare;
 pub mod crowd;

@@ -1,4 +1,4 @@
-//! What a scheduler costs work that has no priority, on a machine without other load.
+//! What a scheduler costs work without priority, on a machine without other load.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;

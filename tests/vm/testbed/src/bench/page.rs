@@ -224,7 +224,7 @@ fn programs(records: &[Record]) -> String {
     text
 }
 
-/// Everything that was measured after each restart; of samples what they come to.
+/// Everything measured after each restart; for samples their summary.
 pub fn results(records: &[Record], ratios: &[Ratio], about: &str) -> Value {
     let part = |part: &Part| {
         json!({

@@ -1,4 +1,4 @@
-//! Who is compared, and what is measured of whom.
+//! The candidates, and the measurements of each.
 
 use clap::ValueEnum;
 
@@ -8,15 +8,15 @@ use crate::scheduler::Scheduler;
 
 use super::record::Measure;
 
-/// One of those that are compared.
+/// One candidate.
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub name: String,
-    /// Or why it is not there.
+    /// Or why it is missing.
     pub scheduler: Result<Scheduler, String>,
 }
 
-/// The kernel's own scheduler, without and with what an administrator does today.
+/// The kernel's own scheduler, without and with an administrator's means of today.
 pub const EEVDF: &str = "EEVDF";
 pub const FIFO: &str = "EEVDF, SCHED_FIFO";
 pub const PINNED: &str = "EEVDF, SCHED_FIFO pinned";
@@ -29,7 +29,7 @@ pub const TRAFFIC: &str = "gthctl, policy by gtp";
 pub const DEDICATED: &str = "gthctl, dedicated CPU";
 /// The same policy, and a weight for when a burst of priority is used up.
 pub const WEIGHT: &str = "gthctl, policy with weight";
-/// Others, whose names a version follows.
+/// Other schedulers; a version follows their names.
 pub const BPFLAND: &str = "scx_bpfland";
 pub const PEERS: [&str; 7] = [
     BPFLAND,
@@ -38,12 +38,12 @@ pub const PEERS: [&str; 7] = [
     "scx_flash",
     "scx_p2dq",
     "Gthulhu",
-    // The last one: it may be thrown out by the kernel's watchdog.
+    // The last one: the kernel's watchdog may end it.
     "scx_rustland",
 ];
 const LASTING: &[&str] = PEERS.split_last().expect("it is not empty").1;
 
-/// Everyone. `gthctl` makes a scheduler of a policy's name.
+/// All candidates. `gthctl` turns a policy's name into a scheduler.
 pub fn candidates(
     gthctl: impl Fn(Option<&str>) -> anyhow::Result<Scheduler>,
     peers: Vec<Candidate>,
@@ -94,18 +94,18 @@ pub fn amount(load: &str, cpus: usize) -> Amount {
     }
 }
 
-/// What is measured of whom, and after which restarts.
+/// A measurement: of which candidates, and after which restarts.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub measure: Measure,
-    /// What tells it from the measure's other steps.
+    /// Distinguishes it from the measure's other steps.
     setting: &'static str,
-    /// What runs meanwhile, but for what the measure starts itself.
+    /// What runs meanwhile, besides what the measure starts itself.
     pub load: &'static str,
     /// Of [`Measure::Crowd`] and [`Measure::Many`].
     pub tasks: usize,
     candidates: &'static [&'static [&'static str]],
-    /// Every this many restarts.
+    /// Measured once in so many restarts.
     every: usize,
 }
 
@@ -166,17 +166,17 @@ impl Plan {
     }
 }
 
-/// Who shares a list of steps.
+/// Candidates that share a list of steps.
 const QUICK_ONES: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 /// In what none of the others differs from one of these.
 const SCHEDULERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY]];
-/// Whose bars are close.
+/// Candidates with close bars.
 const CLOSE: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 const OTHERS: &[&[&str]] = &[&[NICE, WEIGHT], &PEERS];
 /// Whose stream does not wait for its own pinned tasks.
 const SENDERS: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 const OTHER_SENDERS: &[&[&str]] = &[&[PINNED, NICE, WEIGHT], &PEERS];
-/// Whose round trips are compared beside every load.
+/// Candidates whose round trips are compared with every load.
 const LOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED]];
 const LOADED_PEERS: &[&[&str]] = &[LASTING];
 /// What one CPU alone costs, too.
@@ -196,8 +196,8 @@ const QUICK: [Step; 5] = [
     Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
 ];
 
-/// Steps that share a load follow each other. The peers, of whom nobody's own bar is, are measured
-/// after fewer restarts.
+/// Steps with the same load follow each other. The peers have no bar of their own, so they are
+/// measured after fewer restarts.
 const FULL: [Step; 30] = [
     Step::of(Measure::Rtt, LOAD, CLOSE, 1),
     Step::of(Measure::Rtt, LOAD, OTHERS, 2),

@@ -1,4 +1,4 @@
-//! The ratios that gthctl is to keep to, and ceilings for them.
+//! The ratios that gthctl must keep to, and ceilings for them.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::plan::{
 };
 use super::record::Record;
 
-/// In place of a candidate: the other sched_ext scheduler whose mean is least.
+/// Instead of a candidate: the other sched_ext scheduler with the lowest mean.
 const BEST_PEER: &str = "the best other sched_ext scheduler";
 
-/// What is to be at most `most` times what another one is.
+/// A figure that may be at most `most` times another.
 struct Bar {
     of: (Figure, &'static str),
     than: (Figure, &'static str),
@@ -107,7 +107,7 @@ fn overhead() -> Vec<Bar> {
 }
 
 impl Bar {
-    /// Both figures, where they differ.
+    /// Both figures, if they differ.
     fn name(&self) -> String {
         let ((figure, of), (other, than)) = (self.of, self.than);
         if figure == other {
@@ -136,10 +136,10 @@ impl Bar {
     }
 }
 
-/// What was measured of whom a bar names.
+/// The results of the candidates that a bar names.
 struct Side<'a> {
     is_planned: bool,
-    /// Of those, the one whose mean is least.
+    /// The one of them with the lowest mean.
     best: Option<(Spread, &'a str)>,
 }
 
@@ -170,10 +170,10 @@ pub struct Ratio {
     pub best: Option<String>,
     /// The bar.
     pub most: f64,
-    /// Something was measured of both, or failed.
+    /// Both have a result or an error.
     #[serde(skip)]
     pub is_planned: bool,
-    /// `None` when something failed.
+    /// `None` if something failed.
     pub measured: Option<Measured>,
 }
 
@@ -191,12 +191,12 @@ impl Ratio {
     }
 }
 
-/// Every ratio that a bar is about.
+/// Every ratio with a bar.
 pub fn ratios(records: &[Record]) -> Vec<Ratio> {
     bars().iter().map(|bar| bar.ratio(records)).collect()
 }
 
-/// What each ratio of the means may be at most, by its name.
+/// The ceiling of each ratio of the means, by its name.
 pub type Ceilings = BTreeMap<String, f64>;
 
 /// The ratios that exceed their ceiling or were not measured, in words.

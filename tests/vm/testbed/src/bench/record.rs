@@ -1,4 +1,4 @@
-//! What was measured, kept in a file of JSON lines as it comes.
+//! The results, written to a file of JSON lines as they come.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ pub enum Measure {
     Throughput,
     /// How late cyclictest wakes up.
     WakeUp,
-    /// What the load gets done meanwhile.
+    /// The load's progress meanwhile.
     Work,
     /// The same of a priority task among many runnable normal ones.
     Crowd,
@@ -28,7 +28,7 @@ pub enum Measure {
     Pipe,
     /// Groups of senders and receivers (hackbench).
     Hackbench,
-    /// Short-lived programs, several at once, as of a build.
+    /// Short-lived programs, several at once, as in a build.
     Build,
     /// What a shell gets done while priority tasks spin.
     Usable,
@@ -36,10 +36,10 @@ pub enum Measure {
     Ops,
 }
 
-/// A part of what one measurement told.
+/// A part of one measurement's result.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Part {
-    /// Which, where there are several.
+    /// Which part, if there are several.
     pub part: String,
     /// Numbers by name.
     pub values: BTreeMap<String, f64>,
@@ -54,11 +54,11 @@ impl Part {
     }
 }
 
-/// What a measurement is of; each has one record.
+/// The subject of a measurement; each has one record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     pub measure: Measure,
-    /// The load, the number of tasks or that of CPUs.
+    /// The load, the number of tasks or the number of CPUs.
     pub setting: String,
     pub candidate: String,
     /// Which virtual machine, from 1.
@@ -93,7 +93,7 @@ pub fn settings(records: &[Record], measure: Measure) -> Vec<&str> {
     distinct(of.map(|record| record.key.setting.as_str()))
 }
 
-/// Each once, in the order of their first.
+/// Each value once, in order of first occurrence.
 pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     let mut distinct = Vec::new();
     for name in names {
@@ -122,7 +122,7 @@ impl Log {
         Ok(Self(file.with_context(|| format!("cannot write {}", path.display()))?))
     }
 
-    /// Adds a record for good.
+    /// Adds a record and syncs it.
     pub fn add(&mut self, record: &Record) -> Result<()> {
         self.0.write_all(format!("{}\n", serde_json::to_string(record)?).as_bytes())?;
         Ok(self.0.sync_data()?)

@@ -1,7 +1,7 @@
 //! Runs a plan's steps in one virtual machine.
 //!
-//! Virtual time has no noise, so whatever the processes have come to at their start stays: each
-//! measurement is taken after several restarts, with another phase and another placement each.
+//! Virtual time has no noise, so processes keep the phase and placement of their start. So each
+//! measurement is repeated after several restarts, each with another phase and placement.
 
 use std::path::Path;
 use std::time::Duration;
@@ -40,16 +40,16 @@ pub struct Run<'a> {
     pub only: &'a [String],
 }
 
-/// In virtual time the load's tasks are where they stay by then.
+/// In virtual time the load's tasks have settled by then.
 const SPREAD: Duration = Duration::from_millis(400);
 /// Probes sent before the measured ones: they fill neighbour tables.
 const WARM_UP: usize = 5;
 
 impl Run<'_> {
-    /// Takes every measurement. What fails has its error in the records.
+    /// Takes every measurement. The records hold the error of one that fails.
     pub fn all(&self, candidates: &[Candidate], path: &Path) -> Result<()> {
-        // This process only sleeps and starts others, which are normal tasks: it must get its
-        // turn whatever the load.
+        // This process only sleeps and starts others, which are normal tasks. It must get its turn
+        // whatever the load.
         boost::only_this_process().context("cannot become a real-time task")?;
         let mut log = Log::create(path)?;
         for candidate in candidates {
@@ -77,9 +77,9 @@ struct Turn<'a> {
     run: &'a Run<'a>,
     candidate: &'a Candidate,
     engaged: Option<Engaged>,
-    /// Why the candidate cannot be measured any more beside the present load.
+    /// Why the candidate can no longer be measured with the current load.
     lost: Option<String>,
-    /// Nor beside another one.
+    /// Whether that holds for every load.
     for_good: bool,
 }
 
@@ -95,7 +95,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// All restarts beside one load.
+    /// All restarts with one load.
     fn beside_load(&mut self, steps: &[&Step], log: &mut Log) -> Result<()> {
         let Run { extent, boot, .. } = *self.run;
         let mut load = None;
@@ -165,7 +165,7 @@ impl Turn<'_> {
                 key.measure, key.setting, key.candidate
             );
             let measured = parts(step, engaged, self.run.extent);
-            // Why it ended says more than what failed without it.
+            // The reason for its end says more than what failed without it.
             if let Err(error) = engaged.check().and_then(|()| load.map_or(Ok(()), Load::check)) {
                 self.lose(&error);
             } else {

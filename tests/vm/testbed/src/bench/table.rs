@@ -1,4 +1,4 @@
-//! The ratios with their bars, and every figure of everyone, as Markdown.
+//! The ratios with their bars, and all figures of all candidates, as Markdown.
 
 use std::fmt::Write;
 
@@ -27,12 +27,12 @@ const FIGURES: [Figure; 15] = [
     LOADING,
 ];
 
-/// What was measured of everyone, the ratios, and what failed.
+/// The results of all candidates, the ratios, and what failed.
 pub fn table(records: &[Record]) -> String {
     format!("{}\n{}{}", figures(records), bars(&ratios(records)), failures(records))
 }
 
-/// A row for each figure of which something was measured, a column for each candidate.
+/// A row for each figure with a result, a column for each candidate.
 fn figures(records: &[Record]) -> String {
     let candidates = distinct(records.iter().map(|record| record.key.candidate.as_str()));
     let mut table = String::from("| mean (least to worst; restarts) |");
@@ -55,7 +55,7 @@ fn figures(records: &[Record]) -> String {
     table
 }
 
-/// The ratios of which something was measured.
+/// The ratios with a result.
 pub fn bars(ratios: &[Ratio]) -> String {
     let mut table =
         String::from("| ratio | mean | worst | at most | |\n|---|---:|---:|---:|---|\n");
@@ -99,7 +99,7 @@ pub fn in_line(error: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
-/// The mean of several restarts, and from the least to the worst, where they differ.
+/// The mean of several restarts, and the range from best to worst if they differ.
 pub fn range(Spread { least, mean, worst, .. }: Spread) -> String {
     let digits = match mean.abs() {
         size if size >= 100.0 || size == 0.0 => 0,

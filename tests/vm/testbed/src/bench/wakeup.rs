@@ -48,8 +48,8 @@ pub fn of_both(engaged: &Engaged, duration: Duration) -> Result<Vec<Part>> {
 /// A priority task among `tasks` normal ones that are runnable all the time.
 pub fn in_crowd(engaged: &Engaged, tasks: usize, duration: Duration) -> Result<Vec<Part>> {
     let mut crowd = Crowd::gather("crowd", tasks, None)?;
-    // It begins first: whatever starts in the crowd starts late, where it is no priority
-    // task before its execve(2).
+    // It begins first: a task that starts in the crowd starts late if it has no priority before
+    // its execve(2).
     let whole = START + duration;
     let run = Run { priority: true, tasks: 1, interval: INTERVAL, duration: whole };
     let cyclictest = Cyclictest::start(run, engaged)?;
