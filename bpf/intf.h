@@ -32,8 +32,8 @@ enum gth_limit {
 	GTH_NAME_LEN = 256,		/* NAME_MAX + 1, include/uapi/linux/limits.h */
 	GTH_PATH_LEN = 1024,		/* a longer path matches nothing */
 	GTH_MAX_DEPTH = 64,		/* directories and mounts in a path */
-	GTH_MAX_GATES = 8,		/* distinct traffic conditions of a policy */
-	GTH_NR_MARKS = 2 * GTH_MAX_GATES,	/* ... and of the previous policy */
+	GTH_MAX_TRAFFIC = 8,		/* distinct traffic conditions of a policy */
+	GTH_NR_MARKS = 2 * GTH_MAX_TRAFFIC,	/* ... and of the previous policy */
 	GTH_MAX_FUNCTIONS = 64,		/* traced for them, likewise for two policies */
 	GTH_BY_WAKEUP,			/* instead of a function: woken up by a marked task */
 	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back at */
@@ -49,7 +49,7 @@ enum gth_limit {
  */
 enum gth_rank {
 	GTH_RANK_WEAKEST_PRIO = 9,
-	GTH_RANK_SPENT = 32,		/* a priority task that has used up its burst */
+	GTH_RANK_EXHAUSTED = 32,		/* a priority task that has used up its burst */
 	GTH_RANK_NORMAL = 64,
 	GTH_RANK_IDLE = 128,
 };
@@ -123,7 +123,7 @@ struct gth_rules {
  * A traffic condition: a task that has handled so many packets within a second is
  * marked for a time, and the rules with the condition hold for it.
  */
-struct gth_gate {
+struct gth_traffic {
 	u32 id;				/* never reused: its earlier marks still count */
 	u32 mark;			/* its index in a task's marks */
 	u32 min_packets;
@@ -135,16 +135,16 @@ struct gth_gate {
 	struct gth_rules rules;
 };
 
-/* What a gate knows about a task. */
+/* What a condition knows about a task. */
 struct gth_mark {
-	u32 gate;			/* its id; another gate's mark counts as none */
+	u32 condition;			/* its id; another condition's mark counts as none */
 	u32 in_window;			/* packets since the window began */
 	u64 window_began;
 	u64 until;			/* the task is marked until then; 0: it is not */
 	u64 since;
 	u64 packets;			/* since then, plus the window that led to it */
 	u32 function;			/* where its packets were seen, or GTH_BY_WAKEUP */
-	u32 asked;			/* enough packets: the next match decides (admit_marks()) */
+	u32 due;			/* enough packets: the next match decides (admit_marks()) */
 };
 
 struct gth_marks {
@@ -159,14 +159,14 @@ struct gth_marks {
 struct gth_tables {
 	u32 nr_rules;
 	u32 restricted;			/* there are exclusive CPUs */
-	u32 nr_gates;
+	u32 nr_traffic;
 	u32 unused;
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
 	struct gth_rules all;
 	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */
 	struct gth_rules children;	/* the rules that include children */
 	struct gth_rule rules[GTH_MAX_RULES];
-	struct gth_gate gates[GTH_MAX_GATES];
+	struct gth_traffic traffic[GTH_MAX_TRAFFIC];
 	struct gth_dfa dfas[GTH_MAX_DFAS];
 	/*
 	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
@@ -193,7 +193,7 @@ struct gth_machine {
 };
 
 /* May change while the scheduler runs. */
-struct gth_knobs {
+struct gth_tunables {
 	u64 slice_ns;			/* slice_ns_default */
 	u64 slice_min_ns;		/* slice_ns_min */
 	u32 generation;			/* of the policy; parity picks gth_tables */
@@ -225,7 +225,7 @@ enum gth_counter {
 	GTH_COUNT_RESERVED_MISSED,	/* matched, but its affinity excludes the rule's CPUs */
 	GTH_COUNT_MARKED,		/* tasks marked for their traffic */
 	GTH_COUNT_MARKS_ENDED,
-	GTH_COUNT_MARKS_REFUSED,	/* not marked: the gate has max_tasks; counted once per window */
+	GTH_COUNT_MARKS_REFUSED,	/* not marked: the condition has max_tasks; counted once per window */
 	GTH_NR_COUNTERS,
 };
 
@@ -260,7 +260,7 @@ struct gth_verdict {
 	struct gth_rules inherited;	/* the rules that it falls under as a child */
 };
 
-/* A task that a gate knows about: one record of the report_mark iterator. */
+/* A task that a condition knows about: one record of the report_mark iterator. */
 struct gth_mark_report {
 	u32 tid;
 	u32 tgid;

@@ -117,7 +117,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	bool pinned;
 
 	if (!tctx) {
-		dsq_insert(p, DSQ_LOCAL, knobs.slice_ns, enq_flags);
+		dsq_insert(p, DSQ_LOCAL, tunables.slice_ns, enq_flags);
 		return;
 	}
 	pinned = is_pinned(p);
@@ -138,13 +138,13 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if ((enq_flags & ENQ_WAKEUP) && pinned && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu, false)) {
 		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
 	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
-		if (plan.let_in)
+		if (plan.affinity_override)
 			count(GTH_COUNT_RESERVED_KTHREAD);
 		count_path(GTH_PATH_KTHREAD);
 		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | (is_tickless(cpu) ? ENQ_PREEMPT : 0));
 	} else if (pinned) {
 		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
-	} else if (plan.let_in) {
+	} else if (plan.affinity_override) {
 		count(GTH_COUNT_RESERVED_PINNED);
 		enqueue_on(p, tctx, &plan, cpu, enq_flags);
 		make_room(cpu);
@@ -162,7 +162,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 SEC("struct_ops/dispatch")
 void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 {
-	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
 	struct last last = {.rank = GTH_RANK_IDLE};
 	bool guarded;
@@ -279,7 +279,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
-	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
 	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
 	u64 key;
@@ -294,15 +294,15 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 			scx_bpf_reenqueue_local___v2___new();
 		}
 	}
-	if ((tctx && tctx->asked) || c->overdue) {
+	if ((tctx && tctx->need_resched) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);
 		return;
 	}
 	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
 		task_set_slice(p, 0);
-	if (can_kick() && !pool_is_exclusive(pool) && !kick_for_head(prio_dsq(pool), knobs.generation))
-		kick_for_head(pool_dsq(pool), knobs.generation);
+	if (can_kick() && !pool_is_exclusive(pool) && !kick_for_head(prio_dsq(pool), tunables.generation))
+		kick_for_head(pool_dsq(pool), tunables.generation);
 }
 
 /*
@@ -344,22 +344,22 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 SEC("struct_ops/exit_task")
 void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
-	const struct gth_tables *t = live_tables(knobs.generation);
+	const struct gth_tables *t = live_tables(tunables.generation);
 	struct gth_marks *m;
 	u32 i;
 
-	if (!t->nr_gates)
+	if (!t->nr_traffic)
 		return;
 	m = bpf_task_storage_get(&marks, p, NULL, 0);
 	if (!m)
 		return;
-	bpf_for(i, 0, t->nr_gates) {
-		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
-		struct gth_mark *mark = mark_of(m, gate);
+	bpf_for(i, 0, t->nr_traffic) {
+		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
+		struct gth_mark *mark = mark_of(m, traffic);
 		u64 until = *(volatile u64 *)&mark->until;
 
-		if (mark->gate == gate->id && until)
-			end_mark(gate, mark, until);
+		if (mark->condition == traffic->id && until)
+			end_mark(traffic, mark, until);
 	}
 }
 
@@ -485,7 +485,7 @@ int report_task(struct bpf_iter__task *ctx)
 	s = scratch_of(SCRATCH_ITER);
 	if (!tctx || !s)
 		return 0;
-	match_task(p, request.tables, request.tables == GTH_TABLES_TRIAL ? 0 : knobs.generation, SCRATCH_ITER);
+	match_task(p, request.tables, request.tables == GTH_TABLES_TRIAL ? 0 : tunables.generation, SCRATCH_ITER);
 	v = &s->verdict;
 	v->tid = p->pid;
 	v->tgid = p->tgid;
@@ -496,11 +496,11 @@ int report_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Reports what the live policy's gates know about each task, or request.tid; ends expired marks. */
+/* Reports what the live policy's conditions know about each task, or request.tid; ends expired marks. */
 SEC("iter/task")
 int report_mark(struct bpf_iter__task *ctx)
 {
-	const struct gth_tables *t = live_tables(knobs.generation);
+	const struct gth_tables *t = live_tables(tunables.generation);
 	struct task_struct *p = ctx->task;
 	struct gth_mark_report report = {};
 	struct gth_marks *m;
@@ -513,15 +513,15 @@ int report_mark(struct bpf_iter__task *ctx)
 	if (!m)
 		return 0;
 	now = bpf_ktime_get_ns();
-	bpf_for(i, 0, t->nr_gates) {
-		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
-		struct gth_mark *mark = mark_of(m, gate);
+	bpf_for(i, 0, t->nr_traffic) {
+		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
+		struct gth_mark *mark = mark_of(m, traffic);
 
-		if (mark->gate != gate->id)
+		if (mark->condition != traffic->id)
 			continue;
 		until = *(volatile u64 *)&mark->until;
 		if (until && until <= now)
-			end_mark(gate, mark, until);
+			end_mark(traffic, mark, until);
 		report.tid = p->pid;
 		report.tgid = p->tgid;
 		bpf_probe_read_kernel_str(report.comm, sizeof(report.comm), p->comm);
@@ -607,7 +607,7 @@ SEC("syscall")
 int go_live(void *ctx)
 {
 	bpf_preempt_disable();
-	*(volatile u32 *)&knobs.generation = request.generation;
+	*(volatile u32 *)&tunables.generation = request.generation;
 	drain_all();
 	kick_all();
 	bpf_preempt_enable();

@@ -19,29 +19,29 @@ struct {
 } marks SEC(".maps");
 
 /*
- * How many tasks have each mark. Only gates of the live policy change it: user space
- * sets to 0 what no such gate counts in.
+ * How many tasks have each mark. Only conditions of the live policy change it: user space
+ * sets to 0 what no such condition counts in.
  */
 u32 marked_tasks[GTH_NR_MARKS] SEC(".bss.marked");
 
-static __always_inline u32 *marked_tasks_of(const struct gth_gate *gate)
+static __always_inline u32 *marked_tasks_of(const struct gth_traffic *traffic)
 {
-	return &marked_tasks[gate->mark & (GTH_NR_MARKS - 1)];
+	return &marked_tasks[traffic->mark & (GTH_NR_MARKS - 1)];
 }
 
-static __always_inline struct gth_mark *mark_of(struct gth_marks *m, const struct gth_gate *gate)
+static __always_inline struct gth_mark *mark_of(struct gth_marks *m, const struct gth_traffic *traffic)
 {
-	return &m->of[gate->mark & (GTH_NR_MARKS - 1)];
+	return &m->of[traffic->mark & (GTH_NR_MARKS - 1)];
 }
 
 /* Ends a mark whose end was read as @until; one prolonged since goes on. */
-static __always_inline void end_mark(const struct gth_gate *gate, struct gth_mark *mark, u64 until)
+static __always_inline void end_mark(const struct gth_traffic *traffic, struct gth_mark *mark, u64 until)
 {
 	struct gth_stats *s = my_stats();
 
 	if (__sync_val_compare_and_swap(&mark->until, until, 0) != until)
 		return;
-	__sync_fetch_and_sub(marked_tasks_of(gate), 1);
+	__sync_fetch_and_sub(marked_tasks_of(traffic), 1);
 	if (s) /* atomic: an iterator may be interrupted here */
 		__sync_fetch_and_add(&s->counters[GTH_COUNT_MARKS_ENDED], 1);
 }
@@ -58,16 +58,16 @@ static __always_inline void match_when_queued(struct task_struct *p)
 	if (!tctx)
 		return;
 	forget_match(tctx);
-	tctx->asked = true;
+	tctx->need_resched = true;
 }
 
 /* Counts the task in, unless the limit is reached. */
-static __always_inline bool may_begin(const struct gth_gate *gate)
+static __always_inline bool may_begin(const struct gth_traffic *traffic)
 {
-	u32 *tasks = marked_tasks_of(gate);
+	u32 *tasks = marked_tasks_of(traffic);
 
-	if (*(volatile u32 *)tasks < gate->max_tasks) {
-		if (__sync_fetch_and_add(tasks, 1) < gate->max_tasks)
+	if (*(volatile u32 *)tasks < traffic->max_tasks) {
+		if (__sync_fetch_and_add(tasks, 1) < traffic->max_tasks)
 			return true;
 		__sync_fetch_and_sub(tasks, 1);
 	}
@@ -75,16 +75,16 @@ static __always_inline bool may_begin(const struct gth_gate *gate)
 }
 
 /* Marks the task, unless the limit of marked ones is reached. */
-static __always_inline void begin_mark(const struct gth_gate *gate, struct gth_mark *mark, u64 now)
+static __always_inline void begin_mark(const struct gth_traffic *traffic, struct gth_mark *mark, u64 now)
 {
-	if (!may_begin(gate)) {
-		if (mark->in_window == gate->min_packets)
+	if (!may_begin(traffic)) {
+		if (mark->in_window == traffic->min_packets)
 			count(GTH_COUNT_MARKS_REFUSED);
 		return;
 	}
 	mark->since = now;
 	mark->packets = mark->in_window;
-	__sync_lock_test_and_set(&mark->until, now + gate->hold_ns);
+	__sync_lock_test_and_set(&mark->until, now + traffic->hold_ns);
 	count(GTH_COUNT_MARKED);
 }
 
@@ -94,17 +94,17 @@ static __always_inline bool rules_meet(const struct gth_rules *a, const struct g
 }
 
 /*
- * A task with an up-to-date record is marked at once if a rule of the gate holds for it
+ * A task with an up-to-date record is marked at once if a rule of the condition holds for it
  * otherwise. If none does, it is neither marked nor counted. If that is unknown, the
  * next match decides. A task's marks are begun only by the task itself, or, while it
  * does not run, by its waker or its match: at most one of these runs for a mark.
  */
-static __always_inline void count_packet(struct task_struct *p, const struct gth_gate *gate, struct gth_mark *mark,
-					 u32 function, bool is_known, u64 now)
+static __always_inline void count_packet(struct task_struct *p, const struct gth_traffic *traffic,
+					 struct gth_mark *mark, u32 function, bool is_known, u64 now)
 {
-	if (mark->gate != gate->id) {
+	if (mark->condition != traffic->id) {
 		__builtin_memset(mark, 0, sizeof(*mark));
-		mark->gate = gate->id;
+		mark->condition = traffic->id;
 	}
 	if (!mark->in_window || now - mark->window_began >= WINDOW_NS) {
 		mark->window_began = now;
@@ -112,27 +112,28 @@ static __always_inline void count_packet(struct task_struct *p, const struct gth
 	}
 	mark->in_window++;
 	mark->packets++;
-	if (mark->in_window < gate->min_packets)
+	if (mark->in_window < traffic->min_packets)
 		return;
 	if (mark->function == GTH_BY_WAKEUP)
 		mark->function = function;
-	if (mark->until && __sync_lock_test_and_set(&mark->until, now + gate->hold_ns))
+	if (mark->until && __sync_lock_test_and_set(&mark->until, now + traffic->hold_ns))
 		return;
 	/* Not marked, or no longer now. */
 	mark->until = 0;
 	mark->function = function;
 	if (is_known)
-		begin_mark(gate, mark, now);
+		begin_mark(traffic, mark, now);
 	else
-		mark->asked = true;
-	if (mark->until || mark->asked)
+		mark->due = true;
+	if (mark->until || mark->due)
 		match_when_queued(p);
 }
 
-/* Whether a task's packets count for the gate: not if none of the gate's rules holds for it otherwise. */
-static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known, const struct gth_gate *gate)
+/* Whether a task's packets count: not if none of the condition's rules holds for it otherwise. */
+static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known,
+				      const struct gth_traffic *traffic)
 {
-	return !is_known || rules_meet(&tctx->by_traffic, &gate->rules);
+	return !is_known || rules_meet(&tctx->by_traffic, &traffic->rules);
 }
 
 #endif

@@ -14,7 +14,7 @@
 /* Counts a packet for @p, which the current task wakes up. */
 __noinline int count_handed_on(struct task_struct *p __arg_trusted)
 {
-	const struct gth_tables *t = live_tables(knobs.generation);
+	const struct gth_tables *t = live_tables(tunables.generation);
 	struct task_struct *current = bpf_get_current_task_btf();
 	struct gth_marks *waker, *m = NULL;
 	struct task_ctx *tctx = task_of(p);
@@ -27,20 +27,21 @@ __noinline int count_handed_on(struct task_struct *p __arg_trusted)
 		return 0;
 	is_known = is_matched(tctx);
 	now = bpf_ktime_get_ns();
-	bpf_for(i, 0, t->nr_gates) {
-		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
-		struct gth_mark *mark = mark_of(waker, gate);
+	bpf_for(i, 0, t->nr_traffic) {
+		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
+		struct gth_mark *mark = mark_of(waker, traffic);
 
 		/* Only a task that handles packets itself hands them on. */
-		if (!gate->woken || mark->gate != gate->id || mark->function == GTH_BY_WAKEUP || mark->until <= now)
+		if (!traffic->woken || mark->condition != traffic->id || mark->function == GTH_BY_WAKEUP ||
+		    mark->until <= now)
 			continue;
-		if (!may_count(tctx, is_known, gate))
+		if (!may_count(tctx, is_known, traffic))
 			continue;
 		if (!m)
 			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!m)
 			return 0;
-		count_packet(p, gate, mark_of(m, gate), GTH_BY_WAKEUP, is_known, now);
+		count_packet(p, traffic, mark_of(m, traffic), GTH_BY_WAKEUP, is_known, now);
 	}
 	return 0;
 }
@@ -51,7 +52,7 @@ __noinline int count_handed_on(struct task_struct *p __arg_trusted)
  */
 static __always_inline void note_handed_on(struct task_struct *p, bool sync)
 {
-	if (live_tables(knobs.generation)->nr_gates && sync && !(p->flags & PF_KTHREAD))
+	if (live_tables(tunables.generation)->nr_traffic && sync && !(p->flags & PF_KTHREAD))
 		count_handed_on(p);
 }
 

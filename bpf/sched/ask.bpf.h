@@ -35,7 +35,7 @@ static int ask_now(void *map, u32 *cpu, struct ask *ask)
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *tctx = task_of(p);
 
-	if (!tctx || !tctx->asked)
+	if (!tctx || !tctx->need_resched)
 		return 0;
 	if (!p->migration_disabled)
 		kick_preempt(*cpu);

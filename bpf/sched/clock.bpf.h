@@ -27,13 +27,13 @@ enum {
 
 static __always_inline u64 turn_ns(void)
 {
-	return knobs.slice_min_ns < TURN_NS ? knobs.slice_min_ns : TURN_NS;
+	return tunables.slice_min_ns < TURN_NS ? tunables.slice_min_ns : TURN_NS;
 }
 
 /* How many tasks wait for @cpu, with its share of those that wait for @pool. */
 __noinline u64 waiting_for(u32 pool, s32 cpu)
 {
-	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+	u64 cpus = live_tables(tunables.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
 	s32 own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
 	s32 shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
 	s32 prio = scx_bpf_dsq_nr_queued(prio_dsq(pool));
@@ -48,7 +48,7 @@ __noinline u64 waiting_for(u32 pool, s32 cpu)
  */
 static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
 {
-	u64 cpus = live_tables(knobs.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+	u64 cpus = live_tables(tunables.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
 
 	__sync_fetch_and_add(&pool_of(pool)->vtime_now, ns / (cpu_of(cpu)->waiting + 1ULL) / (cpus ? cpus : 1));
 }
@@ -73,7 +73,7 @@ static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
 static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 {
 	u64 now = pool_of(pool)->vtime_now;
-	u64 lag = knobs.slice_ns;
+	u64 lag = tunables.slice_ns;
 	u64 lead = VTIME_AHEAD_SLICES * lag;
 
 	if (tctx->pool == NO_POOL)
@@ -97,11 +97,11 @@ static __always_inline u64 fair_slice(const struct gth_tables *t, u32 pool)
 {
 	u64 cpus = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
 	u32 waiting = pool_of(pool)->waiting;
-	u64 slice = knobs.slice_ns;
+	u64 slice = tunables.slice_ns;
 
 	if (waiting && cpus)
 		slice = slice * cpus / (cpus + waiting);
-	return slice < knobs.slice_min_ns ? knobs.slice_min_ns : slice;
+	return slice < tunables.slice_min_ns ? tunables.slice_min_ns : slice;
 }
 
 /* The slice of a task with this rule and rank: the rule's, the default, or a fair one. */
@@ -113,7 +113,7 @@ static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth
 	if (rule && rule->slice_ns)
 		slice = rule->slice_ns;
 	else
-		slice = is_priority(rank) ? knobs.slice_ns : fair_slice(t, pool);
+		slice = is_priority(rank) ? tunables.slice_ns : fair_slice(t, pool);
 	return in_a_round(slice, pool, cpu);
 }
 
@@ -130,7 +130,7 @@ __noinline int pay_debt(s32 cpu, u64 ran)
 	if (paid > c->prio_debt)
 		paid = c->prio_debt;
 	c->prio_debt -= paid;
-	advance_clock(cpu_pool(live_tables(knobs.generation), cpu), cpu, paid);
+	advance_clock(cpu_pool(live_tables(tunables.generation), cpu), cpu, paid);
 	return 0;
 }
 

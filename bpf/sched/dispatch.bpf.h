@@ -12,7 +12,7 @@
 __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 {
 	const struct gth_rule *rule = rule_in(match);
-	u32 generation = rule ? match_generation(match) : knobs.generation;
+	u32 generation = rule ? match_generation(match) : tunables.generation;
 	u32 pool = cpu_pool(live_tables(generation), cpu);
 
 	if (rule && (rule->flags & GTH_RULE_EXCLUSIVE)) {
@@ -34,7 +34,7 @@ struct last {
 /* What @prev would go on with. A task asked to choose its CPU anew chooses now. */
 static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
 {
-	bool asked, stays, held;
+	bool need_resched, stays, held;
 	u64 match;
 
 	if (!prev || !(prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED)))
@@ -44,14 +44,14 @@ static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, stru
 		return;
 	charge(prev, last->tctx, cpu);
 	last->tctx->running_at = now_ns();
-	asked = last->tctx->asked;
-	last->tctx->asked = false;
+	need_resched = last->tctx->need_resched;
+	last->tctx->need_resched = false;
 	match = match_of(prev, last->tctx);
 	last->rule = rule_in(match);
 	stays = may_stay(prev, match, cpu);
 	held = is_held(prev);
-	if (held && (asked || !stays))
-		last->tctx->asked = true;
+	if (held && (need_resched || !stays))
+		last->tctx->need_resched = true;
 	if (stays || held)
 		last->rank = rank_now(last->tctx, last->rule);
 }
@@ -61,7 +61,7 @@ static __always_inline void keep(struct task_struct *p, const struct last *last,
 				 s32 cpu)
 {
 	u64 slice = c->endless ? ENDLESS :
-				 slice_of(live_tables(knobs.generation), last->rule, last->rank, pool, cpu);
+				 slice_of(live_tables(tunables.generation), last->rule, last->rank, pool, cpu);
 
 	last->tctx->rank = last->rank;
 	set_rank(cpu, c, last->rank);
@@ -85,7 +85,7 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
  */
 __noinline int balance(s32 cpu, u32 pool)
 {
-	const struct gth_tables *t = live_tables(knobs.generation);
+	const struct gth_tables *t = live_tables(tunables.generation);
 	struct cpu_ctx *c = cpu_of(cpu);
 	u32 other = c->next_llc;
 	s64 here, there;

@@ -60,7 +60,7 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 static __noinline int drain_pool(u32 pool, bool is_prio)
 {
 	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
-	u32 generation = knobs.generation;
+	u32 generation = tunables.generation;
 	struct task_struct *p;
 	int moved = false;
 
@@ -89,7 +89,7 @@ static __noinline int drain_pool(u32 pool, bool is_prio)
 /* A task that waits for one CPU stays there, on the clock of the CPU's current pool. */
 static __noinline void drain_cpu(s32 cpu)
 {
-	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
+	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	u64 dsq = cpu_dsq(cpu);
 	struct task_struct *p;
 
@@ -106,7 +106,7 @@ static __noinline void drain_cpu(s32 cpu)
 /* The exclusive pools of the live policy, which its CPUs look into. */
 static __always_inline bool is_live_exclusive(u32 pool)
 {
-	u32 first = machine.nr_llcs + (knobs.generation & 1) * GTH_MAX_RESERVED;
+	u32 first = machine.nr_llcs + (tunables.generation & 1) * GTH_MAX_RESERVED;
 
 	return pool >= first && pool < first + GTH_MAX_RESERVED;
 }

@@ -23,8 +23,8 @@ static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx
 	ran = *(volatile u64 *)&parent->running_at;
 	ran = now_ns() - ran;
 	/* A parent in another scheduling class was last charged long ago. */
-	if (ran > knobs.slice_ns)
-		ran = knobs.slice_ns;
+	if (ran > tunables.slice_ns)
+		ran = tunables.slice_ns;
 	tctx->burst = parent->burst + ran;
 	if (parent->pool == NO_POOL || is_priority(parent->rank))
 		return;

@@ -119,18 +119,18 @@ static __noinline void read_marks(const struct gth_tables *t, struct scratch *s,
 	u64 now = bpf_ktime_get_ns();
 	u32 i;
 
-	bpf_for(i, 0, t->nr_gates) {
-		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
-		struct gth_mark *mark = mark_of(m, gate);
+	bpf_for(i, 0, t->nr_traffic) {
+		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
+		struct gth_mark *mark = mark_of(m, traffic);
 		u64 until = *(volatile u64 *)&mark->until;
 
-		if (mark->gate != gate->id || !until)
+		if (mark->condition != traffic->id || !until)
 			continue;
 		if (until <= now) {
-			end_mark(gate, mark, until);
+			end_mark(traffic, mark, until);
 			continue;
 		}
-		add_rules(&s->marked, &gate->rules);
+		add_rules(&s->marked, &traffic->rules);
 		if (!s->marked_until || until < s->marked_until)
 			s->marked_until = until;
 	}
@@ -149,7 +149,7 @@ static __always_inline void look_at(const struct gth_tables *t, struct scratch *
 		name_of(leader, s->leader_comm);
 	__builtin_memset(&s->marked, 0, sizeof(s->marked));
 	s->marked_until = 0;
-	if (!t->nr_gates)
+	if (!t->nr_traffic)
 		return;
 	m = bpf_task_storage_get(&marks, p, NULL, 0);
 	if (m)
@@ -157,7 +157,7 @@ static __always_inline void look_at(const struct gth_tables *t, struct scratch *
 }
 
 /*
- * Decides on marks that the task's packets asked for: a mark begins if a rule of its gate
+ * Decides on marks that the task's packets asked for: a mark begins if a rule of its condition
  * holds otherwise. Only for the task's own match, not for a report or a trial.
  */
 static __noinline void admit_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
@@ -168,19 +168,19 @@ static __noinline void admit_marks(const struct gth_tables *t, struct scratch *s
 
 	if (!m)
 		return;
-	bpf_for(i, 0, t->nr_gates) {
-		const struct gth_gate *gate = &t->gates[i & (GTH_MAX_GATES - 1)];
-		struct gth_mark *mark = mark_of(m, gate);
+	bpf_for(i, 0, t->nr_traffic) {
+		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
+		struct gth_mark *mark = mark_of(m, traffic);
 
-		if (mark->gate != gate->id || !mark->asked)
+		if (mark->condition != traffic->id || !mark->due)
 			continue;
-		mark->asked = false;
-		if (!rules_meet(&s->by_traffic, &gate->rules))
+		mark->due = false;
+		if (!rules_meet(&s->by_traffic, &traffic->rules))
 			continue;
-		begin_mark(gate, mark, now);
+		begin_mark(traffic, mark, now);
 		if (!mark->until)
 			continue;
-		add_rules(&s->marked, &gate->rules);
+		add_rules(&s->marked, &traffic->rules);
 		if (!s->marked_until || mark->until < s->marked_until)
 			s->marked_until = mark->until;
 	}
@@ -324,7 +324,7 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 	}
 	look_at(t, s, p);
 	match_conditions(index, slot);
-	if (slot == SCRATCH_SCHED && t->nr_gates)
+	if (slot == SCRATCH_SCHED && t->nr_traffic)
 		admit_marks(t, s, p);
 	hold_by_marks(t, s);
 	s->verdict.inherited = inherited;
@@ -335,7 +335,7 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 /* Finds the task's rule under the live generation and stores it in its record. */
 __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
-	u32 generation = knobs.generation;
+	u32 generation = tunables.generation;
 	const struct gth_rules *children = &live_tables(generation)->children;
 	u32 changes = *(volatile u32 *)&tctx->changes;
 	struct scratch *s;
@@ -370,7 +370,7 @@ static __always_inline u64 match_of(struct task_struct *p, struct task_ctx *tctx
 {
 	u64 match = *(volatile u64 *)&tctx->match;
 
-	if (match_generation(match) != knobs.generation ||
+	if (match_generation(match) != tunables.generation ||
 	    (tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns())) {
 		match_now(p, tctx);
 		match = *(volatile u64 *)&tctx->match;
@@ -411,9 +411,9 @@ static __always_inline void match_again(struct task_struct *p)
 	if (!tctx)
 		return;
 	forget_match(tctx);
-	if (!live_tables(knobs.generation)->nr_rules)
+	if (!live_tables(tunables.generation)->nr_rules)
 		return;
-	tctx->asked = true;
+	tctx->need_resched = true;
 	if (p == bpf_get_current_task_btf())
 		ask_soon();
 	else if (scx_bpf_task_running(p) && !is_migration_disabled(p))

@@ -15,13 +15,12 @@ struct plan {
 	u16 rank;
 	u16 pool;
 	s32 cpu;		/* its current one, or else one of its pool's */
-	bool let_in;		/* all CPUs of its affinity are exclusive to others */
+	bool affinity_override;		/* all CPUs of its affinity are exclusive to others */
 	bool none_idle;		/* no CPU was idle just now */
 	u64 slice;
 	u64 credit;
 };
 
-/* The turn that the guard gives a normal task. */
 /*
  * The task's rank now: its rule's, unless it has used up its burst. From then on it
  * shares fairly; what it ran by its priority is no debt to wait out. It may wake up the
@@ -34,16 +33,16 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 
 	if (!rule || !is_priority(rule->rank))
 		return GTH_RANK_NORMAL;
-	slice = rule->slice_ns ? rule->slice_ns : knobs.slice_ns;
+	slice = rule->slice_ns ? rule->slice_ns : tunables.slice_ns;
 	if (tctx->burst < BURST_SLICES * slice)
 		return rule->rank;
 	if (is_priority(tctx->rank)) {
 		count(GTH_COUNT_DEMOTIONS);
 		if (tctx->pool != NO_POOL)
 			tctx->vtime = pool_of(tctx->pool)->vtime_now;
-		tctx->rank = GTH_RANK_SPENT;
+		tctx->rank = GTH_RANK_EXHAUSTED;
 	}
-	return GTH_RANK_SPENT;
+	return GTH_RANK_EXHAUSTED;
 }
 
 __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
@@ -55,10 +54,10 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	s32 other;
 	u64 match;
 
-	tctx->asked = false;
+	tctx->need_resched = false;
 	match = match_of(p, tctx);
 	rule = rule_in(match);
-	generation = rule ? match_generation(match) : knobs.generation;
+	generation = rule ? match_generation(match) : tunables.generation;
 	t = live_tables(generation);
 	plan->place.generation = generation;
 	plan->place.mask = GTH_MASK_NORMAL;
@@ -69,7 +68,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->weight = rule ? rule->weight : 0;
 	plan->cpu = cpu;
 	plan->pool = cpu_pool(t, cpu);
-	plan->let_in = false;
+	plan->affinity_override = false;
 
 	if (rule && (rule->flags & GTH_RULE_CPUS)) {
 		u32 index = GTH_MASK_RULE + match_rule(match);
@@ -96,7 +95,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 			plan->pool = cpu_pool(t, other);
 			count(GTH_COUNT_RESERVED_AVOIDED);
 		} else {
-			plan->let_in = true;
+			plan->affinity_override = true;
 		}
 	}
 slice:

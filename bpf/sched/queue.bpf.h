@@ -19,7 +19,7 @@ static __always_inline void enqueue_on(struct task_struct *p, struct task_ctx *t
 static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ctx *tctx,
 					   const struct plan *plan, s32 cpu, u64 enq_flags)
 {
-	if (plan->let_in)
+	if (plan->affinity_override)
 		count(GTH_COUNT_RESERVED_PINNED);
 	if (is_priority(plan->rank)) {
 		if (claim_cpu(cpu, plan->rank)) {

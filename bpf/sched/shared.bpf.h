@@ -11,7 +11,7 @@
 
 /* ---- policy ---- */
 
-struct gth_knobs knobs SEC(".data.knobs");
+struct gth_tunables tunables SEC(".data.tunables");
 struct gth_tables tables[GTH_NR_TABLES] SEC(".bss.tables");
 
 static __always_inline const struct gth_tables *live_tables(u32 generation)
@@ -52,7 +52,7 @@ struct task_ctx {
 	u8 rank;		/* when it was last queued (enum gth_rank) */
 	bool interrupts;	/* it was sent to a CPU other than the waker's */
 	bool follows;		/* it waits for its waker to sleep */
-	bool asked;		/* to choose its CPU anew, and it has not yet */
+	bool need_resched;	/* to choose its CPU anew, and it has not yet */
 	u64 woken_at;		/* for a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
 	u64 burst;		/* CPU time since it last slept */
@@ -92,7 +92,7 @@ static __always_inline struct task_ctx *task_of(struct task_struct *p)
 /* Its record says what the live policy makes of it. */
 static __always_inline bool is_matched(const struct task_ctx *tctx)
 {
-	return *(volatile u64 *)&tctx->match >> 32 == knobs.generation;
+	return *(volatile u64 *)&tctx->match >> 32 == tunables.generation;
 }
 
 /* What the task was matched by has changed. */

@@ -19,7 +19,7 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 {
 	u64 used = tctx->charged_until - tctx->turn_began, left = SHORT_NS;
 
-	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->asked ||
+	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->need_resched ||
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
 	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than the task that goes on now */
 		return;
@@ -33,8 +33,8 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 /* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
-	u32 pool = cpu_pool(live_tables(knobs.generation), cpu);
-	u64 key, vtime = tctx->vtime - knobs.slice_min_ns;
+	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
+	u64 key, vtime = tctx->vtime - tunables.slice_min_ns;
 
 	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < tctx->rank)
 		kick_preempt(cpu);

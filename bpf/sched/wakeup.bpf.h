@@ -83,7 +83,7 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 			return cpu;
 	}
 	mask = mask_of(generation, plan->place.mask);
-	if (cpu_of(here)->rank > GTH_RANK_SPENT && mask && may_run_on(p, mask, here) &&
+	if (cpu_of(here)->rank > GTH_RANK_EXHAUSTED && mask && may_run_on(p, mask, here) &&
 	    llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
 		return here;
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
@@ -107,10 +107,10 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	if (c->rank != GTH_RANK_NORMAL || cpu_pool(live_tables(plan->place.generation), cpu) != plan->pool)
 		return false;
 	ran = now - c->turn_began;
-	if (c->turn_burst + ran < knobs.slice_min_ns)
+	if (c->turn_burst + ran < tunables.slice_min_ns)
 		return false;
 	there = c->turn_vtime + ran * 100 / (c->turn_weight ? c->turn_weight : 100);
-	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)knobs.slice_min_ns)
+	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)tunables.slice_min_ns)
 		return false;
 	if (sync && ran < SETTLED_NS) {
 		c->overdue = true;
@@ -129,7 +129,7 @@ __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tc
 {
 	const struct cpumask *mask = mask_of(plan->place.generation, plan->place.mask);
 
-	if (!mask || plan->let_in)
+	if (!mask || plan->affinity_override)
 		return NO_CPU;
 	set_clock(tctx, plan->pool, plan->cpu);
 	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu, sync))

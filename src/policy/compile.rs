@@ -617,7 +617,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_with_the_same_traffic_share_a_gate() {
+    fn rules_with_the_same_traffic_share_a_condition() {
         let yaml = "strategies:
 - {gtp: gtp, priority: 1}
 - {command_regex: a, priority: 1}

@@ -18,7 +18,7 @@ impl Limits {
     pub const STATES: usize = gth_limit::GTH_MAX_STATES.0 as usize;
     pub const TRANS: usize = gth_limit::GTH_MAX_TRANS.0 as usize;
     /// Per policy, like those below.
-    pub const TRAFFIC_CONDITIONS: usize = gth_limit::GTH_MAX_GATES.0 as usize;
+    pub const TRAFFIC_CONDITIONS: usize = gth_limit::GTH_MAX_TRAFFIC.0 as usize;
     pub const FUNCTIONS: usize = gth_limit::GTH_MAX_FUNCTIONS.0 as usize / 2;
 }
 

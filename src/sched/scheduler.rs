@@ -29,7 +29,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::scheduler::types::{
-    gth_knobs, gth_machine, gth_ops_flag, gth_request,
+    gth_tunables, gth_machine, gth_ops_flag, gth_request,
 };
 use crate::kernel::skeletons::scheduler::{SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
@@ -83,7 +83,7 @@ impl<'obj> Scheduler<'obj> {
         let mut open = SchedSkelBuilder::default().open(object).map_err(refused)?;
         let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
         describe_machine(topology, settings, machine)?;
-        let tunables = &mut open.maps.data_knobs_data.as_mut().expect("it has .data.knobs").knobs;
+        let tunables = &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
         tunables.slice_ns = settings.slice_ns;
         tunables.slice_min_ns = settings.slice_min_ns;
         let ops = open.struct_ops.gthctl_ops_mut();
@@ -263,8 +263,8 @@ impl<'obj> Scheduler<'obj> {
 
     /// The number of the live policy, from 1.
     pub fn generation(&self) -> u32 {
-        let data = self.skel.maps.data_knobs_data.as_ref();
-        data.expect("the program has .data.knobs").knobs.generation
+        let data = self.skel.maps.data_tunables_data.as_ref();
+        data.expect("the program has .data.tunables").tunables.generation
     }
 
     /// Waits until every BPF program running now has ended (bpf/sched/drain.bpf.h).
@@ -388,8 +388,8 @@ fn recursion_misses(program: &ProgramMut<'_>) -> Result<u64> {
 }
 
 impl SchedSkel<'_> {
-    fn tunables(&mut self) -> &mut gth_knobs {
-        &mut self.maps.data_knobs_data.as_mut().expect("the program has .data.knobs").knobs
+    fn tunables(&mut self) -> &mut gth_tunables {
+        &mut self.maps.data_tunables_data.as_mut().expect("the program has .data.tunables").tunables
     }
 
     fn request(&mut self) -> &mut gth_request {

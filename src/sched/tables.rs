@@ -33,7 +33,7 @@ pub fn write(
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
     write_rules(policy, number, tables);
-    write_gates(policy, numbers, tables);
+    write_traffic(policy, numbers, tables);
     write_patterns(policy, tables);
     write_pools(policy, number, tables);
 }
@@ -53,12 +53,12 @@ fn write_rules(policy: &Compiled, number: impl Fn(usize) -> usize, tables: &mut 
 }
 
 /// The conditions on traffic.
-fn write_gates(policy: &Compiled, numbers: &Numbers, tables: &mut types::gth_tables) {
-    tables.nr_gates = policy.traffic_conditions.len() as u32;
+fn write_traffic(policy: &Compiled, numbers: &Numbers, tables: &mut types::gth_tables) {
+    tables.nr_traffic = policy.traffic_conditions.len() as u32;
     for ((slot, condition), numbers) in
-        tables.gates.iter_mut().zip(&policy.traffic_conditions).zip(&numbers.conditions)
+        tables.traffic.iter_mut().zip(&policy.traffic_conditions).zip(&numbers.conditions)
     {
-        *slot = types::gth_gate {
+        *slot = types::gth_traffic {
             id: numbers.id,
             mark: numbers.mark,
             min_packets: condition.min_packets,

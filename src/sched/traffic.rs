@@ -140,7 +140,7 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
         // SAFETY: the iterator writes whole records, all integers, not aligned.
         let report = unsafe { record.as_ptr().cast::<gth_mark_report>().read_unaligned() };
         let condition =
-            numbers.conditions.iter().position(|condition| condition.id == report.mark.gate)?;
+            numbers.conditions.iter().position(|condition| condition.id == report.mark.condition)?;
         let function = || match numbers.function(report.mark.function) {
             _ if report.mark.function == gth_limit::GTH_BY_WAKEUP.0 => WAKE_UP.to_owned(),
             function => function.map(|f| f.symbol.clone()).unwrap_or_default(),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_keeps_its_numbers_over_reloads() {
+    fn a_condition_keeps_its_numbers_over_reloads() {
         let first = Numbers::default().next(&[condition(1, &["a", "b"]), condition(2, &["b"])]);
         let ids = |numbers: &Numbers| -> Vec<(u32, u32, u64)> {
             numbers.conditions.iter().map(|g| (g.id, g.mark, g.functions)).collect()
