@@ -291,7 +291,7 @@ struct gth_request {
 	u32 generation;			/* go_live */
 	u32 tables;			/* report_task: those to match by */
 	u32 tid;			/* report_task, report_mark: only this thread; 0: all */
-	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask; kick_cpus, go_live, drain_queues: one bit a CPU */
+	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit a CPU */
 };
 
 #endif

@@ -61,12 +61,19 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	struct task_ctx *tctx = task_of(p);
 	s32 here = bpf_get_smp_processor_id();
 	struct plan plan = {};
+	u64 match;
 	s32 cpu;
 
 	if (!tctx)
 		return prev;
 	note_handed_on(p, wake_flags & WAKE_SYNC);
-	make_plan(p, tctx, prev, &plan);
+	match = *(volatile u64 *)&tctx->match;
+	if (!is_current(tctx, match)) {
+		if (live_tables(tunables.generation)->nr_rules)
+			return prev; /* gth_enqueue() matches it */
+		match = 0;
+	}
+	make_plan(p, tctx, prev, match, &plan);
 	note_priority_wakeup(tctx, plan.rank);
 
 	cpu = pick_idle(p, &plan, prev, wake_flags);
@@ -89,6 +96,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (follow_waker(p, tctx, &plan, here, wake_flags)) {
 		tctx->rank = plan.rank;
 		tctx->follows = true;
+		plan.pool = cpu_pool(live_tables(plan.place.generation), here);
 		set_clock(tctx, plan.pool, here);
 		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
 		return here;
@@ -114,7 +122,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plan plan = {};
-	bool pinned;
+	bool pinned, is_new;
 
 	if (!tctx) {
 		dsq_insert(p, DSQ_LOCAL, tunables.slice_ns, enq_flags);
@@ -123,7 +131,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	pinned = is_pinned(p);
 	if (pinned) /* gth_select_cpu() was not asked */
 		note_handed_on(p, enq_flags & ENQ_WAKEUP);
-	make_plan(p, tctx, cpu, &plan);
+	is_new = !is_current(tctx, tctx->match);
+	make_plan(p, tctx, cpu, match_of(p, tctx), &plan);
 	if (enq_flags & ENQ_WAKEUP)
 		note_priority_wakeup(tctx, plan.rank);
 	tctx->rank = plan.rank;
@@ -148,7 +157,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		count(GTH_COUNT_RESERVED_PINNED);
 		enqueue_on(p, tctx, &plan, cpu, enq_flags);
 		make_room(cpu);
-	} else if ((enq_flags & ENQ_REENQ) && is_priority(plan.rank) && enqueue_elsewhere(p, &plan, cpu, enq_flags)) {
+	} else if ((is_new || (enq_flags & ENQ_REENQ)) && is_priority(plan.rank) &&
+		   enqueue_elsewhere(p, &plan, cpu, enq_flags)) {
 		return;
 	} else if (is_priority(plan.rank)) {
 		enqueue_shared(p, &plan, prio_dsq(plan.pool), prio_key(plan.rank), enq_flags);
@@ -268,8 +278,9 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 /*
  * A priority task waits in a DSQ if it found no CPU to take over, or if its
  * waker broke its promise to sleep. A tick ends that at the latest. It also ends
- * the turn of a task that was asked to leave and could not, and a turn that had
- * just begun when a task with less CPU time woke up.
+ * the turn of a task that has to be matched by a newer policy, of one that was asked
+ * to leave and could not, and a turn that had just begun when a task with less CPU
+ * time woke up.
  *
  * A task may also have been queued just as a CPU went idle that had already looked into
  * the DSQ. A tick of any other CPU finds it.
@@ -294,7 +305,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 			scx_bpf_reenqueue_local___v2___new();
 		}
 	}
-	if ((tctx && tctx->need_resched) || c->overdue) {
+	if ((tctx && (tctx->need_resched || !is_matched(tctx))) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);
 		return;
@@ -383,8 +394,6 @@ s32 BPF_PROG(gth_init)
 		err = scx_bpf_create_dsq(pool_dsq(i), -1);
 		if (err)
 			return err;
-		if (i && !pool_is_exclusive(i))
-			continue; /* the LLC pools share the first one's */
 		err = scx_bpf_create_dsq(prio_dsq(i), -1);
 		if (err)
 			return err;
@@ -601,37 +610,20 @@ int get_mask(void *ctx)
 
 /*
  * Makes request.generation the live one, for waiting and running tasks, in one
- * program: its caller may wait long for its next turn.
+ * program: its caller may wait long for its next turn. Run again, it moves what was
+ * queued meanwhile.
  */
 SEC("syscall")
 int go_live(void *ctx)
 {
+	u32 old;
+
 	bpf_preempt_disable();
+	old = tunables.generation;
 	*(volatile u32 *)&tunables.generation = request.generation;
 	drain_all();
-	kick_all();
+	kick_changed(old, request.generation);
 	bpf_preempt_enable();
-	return 0;
-}
-
-SEC("syscall")
-int drain_queues(void *ctx)
-{
-	bool moved;
-
-	bpf_preempt_disable();
-	moved = drain_all();
-	bpf_preempt_enable();
-	if (moved)
-		kick_all();
-	return 0;
-}
-
-/* Makes every CPU in request.cpus, the online ones, choose anew what it runs. */
-SEC("syscall")
-int kick_cpus(void *ctx)
-{
-	kick_all();
 	return 0;
 }
 

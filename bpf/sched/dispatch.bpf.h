@@ -79,9 +79,9 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 }
 
 /*
- * Balances the LLCs: takes a task from another one that would still have more
- * waiting per CPU than this one afterwards. Looks at one other LLC per call, so
- * the cost does not grow with their number.
+ * Balances the LLCs: takes a priority task that waits in another one, or a normal
+ * task if that LLC would still have more waiting per CPU than this one afterwards.
+ * Looks at one other LLC per call, so the cost does not grow with their number.
  */
 __noinline int balance(s32 cpu, u32 pool)
 {
@@ -97,6 +97,8 @@ __noinline int balance(s32 cpu, u32 pool)
 	c->next_llc = other;
 	if (other == pool)
 		return false;
+	if (scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take(prio_dsq(other), GTH_PATH_STOLEN))
+		return true;
 	here = scx_bpf_dsq_nr_queued(pool_dsq(pool));
 	there = scx_bpf_dsq_nr_queued(pool_dsq(other));
 	if ((there - 1) * t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] <=
@@ -117,7 +119,8 @@ __noinline int steal(u32 pool)
 
 		if (other >= machine.nr_llcs)
 			other -= machine.nr_llcs;
-		if (scx_bpf_dsq_nr_queued(pool_dsq(other)) > 0 && take(pool_dsq(other), GTH_PATH_STOLEN))
+		if ((scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take(prio_dsq(other), GTH_PATH_STOLEN)) ||
+		    (scx_bpf_dsq_nr_queued(pool_dsq(other)) > 0 && take(pool_dsq(other), GTH_PATH_STOLEN)))
 			return true;
 	}
 	return false;

@@ -3,14 +3,15 @@
  * When a policy comes into force, tasks still wait where the old one queued them, and
  * there may be no CPU for them any more: their exclusive CPUs belong to no rule, or the
  * CPUs of their affinity to other rules now. go_live() moves each such task at once. A
- * program that still knew the old policy may queue more just after that. drain_queues()
- * finds these once all such programs have ended and before the old policy's tables are
- * reused (src/sched/scheduler.rs, set_policy()).
+ * program that still knew the old policy may queue more just after that. go_live() runs
+ * again and finds these once all such programs have ended and before the old policy's tables
+ * are reused (src/sched/scheduler.rs, set_policy()).
  */
 #ifndef GTH_DRAIN_H
 #define GTH_DRAIN_H
 
 #include "sched/idle.bpf.h"
+#include "sched/tickless.bpf.h"
 
 /* Where a task should wait: a pool's DSQ, or a CPU. */
 struct home {
@@ -56,16 +57,20 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 	return p->scx.dsq_vtime + distance;
 }
 
-/* Moves the tasks of one of a pool's DSQs to where the live policy wants them. */
-static __noinline int drain_pool(u32 pool, bool is_prio)
+/*
+ * Moves the tasks of one of a pool's DSQs to where the live policy wants them. True if one
+ * went into another DSQ, which an idle CPU may have to look into.
+ */
+__noinline int drain_pool(u32 pool, bool is_prio)
 {
 	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
 	u32 generation = tunables.generation;
 	struct task_struct *p;
-	int moved = false;
+	bool moved = false;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return false;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		struct home home;
 		u64 to, key;
@@ -73,7 +78,6 @@ static __noinline int drain_pool(u32 pool, bool is_prio)
 		home = home_of(p, generation, pool_is_exclusive(pool));
 		if (home.cpu >= 0) {
 			dsq_move_to(THIS_ITERATION, p, DSQ_LOCAL_ON(home.cpu));
-			moved = true;
 			continue;
 		}
 		to = is_prio ? prio_dsq(home.pool) : pool_dsq(home.pool);
@@ -83,24 +87,28 @@ static __noinline int drain_pool(u32 pool, bool is_prio)
 		dsq_move_to_vtime(THIS_ITERATION, p, to, key);
 		moved = true;
 	}
+	bpf_rcu_read_unlock();
 	return moved;
 }
 
 /* A task that waits for one CPU stays there, on the clock of the CPU's current pool. */
-static __noinline void drain_cpu(s32 cpu)
+__noinline int drain_cpu(s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	u64 dsq = cpu_dsq(cpu);
 	struct task_struct *p;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
-		return;
+		return 0;
+	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		u64 key = change_clock(p, pool);
 
 		if (key != p->scx.dsq_vtime)
 			dsq_move_to_vtime(THIS_ITERATION, p, dsq, key);
 	}
+	bpf_rcu_read_unlock();
+	return 0;
 }
 
 /* The exclusive pools of the live policy, which its CPUs look into. */
@@ -111,8 +119,7 @@ static __always_inline bool is_live_exclusive(u32 pool)
 	return pool >= first && pool < first + GTH_MAX_RESERVED;
 }
 
-/* True if a moved task may need a CPU to be kicked. */
-static __always_inline bool drain_all(void)
+static __always_inline void drain_all(void)
 {
 	bool moved = false;
 	u32 i;
@@ -120,26 +127,26 @@ static __always_inline bool drain_all(void)
 	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
 		if (is_live_exclusive(i))
 			continue;
-		bpf_rcu_read_lock();
 		moved |= drain_pool(i, false);
-		if (!i || pool_is_exclusive(i)) /* the LLC pools share the first one's */
-			moved |= drain_pool(i, true);
-		bpf_rcu_read_unlock();
+		moved |= drain_pool(i, true);
 	}
 	bpf_for(i, 0, machine.nr_cpus) {
-		bpf_rcu_read_lock();
 		drain_cpu(i);
-		bpf_rcu_read_unlock();
+		if (moved)
+			kick_if_idle(i);
 	}
-	return moved;
 }
 
-static __always_inline void kick_all(void)
+/*
+ * Makes the CPUs that become exclusive, or were, choose anew what they run, and those without
+ * a tick. The others do at their next tick.
+ */
+static __always_inline void kick_changed(u32 old, u32 generation)
 {
 	u32 i;
 
 	bpf_for(i, 0, machine.nr_cpus) {
-		if ((request.cpus[(i / 64) & (GTH_CPU_WORDS - 1)] >> (i % 64)) & 1)
+		if (is_tickless(i) || cpu_pool(live_tables(old), i) != cpu_pool(live_tables(generation), i))
 			kick_preempt(i);
 	}
 }

@@ -3,8 +3,8 @@
  * Which rule of the policy a task falls under. The task's record keeps the answer with its
  * generation. The task is matched again after a newer generation, the end of a mark
  * (marks/mark.bpf.h), or a change of what rules ask about (an exec, another name, user, cgroup or
- * network namespace, a mark): when it is next queued, woken up, or has its turn. A running task has
- * to choose its CPU at once.
+ * network namespace, a mark): when it is next queued, or its turn is over. A running task has
+ * to choose its CPU at once; after a newer generation, at the next tick of its CPU.
  */
 #ifndef GTH_MATCH_H
 #define GTH_MATCH_H
@@ -361,6 +361,13 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	return 0;
 }
 
+/* Whether this match word of the task's record is what the live policy makes of it. */
+static __always_inline bool is_current(const struct task_ctx *tctx, u64 match)
+{
+	return match_generation(match) == tunables.generation &&
+	       !(tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns());
+}
+
 /*
  * The task's match word under the live generation; 0, which is no rule's, while what
  * rules ask about keeps changing. Read once per decision, so that one policy's rule
@@ -370,8 +377,7 @@ static __always_inline u64 match_of(struct task_struct *p, struct task_ctx *tctx
 {
 	u64 match = *(volatile u64 *)&tctx->match;
 
-	if (match_generation(match) != tunables.generation ||
-	    (tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns())) {
+	if (!is_current(tctx, match)) {
 		match_now(p, tctx);
 		match = *(volatile u64 *)&tctx->match;
 	}

@@ -46,16 +46,14 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 }
 
 __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
-			 s32 cpu, struct plan *plan __arg_nonnull)
+			 s32 cpu, u64 match, struct plan *plan __arg_nonnull)
 {
 	const struct gth_rule *rule;
 	const struct gth_tables *t;
 	u32 generation;
 	s32 other;
-	u64 match;
 
 	tctx->need_resched = false;
-	match = match_of(p, tctx);
 	rule = rule_in(match);
 	generation = rule ? match_generation(match) : tunables.generation;
 	t = live_tables(generation);

@@ -86,7 +86,10 @@ __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct 
 	return 0;
 }
 
-/* Moves a priority task whose CPU a real-time task has taken in front of something weaker elsewhere. */
+/*
+ * Puts a priority task in front of something weaker: one whose CPU a real-time task has taken,
+ * or one that gth_select_cpu() left to gth_enqueue().
+ */
 __noinline int enqueue_elsewhere(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
 				 s32 prev, u64 enq_flags)
 {

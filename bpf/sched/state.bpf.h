@@ -155,10 +155,8 @@ static __always_inline struct pool_ctx *pool_of(u32 pool)
 }
 
 /*
- * DSQ ids. A pool has a DSQ in virtual time order; an exclusive pool has its
- * own priority DSQ; the LLC pools share one, so that a waiting priority task
- * takes the first CPU of any LLC. Each CPU has one for normal tasks that may
- * run nowhere else.
+ * DSQ ids. A pool has a DSQ in virtual time order and a priority DSQ. Each CPU has
+ * one for normal tasks that may run nowhere else.
  */
 enum {
 	DSQ_POOL = 0x100000,
@@ -178,7 +176,7 @@ static __always_inline u64 pool_dsq(u32 pool)
 
 static __always_inline u64 prio_dsq(u32 pool)
 {
-	return DSQ_PRIO + (pool_is_exclusive(pool) ? pool + 1 : 0);
+	return DSQ_PRIO + pool;
 }
 
 static __always_inline u64 cpu_dsq(s32 cpu)

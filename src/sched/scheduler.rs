@@ -63,7 +63,6 @@ pub struct Scheduler<'obj> {
     kernel: KernelTypes<'static>,
     malformed: Vec<&'static str>,
     nr_llcs: usize,
-    online: CpuList,
 }
 
 impl<'obj> Scheduler<'obj> {
@@ -120,10 +119,9 @@ impl<'obj> Scheduler<'obj> {
             malformed: kernel.malformed_kfuncs(),
             kernel,
             nr_llcs,
-            online: topology.online.clone(),
         };
-        scheduler.skel.request().cpus = mask_words(&scheduler.online);
-        run_program(&scheduler.skel.progs.kick_cpus)?;
+        scheduler.skel.request().generation = 1;
+        run_program(&scheduler.skel.progs.go_live)?;
         Ok(scheduler)
     }
 
@@ -137,8 +135,8 @@ impl<'obj> Scheduler<'obj> {
         !self.malformed.contains(&"scx_bpf_kick_cpu")
     }
 
-    /// Makes `policy` the live one, in one step for every task; every CPU acts on it at
-    /// once.
+    /// Makes `policy` the live one, in one step for every task. CPUs that become exclusive, or
+    /// were, act on it at once, the others when they next switch tasks or at their next tick.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
         let numbers = self.numbers.next(&policy.traffic_conditions);
@@ -147,14 +145,12 @@ impl<'obj> Scheduler<'obj> {
         self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
         self.hooks.extend(&mut self.skel.progs, policy)?;
-        let cpus = mask_words(&self.online);
-        let request = self.skel.request();
-        (request.generation, request.cpus) = (generation, cpus);
+        self.skel.request().generation = generation;
         run_program(&self.skel.progs.go_live)?;
         self.hooks.reduce(policy);
         self.numbers = numbers;
         self.wait_for_readers()?;
-        run_program(&self.skel.progs.drain_queues)
+        run_program(&self.skel.progs.go_live)
     }
 
     /// What the live policy makes of every thread, or of one.
