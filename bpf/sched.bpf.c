@@ -180,17 +180,17 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	look_at_last(prev, cpu, &last);
 	if (c->endless && last.rank != GTH_RANK_IDLE && take_beside_endless(pool, cpu))
 		return;
-	guarded = owes_a_turn(c, last.rank, pool, cpu);
+	guarded = owes_a_turn(last.rank, pool, cpu);
 	if (look_for_stale(c, cpu, pool))
 		return;
-	if (!guarded && (take_priority(prev, &last, c, pool, cpu) || balance(cpu, pool)))
+	if (!guarded && (take_priority(&last, pool, cpu) || balance(cpu, pool)))
 		return;
-	if (take_earliest(prev, &last, c, pool, cpu, guarded))
+	if (take_earliest(&last, c, pool, cpu, guarded))
 		return;
 	if (guarded && take(prio_dsq(pool), GTH_PATH_PRIORITY))
 		return;
 	if (last.rank != GTH_RANK_IDLE)
-		keep(prev, &last, c, pool, cpu);
+		keep(&last, cpu);
 	else if (!steal(pool))
 		set_rank(cpu, c, GTH_RANK_IDLE);
 }
@@ -206,6 +206,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	struct pool_ctx *pool;
 	struct gth_stats *s;
 	bool was_kept;
+	u32 bucket;
 	u64 lag;
 
 	if (!tctx)
@@ -232,8 +233,11 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		lag = tctx->running_at - tctx->woken_at;
 		tctx->woken_at = 0;
 		s = my_stats();
+		bucket = log2_bucket(lag);
+		/* The compiler knows that it is below 32; the verifier does not. */
+		barrier_var(bucket);
 		if (s)
-			s->wakeup_ns[log2_bucket(lag)]++;
+			s->wakeup_ns[bucket & (GTH_HIST_BUCKETS - 1)]++;
 		if (tctx->interrupts)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 		else if (tctx->follows)

@@ -26,48 +26,65 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 
 /* The task that ran last on a CPU that looks for the next one. */
 struct last {
+	struct task_struct *p;
 	struct task_ctx *tctx;
-	const struct gth_rule *rule;
+	u64 match;
 	u32 rank;		/* GTH_RANK_IDLE: none, or it may not go on */
 };
 
-/* What @prev would go on with. A task asked to choose its CPU anew chooses now. */
-static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
+/*
+ * The rank that @p would go on with, or GTH_RANK_IDLE; fills in its match word. A task asked
+ * to choose its CPU anew chooses now.
+ */
+__noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu,
+			    u64 *match __arg_nonnull)
 {
 	bool need_resched, stays, held;
-	u64 match;
+	u64 word;
 
+	charge(p, tctx, cpu);
+	tctx->running_at = now_ns();
+	need_resched = tctx->need_resched;
+	tctx->need_resched = false;
+	word = match_of(p, tctx);
+	*match = word;
+	stays = may_stay(p, word, cpu);
+	held = is_held(p);
+	if (held && (need_resched || !stays))
+		tctx->need_resched = true;
+	return stays || held ? rank_now(tctx, rule_in(word)) : GTH_RANK_IDLE;
+}
+
+static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
+{
 	if (!prev || !(prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED)))
 		return;
+	last->p = prev;
 	last->tctx = task_of(prev);
-	if (!last->tctx)
-		return;
-	charge(prev, last->tctx, cpu);
-	last->tctx->running_at = now_ns();
-	need_resched = last->tctx->need_resched;
-	last->tctx->need_resched = false;
-	match = match_of(prev, last->tctx);
-	last->rule = rule_in(match);
-	stays = may_stay(prev, match, cpu);
-	held = is_held(prev);
-	if (held && (need_resched || !stays))
-		last->tctx->need_resched = true;
-	if (stays || held)
-		last->rank = rank_now(last->tctx, last->rule);
+	if (last->tctx)
+		last->rank = rank_of_last(prev, last->tctx, cpu, &last->match);
+}
+
+__noinline int go_on(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u64 match, u32 rank,
+		     s32 cpu)
+{
+	const struct gth_tables *t = live_tables(tunables.generation);
+	struct cpu_ctx *c = cpu_of(cpu);
+	u64 slice = c->endless ? ENDLESS : slice_of(t, rule_in(match), rank, cpu_pool(t, cpu), cpu);
+
+	tctx->rank = rank;
+	set_rank(cpu, c, rank);
+	count_path(GTH_PATH_KEPT);
+	tctx->turn_slice = tctx->charged_until - tctx->turn_began + slice;
+	task_set_slice(p, slice);
+	return 0;
 }
 
 /* The task that ran last goes on. */
-static __always_inline void keep(struct task_struct *p, const struct last *last, struct cpu_ctx *c, u32 pool,
-				 s32 cpu)
+static __always_inline void keep(const struct last *last, s32 cpu)
 {
-	u64 slice = c->endless ? ENDLESS :
-				 slice_of(live_tables(tunables.generation), last->rule, last->rank, pool, cpu);
-
-	last->tctx->rank = last->rank;
-	set_rank(cpu, c, last->rank);
-	count_path(GTH_PATH_KEPT);
-	last->tctx->turn_slice = last->tctx->charged_until - last->tctx->turn_began + slice;
-	task_set_slice(p, slice);
+	if (last->p && last->tctx) /* the verifier asks */
+		go_on(last->p, last->tctx, last->match, last->rank, cpu);
 }
 
 static __always_inline bool take(u64 dsq, enum gth_path path)
@@ -172,9 +189,10 @@ static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 }
 
 /* Does the guard owe a normal task that waits here a turn? */
-static __always_inline bool owes_a_turn(struct cpu_ctx *c, u32 rank, u32 pool, s32 cpu)
+__noinline int owes_a_turn(u32 rank, u32 pool, s32 cpu)
 {
 	u64 turn = GUARD_RATIO * turn_ns(), key;
+	struct cpu_ctx *c = cpu_of(cpu);
 
 	if (c->prio_debt <= (is_priority(rank) ? turn : GUARD_GRACE * turn))
 		return false;
@@ -185,8 +203,7 @@ static __always_inline bool owes_a_turn(struct cpu_ctx *c, u32 rank, u32 pool, s
 }
 
 /* The fast path for a priority task, perhaps just woken up. True: it has the CPU. */
-static __always_inline bool take_priority(struct task_struct *prev, const struct last *last, struct cpu_ctx *c,
-					  u32 pool, s32 cpu)
+static __always_inline bool take_priority(const struct last *last, u32 pool, s32 cpu)
 {
 	u64 first;
 
@@ -194,14 +211,15 @@ static __always_inline bool take_priority(struct task_struct *prev, const struct
 		return take(prio_dsq(pool), GTH_PATH_PRIORITY);
 	if (!head_key(prio_dsq(pool), cpu, &first) || prio_key_rank(first) > last->rank ||
 	    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
-		keep(prev, last, c, pool, cpu);
+		keep(last, cpu);
 	return true;
 }
 
 /* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. True: one of them has the CPU. */
-static __always_inline bool take_earliest(struct task_struct *prev, const struct last *last, struct cpu_ctx *c,
-					  u32 pool, s32 cpu, bool guarded)
+static __always_inline bool take_earliest(const struct last *last, struct cpu_ctx *c, u32 pool, s32 cpu,
+					  bool guarded)
 {
+	const struct gth_rule *rule = rule_in(last->match);
 	u64 first, shared_key = 0, pinned_key = 0;
 	bool shared = head_key(pool_dsq(pool), cpu, &shared_key);
 	bool pinned = head_key(cpu_dsq(cpu), cpu, &pinned_key);
@@ -210,10 +228,10 @@ static __always_inline bool take_earliest(struct task_struct *prev, const struct
 	if (!shared && !pinned)
 		c->prio_debt = 0;
 	first = pinned_first ? pinned_key : shared_key;
-	if (last->rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
+	if (last->tctx && last->rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
 		set_clock(last->tctx, pool, cpu);
-		if ((s64)(last->tctx->vtime - (last->rule ? last->rule->credit_ns : 0) - first) < 0) {
-			keep(prev, last, c, pool, cpu);
+		if ((s64)(last->tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
+			keep(last, cpu);
 			return true;
 		}
 	}

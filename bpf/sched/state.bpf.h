@@ -61,7 +61,7 @@ static __always_inline void count_path(enum gth_path path)
 }
 
 /* The bucket of gth_stats.wakeup_ns for a latency: its binary logarithm. */
-static __always_inline u32 log2_bucket(u64 ns)
+__noinline u32 log2_bucket(u64 ns)
 {
 	u32 bucket = 0;
 
@@ -87,9 +87,7 @@ static __always_inline u32 log2_bucket(u64 ns)
 		ns >>= 1;
 		bucket += 1;
 	}
-	/* The compiler knows that it is below 32; 6.12's verifier does not. */
-	barrier_var(bucket);
-	return bucket & (GTH_HIST_BUCKETS - 1);
+	return bucket;
 }
 
 /*
