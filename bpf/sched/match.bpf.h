@@ -137,11 +137,15 @@ static __noinline void read_marks(const struct gth_tables *t, struct scratch *s,
 }
 
 /* Makes @p the task that match_conditions() looks at. */
-static __always_inline void look_at(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
+__noinline int look_at(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 {
+	const struct gth_tables *t = tables_at(index);
 	struct task_struct *leader = p->group_leader;
+	struct scratch *s = scratch_of(slot);
 	struct gth_marks *m;
 
+	if (!s)
+		return 0;
 	s->task = p;
 	name_of(p, s->comm);
 	s->leader_comm[0] = 0;
@@ -150,10 +154,11 @@ static __always_inline void look_at(const struct gth_tables *t, struct scratch *
 	__builtin_memset(&s->marked, 0, sizeof(s->marked));
 	s->marked_until = 0;
 	if (!t->nr_traffic)
-		return;
+		return 0;
 	m = bpf_task_storage_get(&marks, p, NULL, 0);
 	if (m)
 		read_marks(t, s, m);
+	return 0;
 }
 
 /*
@@ -277,7 +282,7 @@ static __noinline void find_lineage(u32 index, u32 generation, struct task_struc
 			add_rules(found, &tctx->passed_on);
 			break;
 		}
-		look_at(tables_at(index), s, parent);
+		look_at(parent, index, slot);
 		match_conditions(index, slot);
 		hold_by_marks(tables_at(index), s);
 		found->word[0] |= s->verdict.holds.word[0] & children->word[0];
@@ -322,7 +327,7 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 		else
 			find_lineage(index, generation, p, slot, &inherited);
 	}
-	look_at(t, s, p);
+	look_at(p, index, slot);
 	match_conditions(index, slot);
 	if (slot == SCRATCH_SCHED && t->nr_traffic)
 		admit_marks(t, s, p);
