@@ -186,7 +186,11 @@ struct gth_machine {
 	u32 nr_llcs;
 	u32 smt;			/* some core has more than one CPU */
 	u32 builtin_idle;
+	u32 idle_per_node;		/* the kernel keeps a mask of idle CPUs for each NUMA node */
+	u32 unused;
 	u16 cpu_llc[GTH_MAX_CPUS];
+	__s16 cpu_node[GTH_MAX_CPUS];	/* NUMA node; -1: none */
+	__s16 llc_node[GTH_MAX_LLCS];	/* likewise, of its first CPU */
 	u16 cpu_sibling[GTH_MAX_CPUS];	/* next CPU of the same core, in a ring */
 	u64 tickless[GTH_CPU_WORDS];	/* CPUs that need no tick (nohz_full), one bit each */
 	u64 tick_ns;			/* 1e9 / USER_HZ, the unit of start_ticks */

@@ -381,8 +381,8 @@ void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *a
 SEC("struct_ops.s/init")
 s32 BPF_PROG(gth_init)
 {
+	s32 node, err;
 	u32 i;
-	s32 err;
 
 	err = create_masks();
 	if (err)
@@ -390,15 +390,16 @@ s32 BPF_PROG(gth_init)
 	bpf_for(i, 0, machine.nr_cpus) {
 		cpu_of(i)->rank = GTH_RANK_NORMAL;
 		init_ask(i);
-		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
+		err = scx_bpf_create_dsq(cpu_dsq(i), machine.cpu_node[i & (GTH_MAX_CPUS - 1)]);
 		if (err)
 			return err;
 	}
 	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
-		err = scx_bpf_create_dsq(pool_dsq(i), -1);
+		node = pool_is_exclusive(i) ? -1 : machine.llc_node[i & (GTH_MAX_LLCS - 1)];
+		err = scx_bpf_create_dsq(pool_dsq(i), node);
 		if (err)
 			return err;
-		err = scx_bpf_create_dsq(prio_dsq(i), -1);
+		err = scx_bpf_create_dsq(prio_dsq(i), node);
 		if (err)
 			return err;
 	}

@@ -60,6 +60,9 @@ int bpf_iter_task_new(struct bpf_iter_task *it, struct task_struct *task, unsign
 struct task_struct *bpf_iter_task_next(struct bpf_iter_task *it) __ksym;
 void bpf_iter_task_destroy(struct bpf_iter_task *it) __ksym;
 
+/* Since 6.15, with SCX_OPS_BUILTIN_IDLE_PER_NODE instead of scx_bpf_pick_idle_cpu. */
+s32 scx_bpf_pick_idle_cpu_node(const struct cpumask *cpus_allowed, int node, u64 flags) __ksym __weak;
+
 /* scx_bpf_now: since 6.14; a cached clock, cheaper than the helper. */
 u64 scx_bpf_now(void) __ksym __weak;
 

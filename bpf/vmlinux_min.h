@@ -358,6 +358,7 @@ enum gth_ops_flag {
 	GTH_OPS_ENQ_LAST = 1 << 1,
 	GTH_OPS_ENQ_EXITING = 1 << 2,
 	GTH_OPS_ENQ_MIGRATION_DISABLED = 1 << 4, /* since 6.14 */
+	GTH_OPS_BUILTIN_IDLE_PER_NODE = 1 << 6, /* since 6.15 */
 };
 
 /* The members gthctl fills; libbpf finds each by name in the kernel's. */

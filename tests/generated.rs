@@ -136,6 +136,7 @@ fn examples_load_without_notes() {
         online: cpus,
         llc: vec![0; 4],
         sibling: (0..4).collect(),
+        node: vec![0; 4],
         tickless: CpuList::default(),
     };
     let root = &Root::default();

@@ -56,6 +56,16 @@ static __always_inline s32 any_cpu_in(struct task_struct *p, u32 generation, u32
 	return cpu < machine.nr_cpus ? (s32)cpu : NO_CPU;
 }
 
+/* An idle CPU of the mask, on the caller's NUMA node if there is one. */
+static __always_inline s32 pick_idle_cpu(const struct cpumask *mask, u64 flags)
+{
+	u32 here = bpf_get_smp_processor_id();
+
+	if (machine.idle_per_node)
+		return scx_bpf_pick_idle_cpu_node(mask, machine.cpu_node[here & (GTH_MAX_CPUS - 1)], flags);
+	return scx_bpf_pick_idle_cpu(mask, flags);
+}
+
 /*
  * An idle CPU of the mask that @p may use, in a wholly idle core if there is
  * one. Use it: others no longer see it as idle.
@@ -75,11 +85,11 @@ __noinline s32 pick_idle_in(struct task_struct *p __arg_trusted, u32 generation,
 		mask = (const struct cpumask *)both;
 	}
 	if (machine.smt) {
-		cpu = scx_bpf_pick_idle_cpu(mask, SCX_ENUM(scx_pick_idle_cpu_flags, SCX_PICK_IDLE_CORE));
+		cpu = pick_idle_cpu(mask, SCX_ENUM(scx_pick_idle_cpu_flags, SCX_PICK_IDLE_CORE));
 		if (cpu >= 0)
 			return cpu;
 	}
-	return scx_bpf_pick_idle_cpu(mask, 0);
+	return pick_idle_cpu(mask, 0);
 }
 
 /* The previous CPU if it is idle and in the mask, else any idle one of the mask. */
@@ -162,7 +172,7 @@ __noinline int kick_for_head(u64 dsq, u32 generation)
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		if (!bpf_cpumask_and(both, mask, p->cpus_ptr))
 			return false;
-		cpu = scx_bpf_pick_idle_cpu((const struct cpumask *)both, 0);
+		cpu = pick_idle_cpu((const struct cpumask *)both, 0);
 		if (cpu >= 0)
 			kick_if_idle(cpu);
 		return cpu >= 0;

@@ -28,6 +28,8 @@ pub struct Topology {
     pub llc: Vec<u16>,
     /// The next CPU of the same core, in a ring; a CPU alone is its own.
     pub sibling: Vec<u16>,
+    /// The NUMA node of each CPU; -1 without one, and for a CPU that is not online.
+    pub node: Vec<i16>,
     /// CPUs on which the kernel can stop the tick (`nohz_full=`, Documentation/timers/no_hz.rst).
     pub tickless: CpuList,
 }
@@ -42,6 +44,7 @@ impl Topology {
         let ids = possible.iter().last().map_or(0, |last| last as usize + 1);
         let mut llc = vec![0; ids];
         let mut sibling: Vec<u16> = (0..ids).map(|cpu| cpu as u16).collect();
+        let mut node = vec![-1; ids];
         let mut caches: Vec<CpuList> = Vec::new();
         for cpu in online.iter().filter(|&cpu| (cpu as usize) < ids) {
             let dir = root.join(format!("cpu{cpu}"));
@@ -51,6 +54,7 @@ impl Topology {
                 caches.push(cache);
                 caches.len() - 1
             }) as u16;
+            node[cpu as usize] = node_of(&dir).unwrap_or(-1);
             let core = read_list(&dir.join("topology/thread_siblings_list"));
             if let Ok(core) = core {
                 let next = core.iter().find(|&other| other > cpu).or(core.iter().next());
@@ -59,7 +63,7 @@ impl Topology {
         }
         // "(null)" or nothing if there are none; no file in a kernel without NO_HZ_FULL.
         let tickless = read_list(&root.join("nohz_full")).unwrap_or_default();
-        let mut topology = Self { possible, online, llc, sibling, tickless };
+        let mut topology = Self { possible, online, llc, sibling, node, tickless };
         topology.split_llcs();
         Ok(topology)
     }
@@ -96,6 +100,19 @@ impl Topology {
         self.llc.iter().max().map_or(1, |&max| max as usize + 1)
     }
 
+    /// The NUMA node of the first CPU of a last-level cache.
+    pub fn node_of_llc(&self, llc: u16) -> i16 {
+        let first = self.online.iter().find(|&cpu| self.llc.get(cpu as usize) == Some(&llc));
+        first.map_or(-1, |cpu| self.node[cpu as usize])
+    }
+
+    /// Whether the CPUs are on several NUMA nodes.
+    pub fn numa(&self) -> bool {
+        let mut nodes = self.node.iter().filter(|&&node| node >= 0);
+        let first = nodes.next();
+        nodes.any(|node| Some(node) != first)
+    }
+
     /// The other CPUs of the same core.
     pub fn siblings(&self, cpu: u32) -> impl Iterator<Item = u32> + '_ {
         let next =
@@ -115,6 +132,13 @@ fn read_list(path: &Path) -> Result<CpuList> {
     text.trim_end()
         .parse()
         .map_err(|e| Error::because_of(format_args!("{}: not a CPU list", path.display()), e))
+}
+
+/// The number of the NUMA node that the CPU at `dir` is on: `nodeN` links to it (drivers/base/node.c).
+fn node_of(dir: &Path) -> Option<i16> {
+    let names = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.file_name());
+    let mut numbers = names.filter_map(|name| name.to_str()?.strip_prefix("node")?.parse().ok());
+    numbers.next()
 }
 
 /// The CPUs that share the highest level of cache with the CPU at `dir`.
@@ -183,6 +207,18 @@ mod tests {
             assert!((26..=MOST_IN_A_POOL).contains(&size), "{size}");
         }
         assert!((0..40).all(|core| t.llc[core] == t.llc[core + 40]));
+    }
+
+    #[test]
+    fn numa_nodes() {
+        let root = tree("0-3", &[(0, "0", "0-1"), (1, "1", "0-1"), (2, "2", "2-3"), (3, "3", "2-3")]);
+        let read = || Topology::read(root.path()).unwrap();
+        assert_eq!((read().node, read().numa(), read().node_of_llc(1)), (vec![-1; 4], false, -1));
+        for cpu in 0..4 {
+            fs::create_dir(root.path().join(format!("cpu{cpu}/node{}", cpu / 2))).unwrap();
+        }
+        assert_eq!((read().node, read().numa()), (vec![0, 0, 1, 1], true));
+        assert_eq!((read().node_of_llc(0), read().node_of_llc(1)), (0, 1));
     }
 
     #[test]

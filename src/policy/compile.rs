@@ -496,6 +496,7 @@ mod tests {
             online: all,
             llc: (0..cpus).map(|cpu| (cpu * llcs / cpus) as u16).collect(),
             sibling: (0..cpus as u16).collect(),
+            node: vec![0; cpus as usize],
             tickless: CpuList::default(),
         }
     }

@@ -82,6 +82,10 @@ impl<'obj> Scheduler<'obj> {
         let mut open = SchedSkelBuilder::default().open(object).map_err(refused)?;
         let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
         describe_machine(topology, settings, machine)?;
+        let per_node = gth_ops_flag::GTH_OPS_BUILTIN_IDLE_PER_NODE;
+        let idle_per_node =
+            topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
+        machine.idle_per_node = idle_per_node.into();
         let tunables = &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
         tunables.slice_ns = settings.slice_ns;
         tunables.slice_min_ns = settings.slice_min_ns;
@@ -91,6 +95,9 @@ impl<'obj> Scheduler<'obj> {
         let flag = gth_ops_flag::GTH_OPS_ENQ_MIGRATION_DISABLED;
         if kernel.has_ops_flag("SCX_OPS_ENQ_MIGRATION_DISABLED", flag) {
             ops.flags |= u64::from(flag.0);
+        }
+        if idle_per_node {
+            ops.flags |= u64::from(per_node.0);
         }
         let mut skel = open.load().map_err(refused)?;
         run_program(&skel.progs.look_up_kernel)?;
@@ -350,6 +357,10 @@ fn describe_machine(
     machine.builtin_idle = settings.builtin_idle.into();
     machine.cpu_llc[..topology.llc.len()].copy_from_slice(&topology.llc);
     machine.cpu_sibling[..topology.sibling.len()].copy_from_slice(&topology.sibling);
+    machine.cpu_node[..topology.node.len()].copy_from_slice(&topology.node);
+    for (llc, node) in (0..topology.nr_llcs() as u16).zip(&mut machine.llc_node) {
+        *node = topology.node_of_llc(llc);
+    }
     machine.tickless = mask_words(&topology.tickless);
     machine.tick_ns = 1_000_000_000 / user_hz;
     Ok(())

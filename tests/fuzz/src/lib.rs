@@ -192,6 +192,7 @@ fn topology() -> Topology {
         online: (0..4).collect(),
         llc: vec![0, 0, 1, 1, 0],
         sibling: vec![1, 0, 3, 2, 4],
+        node: vec![0, 0, 0, 0, -1],
         tickless: Default::default(),
     }
 }
