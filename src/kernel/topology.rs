@@ -211,7 +211,8 @@ mod tests {
 
     #[test]
     fn numa_nodes() {
-        let root = tree("0-3", &[(0, "0", "0-1"), (1, "1", "0-1"), (2, "2", "2-3"), (3, "3", "2-3")]);
+        let root =
+            tree("0-3", &[(0, "0", "0-1"), (1, "1", "0-1"), (2, "2", "2-3"), (3, "3", "2-3")]);
         let read = || Topology::read(root.path()).unwrap();
         assert_eq!((read().node, read().numa(), read().node_of_llc(1)), (vec![-1; 4], false, -1));
         for cpu in 0..4 {

@@ -29,7 +29,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::scheduler::types::{
-    gth_tunables, gth_machine, gth_ops_flag, gth_request,
+    gth_machine, gth_ops_flag, gth_request, gth_tunables,
 };
 use crate::kernel::skeletons::scheduler::{SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
@@ -86,7 +86,8 @@ impl<'obj> Scheduler<'obj> {
         let idle_per_node =
             topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
         machine.idle_per_node = idle_per_node.into();
-        let tunables = &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
+        let tunables =
+            &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
         tunables.slice_ns = settings.slice_ns;
         tunables.slice_min_ns = settings.slice_min_ns;
         let ops = open.struct_ops.gthctl_ops_mut();

@@ -139,8 +139,10 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
     let mark = |record: &[u8]| {
         // SAFETY: the iterator writes whole records, all integers, not aligned.
         let report = unsafe { record.as_ptr().cast::<gth_mark_report>().read_unaligned() };
-        let condition =
-            numbers.conditions.iter().position(|condition| condition.id == report.mark.condition)?;
+        let condition = numbers
+            .conditions
+            .iter()
+            .position(|condition| condition.id == report.mark.condition)?;
         let function = || match numbers.function(report.mark.function) {
             _ if report.mark.function == gth_limit::GTH_BY_WAKEUP.0 => WAKE_UP.to_owned(),
             function => function.map(|f| f.symbol.clone()).unwrap_or_default(),
