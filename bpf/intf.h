@@ -294,6 +294,7 @@ struct gth_request {
 	u32 mask;			/* set_mask, get_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
 	u32 generation;			/* go_live */
 	u32 tables;			/* report_task: those to match by */
+	u32 moved;			/* set by go_live: it has put a task into another DSQ */
 	u32 tid;			/* report_task, report_mark: only this thread; 0: all */
 	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit a CPU */
 };

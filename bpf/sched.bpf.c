@@ -144,7 +144,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
 
-	if ((enq_flags & ENQ_WAKEUP) && pinned && !is_priority(plan.rank) && overtakes(tctx, &plan, cpu, false)) {
+	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan.rank) &&
+	    overtakes(tctx, &plan, cpu, false)) {
 		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
 	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
 		if (plan.affinity_override)

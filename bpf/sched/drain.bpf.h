@@ -58,18 +58,17 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 }
 
 /*
- * Moves the tasks of one of a pool's DSQs to where the live policy wants them. True if one
+ * Moves the tasks of one of a pool's DSQs to where the live policy wants them. Notes if one
  * went into another DSQ, which an idle CPU may have to look into.
  */
-__noinline int drain_pool(u32 pool, bool is_prio)
+static __noinline void drain_pool(u32 pool, bool is_prio)
 {
 	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
 	u32 generation = tunables.generation;
 	struct task_struct *p;
-	bool moved = false;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
-		return false;
+		return;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		struct home home;
@@ -85,21 +84,20 @@ __noinline int drain_pool(u32 pool, bool is_prio)
 			continue;
 		key = is_prio ? p->scx.dsq_vtime : change_clock(p, home.pool);
 		dsq_move_to_vtime(THIS_ITERATION, p, to, key);
-		moved = true;
+		request.moved = true;
 	}
 	bpf_rcu_read_unlock();
-	return moved;
 }
 
 /* A task that waits for one CPU stays there, on the clock of the CPU's current pool. */
-__noinline int drain_cpu(s32 cpu)
+static __noinline void drain_cpu(s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	u64 dsq = cpu_dsq(cpu);
 	struct task_struct *p;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
-		return 0;
+		return;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		u64 key = change_clock(p, pool);
@@ -108,7 +106,6 @@ __noinline int drain_cpu(s32 cpu)
 			dsq_move_to_vtime(THIS_ITERATION, p, dsq, key);
 	}
 	bpf_rcu_read_unlock();
-	return 0;
 }
 
 /* The exclusive pools of the live policy, which its CPUs look into. */
@@ -121,18 +118,18 @@ static __always_inline bool is_live_exclusive(u32 pool)
 
 static __always_inline void drain_all(void)
 {
-	bool moved = false;
 	u32 i;
 
+	request.moved = false;
 	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
 		if (is_live_exclusive(i))
 			continue;
-		moved |= drain_pool(i, false);
-		moved |= drain_pool(i, true);
+		drain_pool(i, false);
+		drain_pool(i, true);
 	}
 	bpf_for(i, 0, machine.nr_cpus) {
 		drain_cpu(i);
-		if (moved)
+		if (request.moved)
 			kick_if_idle(i);
 	}
 }

@@ -9,8 +9,8 @@ use crate::support::vm::{self, Vm};
 pub const VM: Vm = vm::OWN;
 
 /// Instructions that the verifier may look at for the scheduler's programs together. Linux 7.2 takes
-/// 85,000, Linux 6.12 153,000.
-const CEILING: u32 = 165_000;
+/// 44,000, Linux 6.12 75,000.
+const CEILING: u32 = 80_000;
 
 #[test]
 fn the_scheduler_takes_few_instructions_to_verify() {
