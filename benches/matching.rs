@@ -28,6 +28,7 @@ fn compiled(text: &str) -> Compiled {
         online: (0..8).collect(),
         llc: vec![0; 8],
         sibling: (0..8).collect(),
+        node: vec![0; 8],
         tickless: Default::default(),
     };
     // A tree in which nothing exists.
