@@ -97,24 +97,6 @@ fn nobody_is_left_in_a_queue_without_cpus() {
     gthctl.stop();
 }
 
-/// A policy without exclusive CPUs interrupts none: each acts on it at its own next tick.
-#[test]
-fn a_reload_interrupts_no_cpu_that_does_not_change() {
-    const RELOADS: u64 = 40;
-    let gthctl = shared::scheduler(NO_RULES);
-    let spinner = Task::fork_on("spinner", Some(&[3]), task::spin);
-    assert!(runs_on(spinner.pid, 3));
-    let before = kernel::reschedulings(3);
-    for weight in 1..=RELOADS {
-        gthctl.replace(&format!("strategies: [{{command_regex: ^spinner$, weight: {weight}}}]"));
-    }
-    let interrupts = kernel::reschedulings(3) - before;
-    assert!(interrupts < RELOADS, "{interrupts} interrupts of CPU 3 in {RELOADS} reloads");
-    let follows = || report(&["explain", &spinner.pid.to_string()])["in_force"] == true;
-    assert!(kernel::wait(SOON, follows), "it does not act on the last one");
-    gthctl.stop();
-}
-
 #[test]
 fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     let mut gthctl = shared::scheduler(NO_RULES);

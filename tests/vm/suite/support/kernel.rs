@@ -65,14 +65,6 @@ pub fn involuntary_switches(tid: i32) -> u64 {
     line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// How often another CPU has interrupted the CPU to make it choose what it runs: the line RES of
-/// /proc/interrupts (Documentation/filesystems/proc.rst).
-pub fn reschedulings(cpu: usize) -> u64 {
-    let interrupts = read("/proc/interrupts");
-    let counts = interrupts.lines().find_map(|line| line.trim_start().strip_prefix("RES:"));
-    counts.unwrap().split_whitespace().nth(cpu).unwrap().parse().unwrap()
-}
-
 /// Waits for `condition`, at most `limit`; false when it did not come true.
 pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
