@@ -146,6 +146,8 @@ pub enum Plan {
     Full,
     /// Round-trip times of a few on a larger one
     MoreCpus,
+    /// Those that have a bar on a still larger one
+    ManyCpus,
 }
 
 impl Plan {
@@ -154,13 +156,14 @@ impl Plan {
             Self::Quick => &QUICK,
             Self::Full => &FULL,
             Self::MoreCpus => &MORE_CPUS,
+            Self::ManyCpus => &MANY_CPUS,
         }
     }
 
     /// A step's setting on so many CPUs.
     pub fn setting(self, step: &Step, cpus: usize) -> String {
         match self {
-            Self::MoreCpus => format!("{cpus} CPUs"),
+            Self::MoreCpus | Self::ManyCpus => format!("{cpus} CPUs"),
             Self::Quick | Self::Full => step.setting.into(),
         }
     }
@@ -187,6 +190,7 @@ const PAIR: &[&[&str]] = &[&[FIFO, POLICY]];
 const USABLE: &[&[&str]] = &[&[EEVDF, FIFO, POLICY, WEIGHT]];
 const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS];
 const FEW: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED, BPFLAND]];
+const FEWER: &[&[&str]] = &[&[EEVDF, FIFO, POLICY]];
 
 const QUICK: [Step; 5] = [
     Step::of(Measure::Rtt, LOAD, QUICK_ONES, 1),
@@ -232,6 +236,7 @@ const FULL: [Step; 30] = [
 ];
 
 const MORE_CPUS: [Step; 1] = [Step::of(Measure::Rtt, LOAD, FEW, 1)];
+const MANY_CPUS: [Step; 1] = [Step::of(Measure::Rtt, LOAD, FEWER, 1)];
 
 #[cfg(test)]
 mod tests {

@@ -287,7 +287,7 @@ mod tests {
                         && step.is_of(candidate)
                 })
             };
-            let plans = [(Plan::Full, 2), (Plan::MoreCpus, 4), (Plan::MoreCpus, 8)];
+            let plans = [(Plan::Full, 2), (Plan::MoreCpus, 4), (Plan::ManyCpus, 8)];
             let any = |candidate| plans.iter().any(|&(plan, cpus)| of(plan, cpus, candidate));
             if name == BEST_PEER { PEERS.iter().any(|peer| any(*peer)) } else { any(name) }
         };
