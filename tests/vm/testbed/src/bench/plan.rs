@@ -146,6 +146,8 @@ pub enum Plan {
     Full,
     /// Round-trip times of a few on a larger one
     MoreCpus,
+    /// What a wake-up costs where the kernel knows of many CPUs
+    Path,
 }
 
 impl Plan {
@@ -154,13 +156,14 @@ impl Plan {
             Self::Quick => &QUICK,
             Self::Full => &FULL,
             Self::MoreCpus => &MORE_CPUS,
+            Self::Path => &PATH,
         }
     }
 
     /// A step's setting on so many CPUs.
     pub fn setting(self, step: &Step, cpus: usize) -> String {
         match self {
-            Self::MoreCpus => format!("{cpus} CPUs"),
+            Self::MoreCpus | Self::Path => format!("{cpus} CPUs"),
             Self::Quick | Self::Full => step.setting.into(),
         }
     }
@@ -186,6 +189,7 @@ const WORKERS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY, TRAFFIC]];
 const PAIR: &[&[&str]] = &[&[FIFO, POLICY]];
 const USABLE: &[&[&str]] = &[&[EEVDF, FIFO, POLICY, WEIGHT]];
 const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS];
+const ONE: &[&[&str]] = &[&[NO_POLICY]];
 const FEW: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED, BPFLAND]];
 
 const QUICK: [Step; 5] = [
@@ -232,6 +236,8 @@ const FULL: [Step; 30] = [
 ];
 
 const MORE_CPUS: [Step; 1] = [Step::of(Measure::Rtt, LOAD, FEW, 1)];
+
+const PATH: [Step; 1] = [Step::of(Measure::Path, IDLE, ONE, 1)];
 
 #[cfg(test)]
 mod tests {
