@@ -32,6 +32,11 @@ fn llcs() -> Vec<Vec<usize>> {
     (0..topology.nr_llcs()).map(of).collect()
 }
 
+/// As a policy has it.
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Each of the tasks gets CPU time, more than once.
 #[track_caller]
 fn assert_all_run(what: &str, tasks: &[Task]) {
@@ -55,12 +60,13 @@ fn priority_tasks(count: usize) -> Vec<Task> {
 fn the_tasks_of_each_cache_are_served() {
     let mut gthctl = shared::scheduler(NO_RULES);
     let llcs = llcs();
-    let sizes: Vec<usize> = llcs.iter().map(Vec::len).collect();
-    assert_eq!((sizes, topology().numa()), (vec![8; 8], true));
+    assert!(llcs.len() >= 4 && topology().numa(), "{llcs:?}");
     // One more than the CPUs.
     let tasks: Vec<Task> = llcs
         .iter()
-        .flat_map(|cpus| (0..9).map(|_| Task::fork_on("confined", Some(cpus), task::spin)))
+        .flat_map(|cpus| {
+            (0..=cpus.len()).map(|_| Task::fork_on("confined", Some(cpus), task::spin))
+        })
         .collect();
     assert_all_run("each cache", &tasks);
     assert!(!gthctl.has_ended());
@@ -103,14 +109,16 @@ fn priority_tasks_go_first_and_look_at_few_cpus() {
 #[test]
 #[ignore = "make test-kernels"]
 fn exclusive_cpus_hold_nobody_else() {
-    const OWN: [usize; 6] = [9, 10, 11, 12, 40, 41];
+    let llcs = llcs();
+    let own = [&llcs[1][..], &llcs[llcs.len() - 1][..2]].concat();
     let cold = task::spinners(kernel::cpus(), "cold");
-    let gthctl = shared::scheduler(
-        "strategies: [{command_regex: ^hot, cpus: \"9-12,40-41\", exclusive: true}]",
-    );
-    let is_there = |task: &Task| kernel::cpu_of(task.pid).is_some_and(|cpu| OWN.contains(&cpu));
+    let gthctl = shared::scheduler(&format!(
+        "strategies: [{{command_regex: ^hot, cpus: \"{}\", exclusive: true}}]",
+        list(&own)
+    ));
+    let is_there = |task: &Task| kernel::cpu_of(task.pid).is_some_and(|cpu| own.contains(&cpu));
     assert!(kernel::wait(SOON, || !cold.iter().any(is_there)));
-    let hot = task::spinners(OWN.len(), "hot");
+    let hot = task::spinners(own.len(), "hot");
     assert!(kernel::wait(SOON, || hot.iter().all(is_there)));
     let begin = Instant::now();
     while begin.elapsed() < Duration::from_secs(5) {
@@ -128,15 +136,18 @@ fn policies_and_cpus_come_and_go_under_load() {
     let mut gthctl = shared::scheduler(PRIO);
     let load = task::spinners(kernel::cpus(), "load");
     let prio = priority_tasks(4);
-    for cpus in ["8-15", "0-3,60-63", "32-35"] {
+    let llcs = llcs();
+    let last = llcs.len() - 1;
+    let across = [&llcs[0][..2], &llcs[last][..2]].concat();
+    for cpus in [list(&llcs[1]), list(&across), list(&llcs[last])] {
         gthctl.replace(&format!(
             "strategies: [{{command_regex: ^x$, cpus: \"{cpus}\", exclusive: true}}]"
         ));
-        assert_all_run(cpus, &load);
+        assert_all_run(&cpus, &load);
         gthctl.replace(PRIO);
         assert_all_run("after it", &load);
     }
-    for cpu in [5, 63] {
+    for cpu in [5, kernel::cpus() - 1] {
         for on in ["0", "1"] {
             let loads = gthctl.has_said("gthctl: scheduling");
             fs::write(format!("/sys/devices/system/cpu/cpu{cpu}/online"), on).unwrap();
