@@ -220,6 +220,7 @@ enum gth_path {
 enum gth_counter {
 	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks */
 	GTH_COUNT_PREEMPTIONS,		/* weaker tasks pushed off a CPU */
+	GTH_COUNT_LOOKS,		/* CPUs looked at to find one with a weaker task */
 	GTH_COUNT_DEMOTIONS,		/* priority tasks sent to fair sharing */
 	GTH_COUNT_GUARDED,		/* slices that the guard gave normal tasks */
 	GTH_COUNT_MATCHED,		/* task records (re)matched against the rules */

@@ -34,6 +34,7 @@ struct candidates {
 	u32 near;		/* those to try first */
 	u32 rank;		/* of what runs on `cpu`; the task's own without one */
 	s32 cpu;
+	u32 looks;		/* CPUs looked at */
 };
 
 /* True if the CPU was idle. Use it then: others no longer see it as idle. */
@@ -248,6 +249,7 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 		if (cpu >= machine.nr_cpus)
 			return false;
 		bpf_cpumask_clear_cpu(cpu, left);
+		of->looks++;
 		if (!is_weaker(cpu, of->rank, &there))
 			continue;
 		of->cpu = cpu;
@@ -281,8 +283,10 @@ __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank,
 	if (may_run_on(p, mask, prev) && is_weaker(prev, rank, &there) && there >= GTH_RANK_NORMAL) {
 		of.cpu = prev;
 		of.rank = there;
-	} else if (!look_among(p, prev, true, &of)) {
-		look_among(p, prev, false, &of);
+	} else {
+		if (!look_among(p, prev, true, &of))
+			look_among(p, prev, false, &of);
+		count_many(GTH_COUNT_LOOKS, of.looks);
 	}
 	return of.cpu >= 0 && take_over(cpu_of(of.cpu), of.rank, rank) ? of.cpu : NO_CPU;
 }

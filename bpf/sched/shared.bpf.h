@@ -35,12 +35,17 @@ static __always_inline struct gth_stats *my_stats(void)
 	return bpf_map_lookup_elem(&stats, &zero);
 }
 
-static __always_inline void count(enum gth_counter counter)
+static __always_inline void count_many(enum gth_counter counter, u64 many)
 {
 	struct gth_stats *s = my_stats();
 
 	if (s)
-		s->counters[counter]++;
+		s->counters[counter] += many;
+}
+
+static __always_inline void count(enum gth_counter counter)
+{
+	count_many(counter, 1);
 }
 
 /* ---- tasks ---- */

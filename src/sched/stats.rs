@@ -25,6 +25,7 @@ const PATHS: [(gth_path, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
 const COUNTERS: [(gth_counter, &str); gth_counter::GTH_NR_COUNTERS.0 as usize] = [
     (gth_counter::GTH_COUNT_PRIO_WAKEUPS, "priority wake-ups"),
     (gth_counter::GTH_COUNT_PREEMPTIONS, "preemptions"),
+    (gth_counter::GTH_COUNT_LOOKS, "CPUs looked at to preempt"),
     (gth_counter::GTH_COUNT_DEMOTIONS, "demotions to fair sharing"),
     (gth_counter::GTH_COUNT_GUARDED, "turns guarded for normal tasks"),
     (gth_counter::GTH_COUNT_MATCHED, "tasks matched"),

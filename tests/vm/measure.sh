@@ -10,13 +10,16 @@ end_vms() {
 }
 trap end_vms EXIT
 
+# How many CPUs the kernel knows of, if more than there are.
+possible=
+
 # boot RECORDS PLAN CPUS BOOT ARGS...: `bench measure` in one VM, its messages with a prefix.
 # The shell becomes the VM's script.
 boot() {
     local records=$1 plan=$2 cpus=$3 boot=$4
     shift 4
     # shellcheck disable=SC2016 # expanded there
-    exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" -m 3072 -t 6000 \
+    exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" ${possible:+-p "$possible"} -m 3072 -t 6000 \
         -e "PATH=$tools/bin:/bin" -e "LD_LIBRARY_PATH=$tools" -- \
         bash -c 'if [[ -n $0 ]]; then mkdir /boot && cp "$0" /boot/; fi && exec "$@"' "${config:-}" \
         "$release/bench" measure "$records" --plan "$plan" --boot "$boot" \
@@ -25,13 +28,13 @@ boot() {
         > >(sed -u "s/^/$cpus CPUs, boot $boot: /") 2> >(sed -u "s/^/$cpus CPUs, boot $boot: /" >&2)
 }
 
-# measure DIR PLAN CPUS BOOTS ARGS...: in so many VMs at once, records in DIR/CPUS-cpus-BOOT.jsonl.
+# measure DIR PLAN CPUS BOOTS ARGS...: in so many VMs at once, records in DIR/PLAN-CPUS-cpus-BOOT.jsonl.
 measure() {
     local dir=$1 plan=$2 cpus=$3 boots=$4 boot vm status=0
     shift 4
     vms=()
     for ((boot = 1; boot <= boots; boot++)); do
-        boot "$dir/$cpus-cpus-$boot.jsonl" "$plan" "$cpus" "$boot" "$@" &
+        boot "$dir/$plan-${possible:-$cpus}-cpus-$boot.jsonl" "$plan" "$cpus" "$boot" "$@" &
         vms+=("$!")
     done
     for vm in "${vms[@]}"; do wait "$vm" || status=$?; done

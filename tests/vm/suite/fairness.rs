@@ -130,3 +130,30 @@ fn slices_are_followed() {
     assert!(still_long * 4 < short, "{still_long} against {short}");
     gthctl.stop();
 }
+
+/// Priority tasks that may only run on one CPU wait for it in their last-level cache's queue. The
+/// other caches' CPUs have no part in that: their tasks keep their turns.
+#[test]
+fn waiting_priority_tasks_end_no_turns_in_another_cache() {
+    let gthctl = shared::scheduler(
+        "strategies:
+- {command_regex: ^prio$, priority: true, execution_time: 20ms}
+- {command_regex: ^normal$, execution_time: 100ms}",
+    );
+    // More than a CPU looks past to find one that may run there.
+    let _waiting: Vec<Task> = (0..60)
+        .map(|_| Task::fork_on("prio", Some(&[0]), task::use_and_rest(2_000_000, 1_000_000)))
+        .collect();
+    let pair = [(); 2].map(|()| Task::fork_on("normal", Some(&[2]), task::spin));
+    std::thread::sleep(Duration::from_millis(500));
+    let switches = || pair.iter().map(|task| kernel::involuntary_switches(task.pid)).sum::<u64>();
+    let (before, waited) = (switches(), gthctl.counter("PATH_PRIORITY"));
+    let got = times(&pair, Duration::from_secs(3));
+    let ended = switches() - before;
+    println!("{ended} turns in 3 s, {got:?} s");
+    assert!(gthctl.counter("PATH_PRIORITY") - waited > 100);
+    // 30 if nothing is late, 750 with one for each tick.
+    assert!(ended < 120, "{ended} turns");
+    assert!(got.iter().all(|&time| time > 0.7), "{got:?}");
+    gthctl.stop();
+}

@@ -20,6 +20,7 @@ mod irqbalance;
 mod kubernetes;
 mod lifecycle;
 mod lock;
+mod many_cpus;
 mod marks;
 mod matching;
 mod placement;
@@ -43,7 +44,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 29] = modules![
+const MODULES: [(&str, Vm); 30] = modules![
     conditions,
     cost,
     daemon,
@@ -58,6 +59,7 @@ const MODULES: [(&str, Vm); 29] = modules![
     kubernetes,
     lifecycle,
     lock,
+    many_cpus,
     marks,
     matching,
     placement,
@@ -79,8 +81,7 @@ const MODULES: [(&str, Vm); 29] = modules![
 #[test]
 #[ignore = "for tests/vm/test"]
 fn vms() {
-    for (module, Vm { name, cpus, llcs, parameters, alone }) in MODULES {
-        let smp = format!("{cpus},sockets={llcs},cores={}", cpus / llcs);
+    for (module, Vm { name, smp, parameters, alone }) in MODULES {
         println!("vm:{module}:{name}:{smp}:{alone}:{parameters}");
     }
 }

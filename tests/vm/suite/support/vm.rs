@@ -5,9 +5,8 @@
 /// are connected with each other.
 pub struct Vm {
     pub name: &'static str,
-    pub cpus: usize,
-    /// The last-level caches that the CPUs are divided among.
-    pub llcs: usize,
+    /// Its CPUs, as `-s` of tests/vm/run takes them; each die has a last-level cache.
+    pub smp: &'static str,
     /// Kernel parameters.
     pub parameters: &'static str,
     /// Whether no other VM may run meanwhile.
@@ -15,7 +14,8 @@ pub struct Vm {
 }
 
 /// For tests that measure no time and share one scheduler ([`crate::support::shared`]).
-pub const SHARED: Vm = Vm { name: "shared", cpus: 4, llcs: 2, parameters: "", alone: false };
+pub const SHARED: Vm =
+    Vm { name: "shared", smp: "4,sockets=2,cores=2", parameters: "", alone: false };
 
 /// For tests that measure no time and have their own scheduler, or none.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
@@ -24,7 +24,12 @@ pub const OWN: Vm = Vm { name: "own", ..SHARED };
 pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
 
 /// For tests that measure times: as many CPUs as the smallest machine has.
-pub const TIMING: Vm = Vm { name: "timing", cpus: 2, llcs: 1, parameters: "", alone: true };
+pub const TIMING: Vm =
+    Vm { name: "timing", smp: "2,sockets=1,cores=2", parameters: "", alone: true };
 
 /// The same, where the last CPU needs no tick.
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
+
+/// With many CPUs: two NUMA nodes of four last-level caches each.
+pub const MANY: Vm =
+    Vm { name: "many", smp: "64,sockets=2,dies=4,cores=4,threads=2", parameters: "", alone: true };

@@ -66,6 +66,10 @@ pub const LOADING: Figure = Figure {
 pub const PIPE: Figure = value("sched pipe", "s", Measure::Pipe, Of::Value("s"));
 pub const HACKBENCH: Figure = value("hackbench", "s", Measure::Hackbench, Of::Value("s"));
 pub const BUILD: Figure = value("build", "s", Measure::Build, Of::Value("s"));
+/// Of a case of [`path`], on machines of so many CPUs.
+pub const fn path(case: &'static str) -> Figure {
+    Figure { part: case, ..value(case, "ns", Measure::Path, Of::Value("ns")) }
+}
 pub const SHARE: Figure = value(
     "time per share of normal tasks",
     "1/%",

@@ -10,6 +10,7 @@ pub mod figure;
 pub mod ops;
 pub mod overhead;
 pub mod page;
+pub mod path;
 pub mod plan;
 pub mod plot;
 pub mod ratios;

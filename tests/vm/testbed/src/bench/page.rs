@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::stats::Summary;
 
 use super::figure::Spread;
+use super::path;
 use super::plan::{IDLE, LOAD, LOADS};
 use super::ratios::Ratio;
 use super::record::{Key, Measure, Part, Record, distinct, settings};
@@ -72,6 +73,7 @@ pub fn page(records: &[Record], ratios: &[Ratio], about: &str, times: &str) -> S
     page += &round_trips(records);
     page += &wake_ups(records);
     page += &numbers(records);
+    page += &paths(records);
     let _ = write!(
         page,
         "\n## How soon rules are in force\n\nFrom `tests/vm/test timing::`, in real time.\n\n\
@@ -122,6 +124,26 @@ fn numbers(records: &[Record]) -> String {
     for (measure, part, title, about) in NUMBERS {
         let of: Vec<&Record> = records.iter().filter(|r| r.key.measure == measure).collect();
         let _ = write!(text, "\n## {title}\n\n{about}\n\n{}", values(&of, part));
+    }
+    text
+}
+
+fn paths(records: &[Record]) -> String {
+    let mut text = String::from(
+        "\n## The choice of a CPU at a wake-up\n\nThe scheduler's own code, called 100,000 times \
+        on a made-up machine of so many CPUs, 16 to each last-level cache \
+        (tests/vm/testbed/bpf/wakeup.bpf.c).\n\n| ns a call |",
+    );
+    let settings = settings(records, Measure::Path);
+    let _ = writeln!(text, " {} |\n|---|{}", settings.join(" | "), "---:|".repeat(settings.len()));
+    for case in path::cases() {
+        let _ = write!(text, "| {case} |");
+        for setting in &settings {
+            let parts = parts(&of(records, Measure::Path, setting), case).unwrap_or_default();
+            let of = |name: &str| cell(&parts, |part| part.values.get(name).copied());
+            let _ = write!(text, " {} ({} CPUs looked at) |", of("ns"), of("CPUs looked at"));
+        }
+        text.push('\n');
     }
     text
 }

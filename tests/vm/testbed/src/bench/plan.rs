@@ -148,6 +148,8 @@ pub enum Plan {
     MoreCpus,
     /// Those that have a bar on a still larger one
     ManyCpus,
+    /// What a wake-up costs where the kernel knows of many CPUs
+    Path,
 }
 
 impl Plan {
@@ -157,13 +159,14 @@ impl Plan {
             Self::Full => &FULL,
             Self::MoreCpus => &MORE_CPUS,
             Self::ManyCpus => &MANY_CPUS,
+            Self::Path => &PATH,
         }
     }
 
     /// A step's setting on so many CPUs.
     pub fn setting(self, step: &Step, cpus: usize) -> String {
         match self {
-            Self::MoreCpus | Self::ManyCpus => format!("{cpus} CPUs"),
+            Self::MoreCpus | Self::ManyCpus | Self::Path => format!("{cpus} CPUs"),
             Self::Quick | Self::Full => step.setting.into(),
         }
     }
@@ -189,6 +192,7 @@ const WORKERS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY, TRAFFIC]];
 const PAIR: &[&[&str]] = &[&[FIFO, POLICY]];
 const USABLE: &[&[&str]] = &[&[EEVDF, FIFO, POLICY, WEIGHT]];
 const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS];
+const ONE: &[&[&str]] = &[&[NO_POLICY]];
 const FEW: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED, BPFLAND]];
 const FEWER: &[&[&str]] = &[&[EEVDF, FIFO, POLICY]];
 
@@ -237,6 +241,8 @@ const FULL: [Step; 30] = [
 
 const MORE_CPUS: [Step; 1] = [Step::of(Measure::Rtt, LOAD, FEW, 1)];
 const MANY_CPUS: [Step; 1] = [Step::of(Measure::Rtt, LOAD, FEWER, 1)];
+
+const PATH: [Step; 1] = [Step::of(Measure::Path, IDLE, ONE, 1)];
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@ use super::plan::{
     is_peer,
 };
 use super::record::Record;
+use super::{figure, path};
 
 /// Instead of a candidate: the other sched_ext scheduler with the lowest mean.
 const BEST_PEER: &str = "the best other sched_ext scheduler";
@@ -30,7 +31,7 @@ const fn bar(figure: Figure, of: &'static str, than: &'static str, most: f64) ->
 }
 
 fn bars() -> Vec<Bar> {
-    [round_trips(), more_cpus(), wake_ups(), data_plane_and_load(), overhead()]
+    [round_trips(), more_cpus(), wake_ups(), data_plane_and_load(), overhead(), paths()]
         .into_iter()
         .flatten()
         .collect()
@@ -104,6 +105,16 @@ fn overhead() -> Vec<Bar> {
         bar(BUILD, POLICY, EEVDF, 1.0),
         bar(LOADING, NO_POLICY, BPFLAND, 1.0),
     ]
+}
+
+/// The choice of a CPU, by the number of CPUs.
+fn paths() -> Vec<Bar> {
+    let bar = |case| Bar {
+        of: (figure::path(case).beside("1024 CPUs"), NO_POLICY),
+        than: (figure::path(case).beside("64 CPUs"), NO_POLICY),
+        most: 1.5,
+    };
+    path::cases().map(bar).collect()
 }
 
 impl Bar {
@@ -287,7 +298,13 @@ mod tests {
                         && step.is_of(candidate)
                 })
             };
-            let plans = [(Plan::Full, 2), (Plan::MoreCpus, 4), (Plan::ManyCpus, 8)];
+            let plans = [
+                (Plan::Full, 2),
+                (Plan::MoreCpus, 4),
+                (Plan::ManyCpus, 8),
+                (Plan::Path, 64),
+                (Plan::Path, 1024),
+            ];
             let any = |candidate| plans.iter().any(|&(plan, cpus)| of(plan, cpus, candidate));
             if name == BEST_PEER { PEERS.iter().any(|peer| any(*peer)) } else { any(name) }
         };

@@ -34,6 +34,8 @@ pub enum Measure {
     Usable,
     /// What each BPF program costs.
     Ops,
+    /// What the choice of a CPU at a wake-up costs.
+    Path,
 }
 
 /// A part of one measurement's result.

@@ -14,7 +14,7 @@ use crate::{boost, ping, plane, scx};
 
 use super::plan::{Candidate, Plan, Step, amount};
 use super::record::{Key, Log, Measure, Part, Record};
-use super::{ops, overhead, throughput, usable, wakeup, work};
+use super::{ops, overhead, path, throughput, usable, wakeup, work};
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +190,7 @@ fn parts(step: &Step, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
         Measure::Build => overhead::build(),
         Measure::Usable => usable::measure(engaged),
         Measure::Ops => ops::measure(engaged, duration),
+        Measure::Path => path::measure(path::possible_cpus()?),
     }
 }
 

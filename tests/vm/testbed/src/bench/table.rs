@@ -3,9 +3,10 @@
 use std::fmt::Write;
 
 use super::figure::{
-    BUILD, BYTES, CROWD, Figure, HACKBENCH, LOADING, MANY, NORMAL, NORMAL_P99, PIPE, PRIORITY,
-    PRIORITY_P99, RTT, RTT_P99, SHARE, Spread, WORK,
+    self, BUILD, BYTES, CROWD, Figure, HACKBENCH, LOADING, MANY, NORMAL, NORMAL_P99, PIPE,
+    PRIORITY, PRIORITY_P99, RTT, RTT_P99, SHARE, Spread, WORK,
 };
+use super::path;
 use super::ratios::{Measured, Ratio, ratios};
 use super::record::{Key, Record, distinct, settings};
 
@@ -40,7 +41,7 @@ fn figures(records: &[Record]) -> String {
         let _ = write!(table, " {candidate} |");
     }
     let _ = writeln!(table, "\n|---|{}", "---:|".repeat(candidates.len()));
-    for figure in FIGURES {
+    for figure in FIGURES.into_iter().chain(path::cases().map(figure::path)) {
         for setting in settings(records, figure.measure) {
             let _ = write!(table, "| {}, {} |", figure.name_in(setting), figure.unit);
             for candidate in &candidates {

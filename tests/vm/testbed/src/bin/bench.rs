@@ -13,7 +13,7 @@ use gthctl_testbed::arguments::{absolute, pair};
 use gthctl_testbed::bench::plan::{self, Candidate, Plan};
 use gthctl_testbed::bench::record::{self, Record};
 use gthctl_testbed::bench::run::{Extent, Run};
-use gthctl_testbed::bench::{compare, crowd, page, plot, ratios, table};
+use gthctl_testbed::bench::{compare, crowd, page, path, plot, ratios, table};
 use gthctl_testbed::plane::{self, Driver};
 use gthctl_testbed::scheduler::Scheduler;
 use gthctl_testbed::scx::Program;
@@ -155,7 +155,10 @@ fn measure(options: &Measure) -> Result<()> {
             duration: Duration::from_millis(options.wake_ups),
         },
         boot: options.boot,
-        cpus: thread::available_parallelism()?.get(),
+        cpus: match options.plan {
+            Plan::Path => path::possible_cpus()?,
+            Plan::Quick | Plan::Full | Plan::MoreCpus => thread::available_parallelism()?.get(),
+        },
         only: &options.only,
     };
     let is_measured = |candidate: &Candidate| !run.steps(&candidate.name).is_empty();
