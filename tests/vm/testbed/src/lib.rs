@@ -12,6 +12,7 @@ pub mod alias;
 pub mod arguments;
 pub mod bench;
 pub mod boost;
+pub mod cgroups;
 pub mod gtp;
 pub mod host;
 pub mod isolation;

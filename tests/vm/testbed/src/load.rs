@@ -90,6 +90,11 @@ impl Load {
         Ok(Self(child))
     }
 
+    /// Of stress-ng, whose children are the tasks.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// An error if it has ended by itself.
     pub fn check(&mut self) -> Result<()> {
         ensure!(self.0.try_wait()?.is_none(), "stress-ng ended while the row was measured");

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 
+use crate::cgroups::Pods;
 use crate::load::Load;
 use crate::scheduler::Engaged;
 use crate::{boost, ping, plane, scx};
@@ -36,6 +37,8 @@ pub struct Run<'a> {
     /// Which machine, from 1.
     pub boot: usize,
     pub cpus: usize,
+    /// Where the load's tasks run, and the data plane, if not in the root.
+    pub pods: Option<Pods>,
     /// Only steps whose names contain one of these, as `Rtt/2x/EEVDF`; all without any.
     pub only: &'a [String],
 }
@@ -97,7 +100,7 @@ impl Turn<'_> {
 
     /// All restarts with one load.
     fn beside_load(&mut self, steps: &[&Step], log: &mut Log) -> Result<()> {
-        let Run { extent, boot, .. } = *self.run;
+        let (extent, boot) = (self.run.extent, self.run.boot);
         let mut load = None;
         if !self.for_good {
             self.lost = None;
@@ -127,7 +130,11 @@ impl Turn<'_> {
         }
         let amount = amount(name, self.run.cpus);
         if !amount.is_none() {
-            *load = Some(Load::spread(amount, SPREAD)?);
+            let started = Load::spread(amount, SPREAD)?;
+            if let Some(pods) = &self.run.pods {
+                pods.spread_children(started.id())?;
+            }
+            *load = Some(started);
         }
         Ok(())
     }

@@ -14,6 +14,7 @@ use gthctl_testbed::bench::plan::{self, Candidate, Plan};
 use gthctl_testbed::bench::record::{self, Record};
 use gthctl_testbed::bench::run::{Extent, Run};
 use gthctl_testbed::bench::{compare, crowd, page, path, plot, ratios, table};
+use gthctl_testbed::cgroups::Pods;
 use gthctl_testbed::plane::{self, Driver};
 use gthctl_testbed::scheduler::Scheduler;
 use gthctl_testbed::scx::Program;
@@ -61,6 +62,9 @@ struct Measure {
     /// Wake-ups after each restart, one a millisecond
     #[arg(long, default_value_t = 250)]
     wake_ups: u64,
+    /// Run the data plane and the load's tasks in so many cgroups, as pods are
+    #[arg(long, default_value_t = 0)]
+    cgroups: usize,
     /// Only measures, settings and candidates whose joined names contain one of these
     #[arg(long, value_delimiter = ';')]
     only: Vec<String>,
@@ -157,9 +161,10 @@ fn measure(options: &Measure) -> Result<()> {
         boot: options.boot,
         cpus: match options.plan {
             Plan::Path => path::possible_cpus()?,
-            Plan::Quick | Plan::Full | Plan::MoreCpus => thread::available_parallelism()?.get(),
+            _ => thread::available_parallelism()?.get(),
         },
         only: &options.only,
+        pods: (options.cgroups > 0).then(|| Pods::make(options.cgroups)).transpose()?,
     };
     let is_measured = |candidate: &Candidate| !run.steps(&candidate.name).is_empty();
     ensure!(candidates.iter().any(is_measured), "--only names nothing (Rtt/2x/EEVDF, for one)");
