@@ -21,6 +21,7 @@ enum gth_limit {
 	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one per rule */
 	GTH_MAX_POOLS = GTH_MAX_LLCS + 2 * GTH_MAX_RESERVED,
 	GTH_MAX_RULES = 128,
+	GTH_MAX_GROUPS = 1 << 14,	/* cgroups with the cpu controller; a power of two */
 	GTH_NO_RULE = 0xffff,
 	GTH_TABLES_TRIAL = 2,		/* index of the tables that are never live */
 	GTH_NR_TABLES,
@@ -57,6 +58,7 @@ enum gth_rank {
 enum gth_rule_flag {
 	GTH_RULE_CPUS = 1 << 0,		/* its CPU mask is set */
 	GTH_RULE_EXCLUSIVE = 1 << 1,	/* ... and belongs to the pool alone */
+	GTH_RULE_NO_LIMIT = 1 << 2,	/* the limits of its cgroups do not hold for the task */
 };
 
 /* What a rule may ask about a task. Those before GTH_NR_PATTERNS are patterns. */
@@ -194,6 +196,7 @@ struct gth_machine {
 	u16 cpu_sibling[GTH_MAX_CPUS];	/* next CPU of the same core, in a ring */
 	u64 tickless[GTH_CPU_WORDS];	/* CPUs that need no tick (nohz_full), one bit each */
 	u64 tick_ns;			/* 1e9 / USER_HZ, the unit of start_ticks */
+	u64 most_held_ns;		/* a task held back by a limit runs for a moment after this time */
 };
 
 /* May change while the scheduler runs. */

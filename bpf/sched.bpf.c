@@ -27,6 +27,9 @@
  * sched/paths        the names and paths that rules ask for
  * sched/match        which rule a task falls under
  * sched/ask          making the running task choose its CPU anew
+ * sched/group        shares of CPU time between cgroups
+ * sched/limit, refill
+ *                    limits of CPU time of cgroups
  * sched/clock        virtual time and slices
  * sched/plan         what a rule makes of a task
  * sched/idle         finding a CPU
@@ -50,6 +53,7 @@
 #include "sched/turn.bpf.h"
 #include "sched/life.bpf.h"
 #include "sched/drain.bpf.h"
+#include "sched/refill.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -74,6 +78,8 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		match = 0;
 	}
 	make_plan(p, tctx, prev, match, &plan);
+	if (held_by(p, tctx) != NO_GROUP)
+		return prev; /* gth_enqueue() holds it back */
 	note_priority_wakeup(tctx, plan.rank);
 
 	cpu = pick_idle(p, &plan, prev, wake_flags);
@@ -123,6 +129,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plan plan = {};
 	bool pinned, is_new;
+	u32 holder;
 
 	if (!tctx) {
 		dsq_insert(p, DSQ_LOCAL, tunables.slice_ns, enq_flags);
@@ -143,6 +150,15 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
 		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
 	set_clock(tctx, plan.pool, cpu);
+	holder = held_by(p, tctx);
+	if (holder != NO_GROUP) {
+		hold_back(p, tctx, holder);
+		return;
+	}
+	if (is_priority(plan.rank))
+		count_out(tctx);
+	else if (!is_percpu_kthread(p))
+		count_in(p, tctx, plan.pool);
 
 	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan.rank) &&
 	    overtakes(tctx, &plan, cpu, false)) {
@@ -178,6 +194,8 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 	struct last last = {.rank = GTH_RANK_IDLE};
 	bool guarded;
 
+	if (*(volatile u32 *)&limits.released)
+		release_some();
 	look_at_last(prev, cpu, &last);
 	if (c->endless && last.rank != GTH_RANK_IDLE && take_beside_endless(pool, cpu))
 		return;
@@ -225,7 +243,9 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	c->turn_vtime = tctx->vtime;
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;
-	c->turn_weight = tctx->weight ? tctx->weight : p->scx.weight;
+	c->turn_pace = tctx->pace;
+	if (!is_priority(tctx->rank) && !is_percpu_kthread(p))
+		count_in(p, tctx, cpu_pool(live_tables(tunables.generation), cpu));
 	if (was_kept) {
 		c->has_victim = false;
 		end_victims_turn(tctx, cpu);
@@ -246,9 +266,13 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	}
 	tctx->interrupts = false;
 	tctx->follows = false;
-	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool);
+	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx);
 	if (c->endless)
 		task_set_slice(p, ENDLESS);
+	if (held_by(p, tctx) != NO_GROUP) { /* it was already queued, or has waited too long */
+		task_set_slice(p, 0);
+		kick_preempt(cpu);
+	}
 	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	pool = pool_of(tctx->pool);
@@ -270,6 +294,7 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 		return;
 	}
 	settle(p, tctx, cpu);
+	count_out(tctx);
 	tctx->burst = 0;
 	if (tctx->sync_at) {
 		u64 now = now_ns();
@@ -310,7 +335,9 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 			scx_bpf_reenqueue_local___v2___new();
 		}
 	}
-	if ((tctx && (tctx->need_resched || !is_matched(tctx))) || c->overdue) {
+	if (tctx && is_limited(tctx))
+		charge(p, tctx, cpu);
+	if ((tctx && (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP)) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);
 		return;
@@ -350,10 +377,22 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	tctx->pool = NO_POOL;
 	tctx->rank = GTH_RANK_NORMAL;
 	tctx->id = __sync_fetch_and_add(&newest_id, 1) + 1;
+	if (bpf_core_field_exists(args->cgroup) && args->cgroup)
+		tctx->group = group_of(args->cgroup);
 	if (args->fork)
 		inherit(p, tctx);
 	BPF_CORE_READ_STR_INTO(&tctx->comm, p, comm);
 	return 0;
+}
+
+/* It leaves this scheduler: for another policy than SCHED_OTHER, or for good. */
+SEC("struct_ops/disable")
+void BPF_PROG(gth_disable, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (tctx)
+		count_out(tctx);
 }
 
 /* A task that exits frees its place among the marked ones. */
@@ -379,6 +418,78 @@ void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *a
 	}
 }
 
+/* ---- cgroups ---- */
+
+SEC("struct_ops.s/cgroup_init")
+s32 BPF_PROG(gth_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	s32 err = add_group(cgrp, is_idle_group(cgrp) ? IDLE_WEIGHT : args->weight);
+	u32 index = group_of(cgrp);
+
+	if (err || index == ROOT_GROUP)
+		return err;
+	err = scx_bpf_create_dsq(held_dsq(index), -1); /* cgroup_set_bandwidth() cannot: it may not sleep */
+	if (err)
+		return err;
+	if (bpf_core_field_exists(args->bw_quota_us))
+		set_limit_us(index, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
+	else
+		read_limit(index, cgrp);
+	return 0;
+}
+
+SEC("struct_ops.s/cgroup_exit")
+void BPF_PROG(gth_cgroup_exit, struct cgroup *cgrp)
+{
+	u32 index = group_of(cgrp);
+	struct group *group = group_at(index);
+
+	if (!group || index == ROOT_GROUP)
+		return;
+	drop_limit(index, group);
+	scx_bpf_destroy_dsq(held_dsq(index));
+	drop_group(group);
+}
+
+SEC("struct_ops/cgroup_move")
+void BPF_PROG(gth_cgroup_move, struct task_struct *p, struct cgroup *from, struct cgroup *to)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (!tctx)
+		return;
+	count_out(tctx);
+	tctx->group = group_of(to);
+}
+
+SEC("struct_ops/cgroup_set_weight")
+void BPF_PROG(gth_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	set_group_weight(cgrp, weight);
+}
+
+/* cpu.idle; the kernel's own scheduler sets the default weight when it ends (sched_group_set_idle()). */
+SEC("struct_ops/cgroup_set_idle")
+void BPF_PROG(gth_cgroup_set_idle, struct cgroup *cgrp, bool idle)
+{
+	set_group_weight(cgrp, idle ? IDLE_WEIGHT : DEFAULT_WEIGHT);
+}
+
+SEC("struct_ops/cgroup_set_bandwidth")
+void BPF_PROG(gth_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	set_limit_us(group_of(cgrp), period_us, quota_us, burst_us);
+}
+
+/* Where the kernel lacks ops.cgroup_set_bandwidth(): a limit was written to a file. Times in ns. */
+SEC("fexit/tg_set_cfs_bandwidth")
+int BPF_PROG(gth_limit_set, struct task_group *group, u64 period, u64 quota, u64 burst, int err)
+{
+	if (!err)
+		set_limit(group_of(BPF_CORE_READ(group, css.cgroup)), period, quota, burst);
+	return 0;
+}
+
 SEC("struct_ops.s/init")
 s32 BPF_PROG(gth_init)
 {
@@ -388,6 +499,7 @@ s32 BPF_PROG(gth_init)
 	err = create_masks();
 	if (err)
 		return err;
+	init_refill();
 	bpf_for(i, 0, machine.nr_cpus) {
 		cpu_of(i)->rank = GTH_RANK_NORMAL;
 		init_ask(i);
@@ -652,6 +764,13 @@ struct sched_ext_ops gthctl_ops = {
 	.cpu_release = (void *)gth_cpu_release,
 	.init_task = (void *)gth_init_task,
 	.exit_task = (void *)gth_exit_task,
+	.disable = (void *)gth_disable,
+	.cgroup_init = (void *)gth_cgroup_init,
+	.cgroup_exit = (void *)gth_cgroup_exit,
+	.cgroup_move = (void *)gth_cgroup_move,
+	.cgroup_set_weight = (void *)gth_cgroup_set_weight,
+	.cgroup_set_idle = (void *)gth_cgroup_set_idle,
+	.cgroup_set_bandwidth = (void *)gth_cgroup_set_bandwidth,
 	.init = (void *)gth_init,
 	.exit = (void *)gth_exit,
 	.flags = GTH_OPS_ENQ_LAST | GTH_OPS_ENQ_EXITING,

@@ -46,6 +46,7 @@ enum {
 };
 
 enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
@@ -57,6 +58,10 @@ enum bpf_map_type {
 enum {
 	BPF_F_NO_PREALLOC = 1,
 	BPF_LOCAL_STORAGE_GET_F_CREATE = 1,
+};
+
+struct bpf_spin_lock {
+	__u32 val;
 };
 
 struct bpf_timer {
@@ -72,6 +77,7 @@ enum {
 enum {
 	PF_EXITING = 0x00000004,
 	PF_KTHREAD = 0x00200000,
+	SIGKILL_BIT = 1 << 8,	/* of a sigset_t */
 };
 
 /* kernel/bpf/task_iter.c: the threads of one process */
@@ -148,17 +154,33 @@ struct mm_struct {
 };
 
 struct kernfs_node {
+	u64 id;
 	const char *name;
+};
+
+struct cgroup;
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
 };
 
 struct cgroup {
 	int level;
 	struct kernfs_node *kn;
+	struct cgroup_subsys_state *subsys[1];
 	struct cgroup *ancestors[];
 };
 
-struct cgroup_subsys_state {
-	struct cgroup *cgroup;
+struct cfs_bandwidth {
+	__s64 period;
+	u64 quota;
+	u64 burst;
+};
+
+struct task_group {
+	struct cgroup_subsys_state css;
+	int idle;
+	struct cfs_bandwidth cfs_bandwidth;
 };
 
 struct css_set {
@@ -232,8 +254,18 @@ struct sched_ext_entity {
 	u64 dsq_vtime;
 };
 
+typedef struct {
+	unsigned long sig[1];
+} sigset_t;
+
+struct sigpending {
+	sigset_t signal;
+};
+
 struct task_struct {
 	unsigned int flags;
+	unsigned long jobctl;
+	struct sigpending pending;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	unsigned short migration_disabled;
@@ -274,6 +306,14 @@ struct scx_exit_info {
 
 struct scx_init_task_args {
 	bool fork;
+	struct cgroup *cgroup;
+};
+
+struct scx_cgroup_init_args {
+	u32 weight;
+	u64 bw_period_us;
+	u64 bw_quota_us;
+	u64 bw_burst_us;
 };
 
 struct scx_exit_task_args {
@@ -371,6 +411,13 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *p, bool runnable);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
+	void (*disable)(struct task_struct *p);
+	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);
+	void (*cgroup_exit)(struct cgroup *cgrp);
+	void (*cgroup_move)(struct task_struct *p, struct cgroup *from, struct cgroup *to);
+	void (*cgroup_set_weight)(struct cgroup *cgrp, u32 weight);
+	void (*cgroup_set_idle)(struct cgroup *cgrp, bool idle);
+	void (*cgroup_set_bandwidth)(struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us);
 	void (*cpu_release)(s32 cpu, struct scx_cpu_release_args *args);
 	s32 (*init)(void);
 	void (*exit)(struct scx_exit_info *ei);

@@ -5,17 +5,18 @@
 #ifndef GTH_CLOCK_H
 #define GTH_CLOCK_H
 
+#include "sched/limit.bpf.h"
 #include "sched/masks.bpf.h"
 
 enum {
 	BURST_SLICES = 4,	/* slices without sleep before a task loses its priority */
 	GUARD_RATIO = 20,	/* priority tasks' time per unit of normal tasks' time */
 	GUARD_GRACE = 2,	/* factor on the debt that a just woken-up task may run up */
-	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
 	ROUND_NS = 1000000000,	/* every waiting task gets a turn within it */
 	LONG_NS = 20000000,	/* slices this long are checked against the round */
 	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
 	STALE_NS = 2000000000,	/* a normal task that has waited this long goes first */
+	UNEVEN_NS = 100000000,	/* how often a CPU takes a task from an LLC that is only a little fuller */
 	LOOK_NS = 50000000,	/* how often a CPU looks for such a task */
 	SHORT_NS = 100000,	/* the least slice that a task goes on with */
 	LATE_NS = 4000000,	/* slices end at ticks: at most this much late */
@@ -74,7 +75,7 @@ static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 {
 	u64 now = pool_of(pool)->vtime_now;
 	u64 lag = tunables.slice_ns;
-	u64 lead = VTIME_AHEAD_SLICES * lag;
+	u64 lead = most_ahead();
 
 	if (tctx->pool == NO_POOL)
 		tctx->vtime = now;
@@ -135,15 +136,17 @@ __noinline int pay_debt(s32 cpu, u64 ran)
 }
 
 /* Charges the task and its CPU for its run time since the last call. */
-static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+__noinline int charge(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 total = p->se.sum_exec_runtime;
 	u64 ran = total - tctx->charged_until, ran_vtime;
-	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
 
 	tctx->charged_until = total;
-	ran_vtime = ran * 100 / (weight ? weight : 100);
+	if (any_limit() && !tctx->unlimited)
+		bill(tctx->group, ran);
+	tctx->pace = pace_of(p, tctx);
+	ran_vtime = virtual_time(ran, tctx->pace);
 	tctx->vtime += ran_vtime;
 	tctx->since_fork += ran_vtime;
 	tctx->burst += ran;
@@ -151,6 +154,7 @@ static __always_inline void charge(struct task_struct *p, struct task_ctx *tctx,
 		c->prio_debt += ran;
 	else if (c->prio_debt)
 		pay_debt(cpu, ran);
+	return 0;
 }
 
 #endif

@@ -44,6 +44,8 @@ __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx
 
 	charge(p, tctx, cpu);
 	tctx->running_at = now_ns();
+	if (held_by(p, tctx) != NO_GROUP)
+		return GTH_RANK_IDLE;
 	need_resched = tctx->need_resched;
 	tctx->need_resched = false;
 	word = match_of(p, tctx);
@@ -95,9 +97,26 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 	return true;
 }
 
+/* The load of the first task in a pool's DSQ that may run on @cpu; 0: there is none. */
+__noinline u32 head_load(u64 dsq, s32 cpu)
+{
+	struct task_struct *p;
+	u32 left = LOOK_AT;
+
+	bpf_for_each(scx_dsq, p, dsq, 0) {
+		struct task_ctx *tctx = task_of(p);
+
+		if (tctx && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return tctx->load ? tctx->load : 1;
+		if (!--left)
+			break;
+	}
+	return 0;
+}
+
 /*
  * Balances the LLCs: takes a priority task that waits in another one, or a normal
- * task if that LLC would still have more waiting per CPU than this one afterwards.
+ * task if that LLC would still have more load per CPU than this one afterwards.
  * Looks at one other LLC per call, so the cost does not grow with their number.
  */
 __noinline int balance(s32 cpu, u32 pool)
@@ -105,7 +124,7 @@ __noinline int balance(s32 cpu, u32 pool)
 	const struct gth_tables *t = live_tables(tunables.generation);
 	struct cpu_ctx *c = cpu_of(cpu);
 	u32 other = c->next_llc;
-	s64 here, there;
+	s64 here, there, cpus_here, cpus_there, load;
 
 	if (machine.nr_llcs < 2 || pool_is_exclusive(pool))
 		return false;
@@ -116,11 +135,21 @@ __noinline int balance(s32 cpu, u32 pool)
 		return false;
 	if (scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take(prio_dsq(other), GTH_PATH_STOLEN))
 		return true;
-	here = scx_bpf_dsq_nr_queued(pool_dsq(pool));
-	there = scx_bpf_dsq_nr_queued(pool_dsq(other));
-	if ((there - 1) * t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] <=
-	    (here + 1) * t->pool_cpus[other & (GTH_MAX_POOLS - 1)])
+	here = pool_of(pool)->load;
+	there = pool_of(other)->load;
+	cpus_here = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
+	cpus_there = t->pool_cpus[other & (GTH_MAX_POOLS - 1)];
+	if (there * cpus_here <= here * cpus_there || scx_bpf_dsq_nr_queued(pool_dsq(other)) <= 0)
 		return false;
+	load = head_load(pool_dsq(other), cpu);
+	if (!load)
+		return false;
+	if ((there - load) * cpus_here <= (here + load) * cpus_there) {
+		/* No single task evens it out: from time to time another one goes to the emptier LLC. */
+		if (now_ns() - c->uneven_at < UNEVEN_NS || (there * cpus_here - here * cpus_there) * 16 < there * cpus_here)
+			return false;
+		c->uneven_at = now_ns();
+	}
 	return take(pool_dsq(other), GTH_PATH_STOLEN);
 }
 

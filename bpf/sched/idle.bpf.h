@@ -284,7 +284,7 @@ __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank,
 		of.cpu = prev;
 		of.rank = there;
 	} else {
-		if (!look_among(p, prev, true, &of))
+		if (!look_among(p, prev, true, &of) && of.looks < CLAIM_LOOKS)
 			look_among(p, prev, false, &of);
 		count_many(GTH_COUNT_LOOKS, of.looks);
 	}

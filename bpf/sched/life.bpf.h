@@ -28,10 +28,10 @@ static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx
 	tctx->burst = parent->burst + ran;
 	if (parent->pool == NO_POOL || is_priority(parent->rank))
 		return;
-	ran = ran * 100 / (parent->weight ? parent->weight : 100);
+	ran = virtual_time(ran, parent->pace);
 	now = pool_of(parent->pool)->vtime_now;
 	tctx->pool = parent->pool;
-	tctx->vtime = parent->vtime + ran;
+	tctx->vtime = parent->vtime + ran + take_over_debt(tctx->group);
 	if ((s64)(tctx->vtime - now) < 0)
 		tctx->vtime = now;
 	parent->heir = p->pid;

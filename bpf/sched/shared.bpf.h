@@ -57,6 +57,7 @@ struct task_ctx {
 	u8 rank;		/* when it was last queued (enum gth_rank) */
 	bool interrupts;	/* it was sent to a CPU other than the waker's */
 	bool follows;		/* it waits for its waker to sleep */
+	bool unlimited;		/* the limits of its cgroups do not hold for it */
 	bool need_resched;	/* to choose its CPU anew, and it has not yet */
 	u64 woken_at;		/* for a priority task that has not run since; else 0 */
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
@@ -73,6 +74,12 @@ struct task_ctx {
 	u64 sync_at;		/* of the last WF_SYNC wake-up by it, if it has not slept since */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
+	u32 group;		/* its cgroup's record, see sched/group.bpf.h */
+	u32 counted;		/* the weight with which it counts as runnable; 0: it does not */
+	u32 counted_in;		/* ... and in which group */
+	u32 load;		/* its part of a pool's load; 0: none */
+	u16 load_pool;		/* ... and which pool's */
+	u64 pace;		/* at which its virtual time advanced last; 0: it has not run */
 	u32 changes;		/* of what rules ask about; counts up */
 	u64 marked_until;	/* earliest end of a mark that it was matched by; else 0 */
 	struct gth_rules by_traffic;	/* rules that hold for it except for their traffic condition */

@@ -114,7 +114,8 @@ struct cpu_ctx {
 	u64 turn_vtime;		/* of the task that runs, when its turn began */
 	u64 turn_burst;		/* what it had run by then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
-	u32 turn_weight;	/* by which its virtual time advances */
+	u64 turn_pace;		/* at which its virtual time advances, see sched/group.bpf.h */
+	s64 load;		/* weights of tasks counted here, less those counted out here */
 	bool has_victim;	/* a task preempted here waits at the head of the local DSQ */
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
 	bool overdue;		/* a task with less CPU time waits for that turn to end */
@@ -122,6 +123,7 @@ struct cpu_ctx {
 	u64 prio_debt;		/* CPU time of priority tasks beyond their share, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that waited too long */
+	u64 uneven_at;		/* when it last took a task from another LLC that is only a little fuller */
 	bool took_stale;	/* ... and that it took one then */
 	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
@@ -143,6 +145,7 @@ static __always_inline struct cpu_ctx *cpu_of(s32 cpu)
 struct pool_ctx {
 	u64 vtime_now;		/* the furthest virtual time that has started to run */
 	u32 waiting;		/* tasks in its DSQ at the last tick of one of its CPUs */
+	s64 load;		/* of its runnable normal tasks, see sched/group.bpf.h */
 } __attribute__((aligned(64)));
 
 struct pool_ctx pools[GTH_MAX_POOLS];
@@ -160,6 +163,7 @@ enum {
 	DSQ_POOL = 0x100000,
 	DSQ_PRIO = 0x200000,
 	DSQ_CPU = 0x300000,
+	DSQ_HELD = 0x400000,	/* + a group: its tasks that its limit holds back */
 };
 
 static __always_inline bool pool_is_exclusive(u32 pool)

@@ -69,10 +69,16 @@ static __always_inline bool pass_on_debt(struct task_ctx *tctx)
 	return passed;
 }
 
+/* The lead in virtual time that ends with the task, beyond what its last child took over. */
+static __always_inline s64 unpaid_lead(const struct task_ctx *tctx)
+{
+	return tctx->heir_id ? tctx->since_fork : (s64)(tctx->vtime - pool_of(tctx->pool)->vtime_now);
+}
+
 /*
- * Exiting does not clear what a task has run. Its child takes it over; without one the
- * turn advances the pool's clock for all waiting tasks, twice: their own running meanwhile
- * does not.
+ * Exiting does not clear what a task has run. In a cgroup, the next new task takes it over. In the
+ * root, its child does; without one the turn advances the pool's clock for all waiting tasks,
+ * twice: their own running meanwhile does not.
  */
 static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
@@ -80,8 +86,12 @@ static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx,
 
 	if (!(p->flags & PF_EXITING) || is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
-	if (!pass_on_debt(tctx))
-		advance_clock(tctx->pool, cpu, 2 * (total - tctx->turn_began));
+	if (tctx->group != ROOT_GROUP) {
+		owe(tctx->group, unpaid_lead(tctx));
+		tctx->since_fork = 0;
+	} else if (!pass_on_debt(tctx)) {
+		advance_clock(tctx->pool, cpu, 2 * virtual_time(total - tctx->turn_began, tctx->pace));
+	}
 	tctx->turn_began = total;
 }
 

@@ -109,7 +109,7 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	ran = now - c->turn_began;
 	if (c->turn_burst + ran < tunables.slice_min_ns)
 		return false;
-	there = c->turn_vtime + ran * 100 / (c->turn_weight ? c->turn_weight : 100);
+	there = c->turn_vtime + virtual_time(ran, c->turn_pace);
 	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)tunables.slice_min_ns)
 		return false;
 	if (sync && ran < SETTLED_NS) {

@@ -161,6 +161,9 @@ impl Service {
         let mut scheduler =
             Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
         note_malformed(&scheduler);
+        if let Some(lack) = scheduler.lacks_for_cgroups() {
+            log::err(format_args!("gthctl: note: {lack}"));
+        }
         log::err(format_args!(
             "gthctl: scheduling {} CPUs in {}, {}",
             topology.online.len(),
@@ -192,6 +195,7 @@ impl Service {
         let mut marker = Marker::default();
         let mut printed = (Stats::default(), Instant::now());
         while !self.is_told_to_stop() && scheduler.ended().is_none() {
+            scheduler.check_cgroups()?;
             let (changed, settles_at) = self.watch.changed();
             self.reload(&changed, scheduler, topology);
             let seen = marker.follow(scheduler);

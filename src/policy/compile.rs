@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use super::patterns::{self, Budget, Dfa};
 use super::resolve;
-use super::{Gtp, Policy, Rule, cgroups, globs};
+use super::{CpuLimit, Gtp, Policy, Rule, cgroups, globs};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::root::Root;
@@ -85,6 +85,8 @@ pub struct CompiledRule {
     pub credit_ns: u64,
     /// The weight in fair sharing, if not the task's own.
     pub weight: Option<u32>,
+    /// Whether the limits of its cgroups do not hold for the task.
+    pub ignores_limits: bool,
     /// Whether the rule has a CPU mask.
     pub has_cpus: bool,
     /// The pool of its exclusive CPUs.
@@ -269,6 +271,7 @@ fn compiled_rule(
         slice_ns: effects.execution_time_ns,
         credit_ns: credit_steps * machine.slice_ns / 2,
         weight: effects.weight,
+        ignores_limits: effects.cpu_limit == Some(CpuLimit::Ignore),
         has_cpus: effects.cpus.is_some(),
         pool: None,
     })

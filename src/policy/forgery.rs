@@ -3,7 +3,7 @@
 //! SECURITY.md gives the reasons, condition by condition.
 
 use super::patterns::{self, Budget};
-use super::{Conditions, Effects, Policy, Rule, cgroups, globs};
+use super::{Conditions, CpuLimit, Effects, Policy, Rule, cgroups, globs};
 use crate::base::yaml::quote;
 
 /// How any user could meet the conditions of a rule.
@@ -31,7 +31,8 @@ fn gain(effects: &Effects) -> Option<String> {
     let priority = effects.priority.map(|priority| format!("priority {}", priority.level()));
     let cpus = effects.cpus.as_ref().filter(|_| effects.exclusive);
     let cpus = cpus.map(|cpus| format!("exclusive CPUs {cpus}"));
-    let gains: Vec<String> = priority.into_iter().chain(cpus).collect();
+    let limit = effects.cpu_limit.map(|CpuLimit::Ignore| "no CPU limit".to_owned());
+    let gains: Vec<String> = priority.into_iter().chain(cpus).chain(limit).collect();
     (!gains.is_empty()).then(|| gains.join(" and "))
 }
 
@@ -222,7 +223,8 @@ mod tests {
              - {user: root, include_children: true, priority: 3}\n\
              - {cgroup: '/**', priority: 3}\n\
              - {command_regex: a, weight: 1000, cpus: 1, execution_time: 1ms, priority: false}\n\
-             - {command_regex: a, user: root, priority: 0}\n",
+             - {command_regex: a, user: root, priority: 0}\n\
+             - {command_regex: a, cpu_limit: ignore}\n",
         );
         assert_eq!(
             notes(&policy),
@@ -232,6 +234,7 @@ mod tests {
                 "p.yaml:4:4: rule 3: any user can send such packets and get exclusive CPUs 1; user: or systemd_unit: prevents that",
                 "p.yaml:5:4: rule 4: any user can have a task that root's tasks have started and get priority 3; systemd_unit: or container: prevents that",
                 "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: prevents that",
+                "p.yaml:9:4: rule 8: any user can name a task like that and get no CPU limit; user: or systemd_unit: prevents that",
             ]
         );
     }

@@ -14,7 +14,8 @@ pub mod patterns;
 pub mod resolve;
 
 pub use model::{
-    Conditions, Effects, Gtp, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE, regex_syntax_config,
+    Conditions, CpuLimit, Effects, Gtp, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE,
+    regex_syntax_config,
 };
 pub use parse::placements::KEYS as IRQ_KEYS;
 pub use parse::rule::{GTP_KEYS, KEYS, MAX_NAME};

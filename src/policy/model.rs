@@ -120,12 +120,23 @@ pub struct Effects {
     /// set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<u32>,
+    /// `None`: the limits of its cgroups hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_limit: Option<CpuLimit>,
     /// Where the task runs by preference, or only there when `exclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<CpuList>,
     /// Keep other tasks off the CPUs; set only if `cpus` is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+}
+
+/// What the limits of a task's cgroups (cpu.max) mean to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CpuLimit {
+    /// Nothing: it is not held back, and what it runs is not taken from the quota.
+    Ignore,
 }
 
 impl Conditions {

@@ -14,6 +14,7 @@ pub struct Hooks {
     _always: [Link; 2],
     credentials: Option<Link>,
     namespaces: Option<Link>,
+    _limits: Option<Link>,
 }
 
 /// commit_creds(), also the last step of an exec.
@@ -26,13 +27,21 @@ fn needs_namespaces(policy: &Compiled) -> bool {
 }
 
 impl Hooks {
-    /// Fails when the kernel refuses one.
-    pub fn attach(progs: &mut SchedProgs<'_>, policy: &Compiled) -> Result<Self> {
+    /// With one for cgroups' limits if `follows_limits`. Fails when the kernel refuses one.
+    pub fn attach(
+        progs: &mut SchedProgs<'_>,
+        policy: &Compiled,
+        follows_limits: bool,
+    ) -> Result<Self> {
         let always = [
             progs.gth_task_rename.attach().map_err(super::scheduler::refused)?,
             progs.gth_cgroup_attach.attach().map_err(super::scheduler::refused)?,
         ];
-        let mut hooks = Self { _always: always, credentials: None, namespaces: None };
+        let limits = follows_limits
+            .then(|| progs.gth_limit_set.attach().map_err(super::scheduler::refused))
+            .transpose()?;
+        let mut hooks =
+            Self { _always: always, credentials: None, namespaces: None, _limits: limits };
         hooks.extend(progs, policy)?;
         Ok(hooks)
     }

@@ -1,7 +1,7 @@
 //! What the kernel's BTF says about sched_ext.
 
 use libbpf_rs::ReferencesType;
-use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto};
+use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Struct};
 use libbpf_rs::btf::{Btf, BtfType};
 
 use crate::base::error::{Error, ExitCode, Result};
@@ -41,6 +41,17 @@ impl KernelTypes<'_> {
     /// Whether `ops.flags` has this flag, with the value gthctl was built with.
     pub fn has_ops_flag(&self, name: &str, flag: gth_ops_flag) -> bool {
         self.enum_value("scx_ops_flags", name) == Some(i64::from(flag.0))
+    }
+
+    /// Whether `struct sched_ext_ops` has this member.
+    pub fn has_op(&self, name: &str) -> bool {
+        let ops = self.btf.type_by_name::<Struct<'_>>("sched_ext_ops");
+        ops.is_some_and(|ops| ops.iter().any(|m| m.name.is_some_and(|member| member == name)))
+    }
+
+    /// Whether a BPF program can be attached to this function.
+    pub fn has_function(&self, name: &str) -> bool {
+        self.btf.type_by_name::<Func<'_>>(name).is_some()
     }
 
     /// The value of an enumerator.

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
@@ -29,7 +30,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::scheduler::types::{
-    gth_machine, gth_ops_flag, gth_request, gth_tunables,
+    gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
 };
 use crate::kernel::skeletons::scheduler::{SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
@@ -100,13 +101,16 @@ impl<'obj> Scheduler<'obj> {
         if idle_per_node {
             ops.flags |= u64::from(per_node.0);
         }
+        adapt_cgroup_ops(ops, &kernel);
+        let follows_limits = needs_limit_hook(&kernel);
+        open.progs.gth_limit_set.set_autoload(follows_limits);
         let mut skel = open.load().map_err(refused)?;
         run_program(&skel.progs.look_up_kernel)?;
         let nr_llcs = topology.nr_llcs();
         let numbers = Numbers::default().next(&policy.traffic_conditions);
         install(&mut skel, policy, &numbers, nr_llcs, 1)?;
         skel.tunables().generation = 1;
-        let hooks = Hooks::attach(&mut skel.progs, policy)?;
+        let hooks = Hooks::attach(&mut skel.progs, policy, follows_limits)?;
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
         let marks = skel.progs.report_mark.attach().map_err(refused)?;
@@ -136,6 +140,21 @@ impl<'obj> Scheduler<'obj> {
     /// The kfuncs that the program avoids for their malformed BTF; usually none.
     pub fn malformed_kfuncs(&self) -> &[&'static str] {
         &self.malformed
+    }
+
+    /// What the kernel lacks for the weights and limits of cgroups, as a sentence.
+    pub fn lacks_for_cgroups(&self) -> Option<&'static str> {
+        if !self.kernel.has_op("cgroup_init") {
+            Some(
+                "the weights and limits of cgroups do not hold: the kernel has no CONFIG_EXT_GROUP_SCHED",
+            )
+        } else if !self.kernel.has_op("cgroup_set_bandwidth") && !needs_limit_hook(&self.kernel) {
+            Some(
+                "a changed cpu.max does not hold before the next start: the kernel does not tell of it",
+            )
+        } else {
+            None
+        }
     }
 
     /// Whether the BPF program can wake an idle CPU by itself.
@@ -297,6 +316,17 @@ impl<'obj> Scheduler<'obj> {
         events.try_clone_to_owned().map_err(|e| Error::failure(format!("the events' map: {e}")))
     }
 
+    /// Fails when there are more cgroups than the scheduler can keep the shares and limits of.
+    pub fn check_cgroups(&self) -> Result<()> {
+        let data = self.skel.maps.bss_groups_data.as_ref().expect("the program has .bss.groups");
+        if data.too_many_groups == 0 {
+            return Ok(());
+        }
+        let most = Limits::GROUPS - 1;
+        Err(Error::failure(format!("more than {most} cgroups have the cpu controller"))
+            .help("their weights and limits hold again: the kernel's own scheduler is in charge"))
+    }
+
     /// Why the kernel ended the scheduler; `None` while it runs.
     pub fn ended(&self) -> Option<Ended> {
         let data = self.skel.maps.bss_exited_data.as_ref().expect("the program has .bss.exited");
@@ -310,6 +340,31 @@ impl<'obj> Scheduler<'obj> {
         self.ops = None;
         before.or_else(|| self.ended())
     }
+}
+
+/// Leaves out the callbacks for cgroups that the kernel lacks: all of them without
+/// CONFIG_EXT_GROUP_SCHED.
+fn adapt_cgroup_ops(ops: &mut sched_ext_ops, kernel: &KernelTypes<'_>) {
+    let callbacks = [
+        ("cgroup_init", &mut ops.cgroup_init),
+        ("cgroup_exit", &mut ops.cgroup_exit),
+        ("cgroup_move", &mut ops.cgroup_move),
+        ("cgroup_set_weight", &mut ops.cgroup_set_weight),
+        ("cgroup_set_idle", &mut ops.cgroup_set_idle),
+        ("cgroup_set_bandwidth", &mut ops.cgroup_set_bandwidth),
+    ];
+    for (name, callback) in callbacks {
+        if !kernel.has_op(name) {
+            *callback = ptr::null_mut();
+        }
+    }
+}
+
+/// Whether the scheduler learns of changed limits by a hook: before 6.17 there is no callback.
+fn needs_limit_hook(kernel: &KernelTypes<'_>) -> bool {
+    kernel.has_op("cgroup_init")
+        && !kernel.has_op("cgroup_set_bandwidth")
+        && kernel.has_function("tg_set_cfs_bandwidth")
 }
 
 /// Writes `policy` into the tables and masks of `generation`.
@@ -364,6 +419,8 @@ fn describe_machine(
     }
     machine.tickless = mask_words(&topology.tickless);
     machine.tick_ns = 1_000_000_000 / user_hz;
+    // Long before the watchdog would count it as a stall.
+    machine.most_held_ns = watchdog::time().as_nanos() as u64 / 3;
     Ok(())
 }
 

@@ -153,6 +153,7 @@ fn rule(rule: &CompiledRule) -> types::gth_rule {
         pool: rule.pool.unwrap_or(0).into(),
         rank: rule.rank.map_or(gth_rank::GTH_RANK_NORMAL.0 as u16, u16::from),
         flags: flag(rule.has_cpus, gth_rule_flag::GTH_RULE_CPUS)
-            | flag(rule.pool.is_some(), gth_rule_flag::GTH_RULE_EXCLUSIVE),
+            | flag(rule.pool.is_some(), gth_rule_flag::GTH_RULE_EXCLUSIVE)
+            | flag(rule.ignores_limits, gth_rule_flag::GTH_RULE_NO_LIMIT),
     }
 }

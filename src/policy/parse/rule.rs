@@ -9,11 +9,12 @@ use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
 use crate::gtp::Module;
 use crate::pods::Selector;
 use crate::policy::{
-    Conditions, Effects, Gtp, Priority, Rule, SLICE_RANGE, cgroups, globs, regex_syntax_config,
+    Conditions, CpuLimit, Effects, Gtp, Priority, Rule, SLICE_RANGE, cgroups, globs,
+    regex_syntax_config,
 };
 
 /// All keys of a rule: its name, conditions, `include_children`, effects, `exclusive`.
-pub const KEYS: [&str; 19] = [
+pub const KEYS: [&str; 20] = [
     "name",
     "command_regex",
     "threads",
@@ -31,11 +32,12 @@ pub const KEYS: [&str; 19] = [
     "priority",
     "execution_time",
     "weight",
+    "cpu_limit",
     "cpus",
     "exclusive",
 ];
 const CONDITIONS: std::ops::Range<usize> = 1..13;
-const EFFECTS: std::ops::Range<usize> = 14..18;
+const EFFECTS: std::ops::Range<usize> = 14..19;
 
 /// The keys of `gtp`.
 pub const GTP_KEYS: [&str; 6] = ["module", "functions", "min_pps", "hold", "max_tasks", "woken"];
@@ -121,6 +123,10 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
             let weight = field.integer("a weight (100 at nice 0)", 1..=10_000)?;
             effects.weight = Some(weight as u32);
         }
+        "cpu_limit" => match field.text("ignore")? {
+            "ignore" => effects.cpu_limit = Some(CpuLimit::Ignore),
+            _ => return Err(field.expected("ignore")),
+        },
         "cpus" => effects.cpus = Some(cpus(field)?),
         _exclusive => effects.exclusive = field.bool()?,
     }
@@ -445,7 +451,7 @@ mod tests {
              netns: n3\n  selectors: [{key: app, value: upf}]\n  k8s_namespace: core\n  \
              gtp: {module: gtp5g, functions: [b, a_1, b], min_pps: 10, hold: 500ms, max_tasks: 4, woken: true}\n  \
              include_children: true\n  priority: 3\n  execution_time: 1.5ms\n  weight: 200\n  \
-             cpus: 2-3,0\n  exclusive: true\n",
+             cpu_limit: ignore\n  cpus: 2-3,0\n  exclusive: true\n",
         );
         let text = |text: &str| Some(text.to_string());
         let expected = Rule {
@@ -476,6 +482,7 @@ mod tests {
                 priority: Priority::new(3),
                 execution_time_ns: Some(1_500_000),
                 weight: Some(200),
+                cpu_limit: Some(CpuLimit::Ignore),
                 cpus: Some("0,2-3".parse().unwrap()),
                 exclusive: true,
             },
@@ -543,11 +550,15 @@ mod tests {
         );
         assert_eq!(
             error("{pid: 1}"),
-            format!("{at}: no effect; give one of priority, execution_time, weight, cpus")
+            format!(
+                "{at}: no effect; give one of priority, execution_time, weight, cpu_limit, cpus"
+            )
         );
         assert_eq!(
             error("{pid: 1, exclusive: false}"),
-            format!("{at}: no effect; give one of priority, execution_time, weight, cpus")
+            format!(
+                "{at}: no effect; give one of priority, execution_time, weight, cpu_limit, cpus"
+            )
         );
         assert_eq!(
             error("{pid: 1, priority: 1, exclusive: true}"),
@@ -690,6 +701,7 @@ mod tests {
                 "pid: 1, weight: 0",
                 "weight: expected a weight (100 at nice 0) from 1 to 10000, found 0",
             ),
+            ("pid: 1, cpu_limit: none", "cpu_limit: expected ignore, found \"none\""),
         ] {
             let found = error(&format!("{{priority: 1, {rule}}}"));
             assert!(found.ends_with(&format!(": rule 1: {message}")), "{found}");

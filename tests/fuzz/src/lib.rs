@@ -113,6 +113,7 @@ fn check_rule(rule: &Rule, text: &str) {
     let effect = effects.priority.is_some()
         || effects.execution_time_ns.is_some()
         || effects.weight.is_some()
+        || effects.cpu_limit.is_some()
         || effects.cpus.is_some()
         // `priority: false` is an effect too: an exception to a later rule.
         || text.contains("priority");

@@ -6,6 +6,7 @@
 
 mod support;
 
+mod cgroups;
 mod conditions;
 mod cost;
 mod daemon;
@@ -44,7 +45,8 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 30] = modules![
+const MODULES: [(&str, Vm); 31] = modules![
+    cgroups,
     conditions,
     cost,
     daemon,

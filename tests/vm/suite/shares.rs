@@ -1,10 +1,10 @@
 //! No task gets more than the policy gives it, neither by renaming a thread nor by forking.
 
 use std::fs;
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::support::cgroup::Cgroup;
 use crate::support::gthctl::NO_RULES;
 use crate::support::kernel;
 use crate::support::shared;
@@ -40,35 +40,6 @@ fn a_task_that_is_being_matched_has_no_rule() {
     gthctl.stop();
 }
 
-/// A cgroup whose tasks end with it.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    fn new(name: &str) -> Self {
-        let path = PathBuf::from("/sys/fs/cgroup").join(name);
-        fs::create_dir(&path).unwrap();
-        Self(path)
-    }
-
-    /// The CPU time of all its tasks, including those that have ended.
-    fn used(&self) -> Duration {
-        let stat = fs::read_to_string(self.0.join("cpu.stat")).unwrap();
-        let us = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
-        Duration::from_micros(us.parse().unwrap())
-    }
-
-    fn file(&self) -> fs::File {
-        fs::File::open(&self.0).unwrap()
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let _ = fs::write(self.0.join("cgroup.kill"), "1");
-        kernel::wait(Duration::from_secs(10), || fs::remove_dir(&self.0).is_ok());
-    }
-}
-
 /// Goes on as a child of itself.
 fn become_a_child() {
     // SAFETY: the child goes on as its parent did.
@@ -92,9 +63,8 @@ fn become_a_child_and_run_on() {
 }
 
 /// The share of two CPUs that four spinners get beside four chains of tasks.
-fn part_of_spinners(under: &str, step: fn()) -> f64 {
+fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
     let cpus = [0, 1];
-    let chains = Cgroup::new("chains");
     let dir = chains.file();
     for _ in 0..4 {
         // The first of a chain ends by itself; the cgroup ends the chain.
@@ -122,17 +92,28 @@ fn part_of_spinners(under: &str, step: fn()) -> f64 {
         part(got),
         part(used_after - used)
     );
+    chains.set("cgroup.kill", "1");
     part(got)
 }
 
 #[test]
 fn chains_of_forks_get_what_they_get_from_the_kernel() {
+    chains_get_what_they_get_from_the_kernel(&Cgroup::new("chains"));
+}
+
+#[test]
+fn and_so_do_those_of_a_cgroup_with_a_weight() {
+    chains_get_what_they_get_from_the_kernel(&Cgroup::with("chains", &[("cpu.weight", "50")]));
+}
+
+#[track_caller]
+fn chains_get_what_they_get_from_the_kernel(chains: &Cgroup) {
     shared::unload();
     let steps = [become_a_child, become_a_child_and_run_on];
-    let eevdf = steps.map(|step| part_of_spinners("EEVDF", step));
+    let eevdf = steps.map(|step| part_of_spinners("EEVDF", chains, step));
     let gthctl = shared::scheduler(NO_RULES);
     for (step, eevdf) in steps.into_iter().zip(eevdf) {
-        let ours = part_of_spinners("gthctl", step);
+        let ours = part_of_spinners("gthctl", chains, step);
         assert!(ours > eevdf - 0.1, "{ours:.2} against {eevdf:.2}");
     }
     gthctl.stop();

@@ -1,5 +1,6 @@
 //! What the tests build on: the gthctl under test, tasks, data planes, the kernel's view.
 
+pub mod cgroup;
 pub mod gthctl;
 pub mod hot;
 pub mod kernel;

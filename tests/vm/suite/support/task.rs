@@ -357,6 +357,13 @@ pub fn spin(shared: &Shared) {
     }
 }
 
+/// Runs forever.
+pub fn spin_on() {
+    loop {
+        std::hint::black_box(());
+    }
+}
+
 /// Runs for so many ns.
 pub fn run_for(ns: u64) {
     run_by(libc::CLOCK_MONOTONIC, ns);

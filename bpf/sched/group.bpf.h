@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Shares of CPU time between cgroups (cpu.weight).
+ *
+ * All tasks of a pool wait in one DSQ, in the order of their virtual time. A cgroup gets its
+ * share by the pace at which the virtual time of its tasks advances. At each level of the
+ * hierarchy, a cgroup competes with its siblings and with the tasks of its parent, as under
+ * the kernel's own scheduler: a task of nice 0 counts as much as a cgroup of weight 100. The
+ * product over the levels is the share of the cgroup, and its tasks divide that. A pace is
+ * relative to the share that the task would have without cgroups, so it is the task's weight
+ * while only one cgroup has tasks that run.
+ *
+ * Only normal tasks that are runnable count. Priority tasks run before these whatever the
+ * weights are, as real-time tasks do.
+ */
+#ifndef GTH_GROUP_H
+#define GTH_GROUP_H
+
+#include "sched/state.bpf.h"
+
+#define NO_QUOTA (~0ULL) /* RUNTIME_INF, kernel/sched/sched.h */
+
+enum {
+	ROOT_GROUP = 0,
+	NO_GROUP = 0xffffffff,
+	DEFAULT_WEIGHT = 100,
+	IDLE_WEIGHT = 1,	/* of a cgroup with cpu.idle; the kernel's own scheduler takes 0.3 */
+	MAX_LEVELS = 32,	/* of cgroups below the root that have a record */
+	COUNT_BITS = 24,	/* of group.load */
+	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
+	PACE_BITS = 16,		/* a pace of weight << PACE_BITS is that of a task without cgroups */
+	SHARE_NS = 1000000,	/* how long a share holds */
+	MAX_SUMMED = 64,	/* how many CPUs are added up for each share; else TOTAL_NS holds */
+	TOTAL_NS = 10000000,
+};
+
+/* cpu.max, see sched/limit.bpf.h. */
+struct limit {
+	u64 quota;		/* CPU time in each period, ns; NO_QUOTA: no limit */
+	u64 period;		/* ns */
+	u64 burst;		/* unused time that a later period may have besides, ns */
+	s64 left;		/* in this period, ns; negative: the next one pays for it */
+	u64 period_end;		/* now_ns() */
+	u32 nearest;		/* this group or the nearest one above that has a limit, or NO_GROUP */
+	u32 epoch;		/* `nearest` is as of this limits.epoch */
+	u32 throttled;		/* it has used up its quota */
+	u32 released;		/* tasks that were held back may run */
+	u32 listed;		/* it has a place in limits.of */
+	u64 throttled_at;	/* now_ns() */
+	u64 throttled_ns;	/* as throttled_usec in cpu.stat */
+	u64 nr_throttled;	/* as there */
+	u64 nr_periods;		/* periods in which it ran; as there */
+};
+
+/*
+ * A cgroup with the cpu controller. `load` is one word, so that each change of it shows
+ * whether the group became active or idle: the number of the group's counted tasks and
+ * active children in the lower COUNT_BITS, the sum of their weights above.
+ */
+struct group {
+	struct bpf_spin_lock lock;	/* of `applied` */
+	u32 parent;
+	u32 weight;		/* cpu.weight, 1..10000 */
+	u32 applied;		/* its part of its parent's load: its weight while it is active */
+	bool used;		/* a cgroup has this record */
+	u64 id;			/* that cgroup's */
+	u64 load;
+	u64 share;		/* the pace of a task of weight 1 */
+	u64 share_at;		/* when that was computed; now_ns() */
+	s64 debt;		/* virtual time that tasks were ahead when they ended, ns */
+	struct limit limit;
+} __attribute__((aligned(64)));
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GTH_MAX_GROUPS);
+	__type(key, u32);
+	__type(value, struct group);
+} groups SEC(".maps");
+
+/* The record of each cgroup, by its id. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, GTH_MAX_GROUPS);
+	__type(key, u64);
+	__type(value, u32);
+} group_indices SEC(".maps");
+
+/* The weights of all counted tasks; a large machine adds them up now and then only. */
+struct {
+	u64 load;
+	u64 at;			/* now_ns() */
+} machine_total;
+
+static __always_inline struct group *group_at(u32 index)
+{
+	return bpf_map_lookup_elem(&groups, &index);
+}
+
+/* The index of a cgroup's record, or the root's. */
+static __always_inline u32 group_of(struct cgroup *cgrp)
+{
+	u64 id = BPF_CORE_READ(cgrp, kn, id);
+	u32 *index = bpf_map_lookup_elem(&group_indices, &id);
+
+	return index ? *index : ROOT_GROUP;
+}
+
+static __always_inline u64 weights_in(u64 load)
+{
+	return load >> COUNT_BITS;
+}
+
+static __always_inline bool is_active(u64 load)
+{
+	return load & ((1ULL << COUNT_BITS) - 1);
+}
+
+/*
+ * Brings a group's part of its parent's load up to date, and so on upwards. Each level
+ * decides under its lock by the load as it is then, so the last of several callers is right.
+ */
+__noinline int settle_group(u32 index)
+{
+	struct group *group, *parent;
+	u32 i, above, was, is;
+	u64 delta, before;
+
+	bpf_for(i, 0, MAX_LEVELS) {
+		group = group_at(index);
+		if (!group || index == ROOT_GROUP)
+			break;
+		above = group->parent;
+		parent = group_at(above);
+		if (!parent)
+			break;
+		bpf_spin_lock(&group->lock);
+		was = group->applied;
+		is = is_active(group->load) ? group->weight : 0;
+		group->applied = is;
+		delta = ((u64)is << COUNT_BITS) - ((u64)was << COUNT_BITS) + !!is - !!was;
+		before = __sync_fetch_and_add(&parent->load, delta);
+		bpf_spin_unlock(&group->lock);
+		if (is_active(before) == is_active(before + delta))
+			break;
+		index = above;
+	}
+	return 0;
+}
+
+/* Adds to a group's load, or takes away from it. */
+static __always_inline void change_load(u32 index, u64 delta)
+{
+	struct group *group = group_at(index);
+	u64 before;
+
+	if (!group)
+		return;
+	before = __sync_fetch_and_add(&group->load, delta);
+	if (is_active(before) != is_active(before + delta))
+		settle_group(index);
+}
+
+static __always_inline u32 weight_of(const struct task_struct *p, const struct task_ctx *tctx)
+{
+	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
+
+	return weight ? weight : 100;
+}
+
+/* The weights of all counted tasks. A task may be counted in on one CPU and out on another. */
+static __always_inline u64 total_load(u64 now)
+{
+	bool summed = machine.nr_cpus <= MAX_SUMMED;
+	s64 sum = 0;
+	u32 i;
+
+	if (!summed && now - machine_total.at < TOTAL_NS)
+		return machine_total.load;
+	machine_total.at = now;
+	bpf_for(i, 0, machine.nr_cpus)
+		sum += cpu_of(i)->load;
+	machine_total.load = sum > 0 ? sum : 0;
+	return machine_total.load;
+}
+
+/*
+ * Keeps up which pool the task is a load of, and how much: its weight among all runnable
+ * tasks, but no more than what one CPU can do. The LLCs are balanced by that.
+ */
+static __always_inline void change_pool_load(struct task_ctx *tctx, u32 pool, u32 load)
+{
+	if (tctx->load == load && tctx->load_pool == pool)
+		return;
+	if (tctx->load)
+		__sync_fetch_and_add(&pool_of(tctx->load_pool)->load, -(u64)tctx->load);
+	tctx->load = load;
+	tctx->load_pool = pool;
+	if (load)
+		__sync_fetch_and_add(&pool_of(pool)->load, load);
+}
+
+static __always_inline void note_pool(struct task_ctx *tctx, u32 pool)
+{
+	u64 most, load;
+
+	if (machine.nr_llcs < 2)
+		return;
+	most = machine_total.load / machine.nr_possible;
+	load = tctx->pace ? tctx->pace >> PACE_BITS : tctx->counted;
+	if (load > most && most)
+		load = most;
+	change_pool_load(tctx, pool, load ? load : 1);
+}
+
+/* From now on the task counts, in this pool; its rq is locked. */
+__noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u32 pool)
+{
+	u32 weight;
+
+	if (!tctx->counted) {
+		weight = weight_of(p, tctx);
+		tctx->counted = weight;
+		tctx->counted_in = tctx->group;
+		cpu_of(bpf_get_smp_processor_id())->load += weight;
+		change_load(tctx->group, ((u64)weight << COUNT_BITS) + 1);
+	}
+	note_pool(tctx, pool);
+	return 0;
+}
+
+__noinline int count_out(struct task_ctx *tctx __arg_nonnull)
+{
+	u32 weight = tctx->counted;
+
+	if (!weight)
+		return 0;
+	tctx->counted = 0;
+	change_pool_load(tctx, 0, 0);
+	cpu_of(bpf_get_smp_processor_id())->load -= weight;
+	change_load(tctx->counted_in, -(((u64)weight << COUNT_BITS) + 1));
+	return 0;
+}
+
+/* The lead that the lightest weight has after one slice: no task may have more. */
+static __always_inline u64 most_ahead(void)
+{
+	return VTIME_AHEAD_SLICES * tunables.slice_ns;
+}
+
+/* A task of the group ended, this far ahead. The group owes no more than one task may be ahead. */
+static __always_inline void owe(u32 index, s64 lead)
+{
+	struct group *group = group_at(index);
+
+	if (group && lead > 0 && group->debt < (s64)most_ahead())
+		__sync_fetch_and_add(&group->debt, lead < (s64)most_ahead() ? lead : (s64)most_ahead());
+}
+
+/* A new task takes over what its group owes. */
+static __always_inline u64 take_over_debt(u32 index)
+{
+	struct group *group = group_at(index);
+	s64 debt = group ? group->debt : 0;
+
+	if (debt <= 0 || __sync_val_compare_and_swap(&group->debt, debt, 0) != debt)
+		return 0;
+	return debt;
+}
+
+/* Computes a group's share. */
+__noinline int renew_share(u32 index)
+{
+	struct group *group = group_at(index), *parent;
+	u64 now = now_ns(), share, own, among;
+	u32 i;
+
+	if (!group)
+		return 0;
+	group->share_at = now;
+	own = weights_in(group->load);
+	share = own ? (total_load(now) << PACE_BITS) / own : 1ULL << PACE_BITS;
+	bpf_for(i, 0, MAX_LEVELS) {
+		struct group *at = group_at(index);
+
+		if (!at || index == ROOT_GROUP)
+			break;
+		index = at->parent;
+		parent = group_at(index);
+		if (!parent)
+			break;
+		among = weights_in(parent->load);
+		if (among > at->weight)
+			share = share * at->weight / among;
+	}
+	group->share = share ? share : 1;
+	return 0;
+}
+
+/* By how much the task's virtual time advances: less the greater its pace is. */
+static __always_inline u64 pace_of(struct task_struct *p, const struct task_ctx *tctx)
+{
+	struct group *group = is_priority(tctx->rank) ? NULL : group_at(tctx->group);
+
+	if (!group)
+		return (u64)weight_of(p, tctx) << PACE_BITS;
+	if (now_ns() - group->share_at > SHARE_NS)
+		renew_share(tctx->group);
+	return weight_of(p, tctx) * group->share;
+}
+
+static __always_inline u64 virtual_time(u64 ran, u64 pace)
+{
+	return (ran * 100 << PACE_BITS) / (pace ? pace : 100ULL << PACE_BITS);
+}
+
+/* ---- cgroups come and go ---- */
+
+/* There was no record left for a cgroup. */
+u32 too_many_groups SEC(".bss.groups");
+
+/* Where the search for a free record goes on. */
+u32 next_group;
+
+/* A record without a user. Tasks that end may count in a removed cgroup's for a moment. */
+static __always_inline u32 free_group(void)
+{
+	u32 i;
+
+	bpf_for(i, 0, GTH_MAX_GROUPS) {
+		u32 index = (next_group + i) & (GTH_MAX_GROUPS - 1);
+		struct group *group = group_at(index);
+
+		if (group && index != ROOT_GROUP && !group->used && !is_active(group->load)) {
+			next_group = index + 1;
+			return index;
+		}
+	}
+	return ROOT_GROUP;
+}
+
+/* The task group of a cgroup: its state of the cpu controller is the first member. */
+static __always_inline struct task_group *task_group_of(struct cgroup *cgrp)
+{
+	struct cgroup_subsys_state *css = NULL;
+	u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+
+	bpf_probe_read_kernel(&css, sizeof(css), &cgrp->subsys[0] + cpu);
+	return (struct task_group *)css;
+}
+
+static __always_inline bool is_idle_group(struct cgroup *cgrp)
+{
+	struct task_group *group = task_group_of(cgrp);
+
+	return group && bpf_core_field_exists(group->idle) && BPF_CORE_READ(group, idle) > 0;
+}
+
+/* The kernel's cgroup lock keeps callers apart. */
+static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
+{
+	u32 level = cgrp->level, index = level ? free_group() : ROOT_GROUP;
+	struct group *group = group_at(index);
+	u64 id = BPF_CORE_READ(cgrp, kn, id);
+	s32 err;
+
+	if (!group)
+		return -22; /* EINVAL */
+	if (level && index == ROOT_GROUP) { /* user space ends the scheduler */
+		too_many_groups = true;
+		tell(&events);
+		return 0;
+	}
+	err = bpf_map_update_elem(&group_indices, &id, &index, 0);
+	if (err)
+		return err;
+	group->id = id;
+	group->parent = level ? group_of(BPF_CORE_READ(cgrp, ancestors[level - 1])) : ROOT_GROUP;
+	group->weight = weight;
+	group->limit.quota = NO_QUOTA;
+	group->limit.epoch = 0;
+	group->used = true;
+	return 0;
+}
+
+static __always_inline void drop_group(struct group *group)
+{
+	u64 id = group->id;
+
+	bpf_map_delete_elem(&group_indices, &id);
+	group->used = false;
+}
+
+static __always_inline void set_group_weight(struct cgroup *cgrp, u32 weight)
+{
+	u32 index = group_of(cgrp);
+	struct group *group = group_at(index);
+
+	if (!group || !weight)
+		return;
+	group->weight = weight;
+	settle_group(index);
+}
+
+#endif

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Limits of CPU time (cpu.max and cpu.max.burst, Documentation/admin-guide/cgroup-v2.rst).
+ *
+ * What a task runs is taken from what is left to each limited cgroup above it. Slices end at
+ * ticks, so a cgroup may run over; the next period pays for that. Tasks of a cgroup without
+ * anything left are held back until the next period, see sched/refill.bpf.h.
+ */
+#ifndef GTH_LIMIT_H
+#define GTH_LIMIT_H
+
+#include "sched/group.bpf.h"
+
+struct {
+	u32 nr;			/* limited cgroups */
+	u32 epoch;		/* counts changes of which cgroups are limited; 0: none yet */
+	u32 top;		/* no place in `of` from here on is taken */
+	u32 released;		/* some group's `released` is set */
+	u32 of[GTH_MAX_GROUPS];	/* groups that are limited or were; ROOT_GROUP: free */
+} limits;
+
+static __always_inline bool any_limit(void)
+{
+	return *(volatile u32 *)&limits.nr;
+}
+
+/* The group or the nearest one above it that has a limit, or NO_GROUP. */
+__noinline u32 nearest_limit(u32 index)
+{
+	u32 epoch = *(volatile u32 *)&limits.epoch, at = index, i;
+	struct group *group = group_at(index);
+
+	if (!group)
+		return NO_GROUP;
+	if (group->limit.epoch == epoch)
+		return group->limit.nearest;
+	bpf_for(i, 0, MAX_LEVELS) {
+		struct group *above = group_at(at);
+
+		if (!above || at == ROOT_GROUP) {
+			at = NO_GROUP;
+			break;
+		}
+		if (above->limit.quota != NO_QUOTA)
+			break;
+		at = above->parent;
+	}
+	group->limit.nearest = at;
+	group->limit.epoch = epoch;
+	return at;
+}
+
+/* The nearest group above a task's that has used up its quota, or NO_GROUP. */
+__noinline u32 throttled_above(u32 index)
+{
+	u32 i;
+
+	bpf_for(i, 0, MAX_LEVELS) {
+		struct group *group;
+
+		index = nearest_limit(index);
+		group = group_at(index);
+		if (!group)
+			return NO_GROUP;
+		if (group->limit.throttled)
+			return index;
+		index = group->parent;
+	}
+	return NO_GROUP;
+}
+
+/* A task that is to end, or to stop for a signal, a debugger or the freezer, has to run for that. */
+static __always_inline bool must_run(struct task_struct *p)
+{
+	return (p->flags & (PF_EXITING | PF_KTHREAD)) || p->jobctl || (p->pending.signal.sig[0] & SIGKILL_BIT);
+}
+
+/* The group whose limit holds the task back now, or NO_GROUP. */
+static __always_inline u32 held_by(struct task_struct *p, const struct task_ctx *tctx)
+{
+	u32 index;
+
+	if (!any_limit() || tctx->unlimited)
+		return NO_GROUP;
+	index = throttled_above(tctx->group);
+	return index == NO_GROUP || must_run(p) ? NO_GROUP : index;
+}
+
+static __always_inline bool is_limited(const struct task_ctx *tctx)
+{
+	return any_limit() && !tctx->unlimited && nearest_limit(tctx->group) != NO_GROUP;
+}
+
+static __always_inline void throttle(struct limit *limit)
+{
+	if (__sync_lock_test_and_set(&limit->throttled, 1))
+		return;
+	limit->throttled_at = now_ns();
+	limit->nr_throttled++;
+}
+
+/* Takes what a task has run from each limit above it. */
+__noinline int bill(u32 index, u64 ran)
+{
+	u32 i;
+
+	bpf_for(i, 0, MAX_LEVELS) {
+		struct group *group;
+
+		index = nearest_limit(index);
+		group = group_at(index);
+		if (!group)
+			break;
+		if (__sync_fetch_and_add(&group->limit.left, -ran) <= (s64)ran)
+			throttle(&group->limit);
+		index = group->parent;
+	}
+	return 0;
+}
+
+#endif

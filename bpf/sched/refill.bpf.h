@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Tasks of cgroups that have used up their limit, and the periods after which they run again.
+ *
+ * They wait in a DSQ of their cgroup. One timer refills all cgroups at the ends of their
+ * periods. A CPU that looks for a task then moves those that were held back to where they would
+ * wait without a limit.
+ *
+ * The kernel's watchdog counts a task that is held back as runnable. So each runs for a moment
+ * when it has waited machine.most_held_ns: gth_running() ends its turn at once.
+ */
+#ifndef GTH_REFILL_H
+#define GTH_REFILL_H
+
+#include "sched/drain.bpf.h"
+#include "sched/limit.bpf.h"
+
+enum {
+	MAX_RELEASED = 32,		/* how many tasks one CPU looks at and moves at a time */
+	MIN_REFILL_NS = 1000000,	/* between two runs of the timer */
+	MAX_REFILL_NS = 1000000000,
+	EARLY_NS = 100000,		/* a period may end this much early */
+};
+
+struct refill_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct refill_timer);
+} refill_timers SEC(".maps");
+
+static __always_inline u64 held_dsq(u32 index)
+{
+	return DSQ_HELD + (u64)index;
+}
+
+/* ---- held back ---- */
+
+/* In the order in which they came, so that each has its turn. */
+static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tctx, u32 index)
+{
+	count_out(tctx);
+	dsq_insert_vtime(p, held_dsq(index), tunables.slice_ns, tctx->queued_at, 0);
+}
+
+/* Whether a task in the DSQ of its throttled group runs all the same: it has waited long, or was killed. */
+__noinline int runs_anyway(struct task_struct *p __arg_trusted)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	return !tctx || must_run(p) || now_ns() - tctx->queued_at >= machine.most_held_ns;
+}
+
+/* Where a task that is not held back any more waits, and by which key. */
+__noinline u64 waiting_place(struct task_struct *p __arg_trusted, u64 *key __arg_nonnull)
+{
+	struct task_ctx *tctx = task_of(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct home home;
+
+	*key = 0;
+	if (!tctx)
+		return cpu_dsq(cpu);
+	home = home_of(p, tunables.generation, false);
+	*key = is_priority(tctx->rank) ? prio_key(tctx->rank) : tctx->vtime;
+	if (is_priority(tctx->rank))
+		return prio_dsq(home.pool);
+	return home.cpu >= 0 || is_pinned(p) ? cpu_dsq(cpu) : pool_dsq(home.pool);
+}
+
+/* Moves tasks back; returns how many it looked at, up to MAX_RELEASED. */
+__noinline u32 release_from(u32 index, bool throttled)
+{
+	struct task_struct *p;
+	u32 looks = 0;
+
+	bpf_for_each(scx_dsq, p, held_dsq(index), 0) {
+		u64 dsq, key;
+
+		if (looks >= MAX_RELEASED)
+			break;
+		looks++;
+		if (throttled && !runs_anyway(p))
+			continue;
+		dsq = waiting_place(p, &key);
+		dsq_move_to_vtime(THIS_ITERATION, p, dsq, key);
+		kick_if_idle(scx_bpf_task_cpu(p));
+	}
+	return looks;
+}
+
+/* Moves tasks that may run again to where they wait for a CPU. */
+__noinline int release_some(void)
+{
+	u32 top = limits.top, i;
+
+	limits.released = false;
+	bpf_for(i, 0, top) {
+		u32 index = limits.of[i & (GTH_MAX_GROUPS - 1)];
+		struct group *group = group_at(index);
+
+		if (index == ROOT_GROUP || !group || !group->limit.released)
+			continue;
+		group->limit.released = false;
+		if (release_from(index, group->limit.throttled) == MAX_RELEASED && !group->limit.throttled) {
+			group->limit.released = true;
+			limits.released = true;
+			break;
+		}
+	}
+	return 0;
+}
+
+/* ---- refilled ---- */
+
+static __always_inline void release(struct limit *limit)
+{
+	limit->released = true;
+	limits.released = true;
+}
+
+/* Begins a group's next period if it is time; returns when that ends. */
+__noinline u64 refill_group(u32 index, u64 now)
+{
+	struct group *group = group_at(index);
+	struct limit *limit;
+	u64 periods, most;
+
+	if (!group)
+		return now + MAX_REFILL_NS;
+	limit = &group->limit;
+	if (limit->quota == NO_QUOTA || !limit->period)
+		return now + MAX_REFILL_NS;
+	if ((s64)(limit->period_end - now) > EARLY_NS)
+		return limit->period_end;
+	periods = now > limit->period_end ? (now - limit->period_end) / limit->period + 1 : 1;
+	most = limit->quota + limit->burst;
+	if (limit->left < (s64)limit->quota)
+		limit->nr_periods++;
+	if (__sync_fetch_and_add(&limit->left, limit->quota * periods) + limit->quota * periods > most &&
+	    (s64)limit->left > (s64)most)
+		limit->left = most;
+	limit->period_end += limit->period * periods;
+	if (limit->throttled && limit->left > 0) {
+		limit->throttled = false;
+		limit->throttled_ns += now - limit->throttled_at;
+	}
+	return limit->period_end;
+}
+
+/* A CPU that looks for a task releases those that may run; wakes one if all are idle. */
+static __always_inline void wake_one(void)
+{
+	const struct cpumask *mask;
+	s32 cpu;
+
+	bpf_rcu_read_lock();
+	mask = mask_of(tunables.generation, GTH_MASK_NORMAL);
+	cpu = mask ? pick_idle_cpu(mask, 0) : NO_CPU;
+	bpf_rcu_read_unlock();
+	if (cpu >= 0)
+		kick_if_idle(cpu);
+}
+
+static int refill(void *map, u32 *key, struct refill_timer *timer)
+{
+	u64 now = now_ns(), next = now + MAX_REFILL_NS;
+	u32 i;
+
+	bpf_for(i, 0, limits.top) {
+		u32 index = limits.of[i & (GTH_MAX_GROUPS - 1)];
+		struct group *group = group_at(index);
+		u64 end;
+
+		if (index == ROOT_GROUP || !group)
+			continue;
+		end = refill_group(index, now);
+		if (end < next)
+			next = end;
+		if (scx_bpf_dsq_nr_queued(held_dsq(index)) > 0)
+			release(&group->limit);
+	}
+	if (limits.released)
+		wake_one();
+	if (limits.top)
+		bpf_timer_start(&timer->timer, next > now + MIN_REFILL_NS ? next - now : MIN_REFILL_NS, 0);
+	return 0;
+}
+
+static __always_inline struct refill_timer *refill_timer(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&refill_timers, &zero);
+}
+
+/* Called once, by ops.init. */
+static __always_inline void init_refill(void)
+{
+	struct refill_timer *timer = refill_timer();
+
+	if (!timer)
+		return;
+	bpf_timer_init(&timer->timer, &refill_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, refill);
+	if (limits.top)
+		bpf_timer_start(&timer->timer, MIN_REFILL_NS, 0);
+}
+
+/* ---- set ---- */
+
+/* Gives a group its place in limits.of. */
+static __always_inline void list_limit(u32 index, struct limit *limit)
+{
+	u32 i;
+
+	if (limit->listed)
+		return;
+	bpf_for(i, 0, GTH_MAX_GROUPS) {
+		u32 *place = &limits.of[i & (GTH_MAX_GROUPS - 1)];
+
+		if (*place != ROOT_GROUP || __sync_val_compare_and_swap(place, ROOT_GROUP, index) != ROOT_GROUP)
+			continue;
+		limit->listed = true;
+		if (limits.top <= i)
+			limits.top = i + 1;
+		return;
+	}
+}
+
+/* Sets a group's limit; its tasks go by it at once. */
+__noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
+{
+	struct refill_timer *timer = refill_timer();
+	struct group *group = group_at(index);
+	u64 now = now_ns(), was;
+	struct limit *limit;
+
+	if (!group || index == ROOT_GROUP || !timer)
+		return 0;
+	limit = &group->limit;
+	was = limit->quota;
+	if (quota == NO_QUOTA && was == NO_QUOTA)
+		return 0;
+	list_limit(index, limit);
+	limit->period = period ? period : 1;
+	limit->burst = burst;
+	limit->quota = quota;
+	if (limit->quota != NO_QUOTA) {
+		limit->left = limit->quota;
+		limit->period_end = (now / limit->period + 1) * limit->period;
+	}
+	if (limit->throttled) {
+		limit->throttled = false;
+		limit->throttled_ns += now - limit->throttled_at;
+	}
+	release(limit);
+	if (was == NO_QUOTA)
+		__sync_fetch_and_add(&limits.nr, 1);
+	else if (limit->quota == NO_QUOTA)
+		__sync_fetch_and_add(&limits.nr, -1);
+	__sync_fetch_and_add(&limits.epoch, 1);
+	bpf_timer_start(&timer->timer, MIN_REFILL_NS, 0);
+	return 0;
+}
+
+/* The same in us, as the kernel says it to ops.cgroup_init() and ops.cgroup_set_bandwidth(). */
+static __always_inline void set_limit_us(u32 index, u64 period, u64 quota, u64 burst)
+{
+	set_limit(index, period * 1000, quota == NO_QUOTA ? NO_QUOTA : quota * 1000, burst * 1000);
+}
+
+/* Reads a limit from the kernel's own scheduler: before 6.17 it says nothing. */
+static __always_inline void read_limit(u32 index, struct cgroup *cgrp)
+{
+	struct task_group *group = task_group_of(cgrp);
+
+	if (group && bpf_core_field_exists(group->cfs_bandwidth))
+		set_limit(index, BPF_CORE_READ(group, cfs_bandwidth.period), BPF_CORE_READ(group, cfs_bandwidth.quota),
+			  BPF_CORE_READ(group, cfs_bandwidth.burst));
+}
+
+/* The cgroup is gone: no task of its waits. */
+static __always_inline void drop_limit(u32 index, struct group *group)
+{
+	u32 i;
+
+	if (!group->limit.listed)
+		return;
+	if (group->limit.quota != NO_QUOTA)
+		__sync_fetch_and_add(&limits.nr, -1);
+	group->limit.quota = NO_QUOTA;
+	group->limit.listed = false;
+	group->limit.throttled = false;
+	bpf_for(i, 0, limits.top) {
+		if (limits.of[i & (GTH_MAX_GROUPS - 1)] == index)
+			limits.of[i & (GTH_MAX_GROUPS - 1)] = ROOT_GROUP;
+	}
+	__sync_fetch_and_add(&limits.epoch, 1);
+}
+
+#endif

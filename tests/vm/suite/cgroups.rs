@@ -1,0 +1,240 @@
+//! The shares and limits of cgroups (cpu.weight, cpu.max) hold as they do without gthctl.
+
+use std::fs;
+use std::time::Duration;
+
+use crate::support::cgroup::{Cgroup, cpus_used};
+use crate::support::gthctl::{Gthctl, NO_RULES};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARES;
+
+/// Until shares have settled, and then to measure them.
+const SETTLE: Duration = Duration::from_secs(1);
+const WATCH: Duration = Duration::from_secs(5);
+
+/// The CPUs that each cgroup uses, without gthctl and with it.
+fn used(cgroups: &[&Cgroup]) -> (Vec<f64>, Vec<f64>) {
+    shared::unload();
+    std::thread::sleep(SETTLE);
+    let without = cpus_used(cgroups, WATCH);
+    let gthctl = shared::scheduler(NO_RULES);
+    std::thread::sleep(SETTLE);
+    let with = cpus_used(cgroups, WATCH);
+    gthctl.stop();
+    println!("CPUs used: {without:.3?} without gthctl, {with:.3?} with it");
+    (without, with)
+}
+
+/// Each is at most `percent` from what it should be.
+#[track_caller]
+fn near(is: &[f64], should: &[f64], percent: f64) {
+    for (is, should) in is.iter().zip(should) {
+        let apart = (is / should - 1.0) * 100.0;
+        assert!(apart.abs() <= percent, "{is:.3} CPUs instead of {should:.3}: {apart:+.1} %");
+    }
+}
+
+/// What the cgroups should get of all CPUs that tasks run on.
+fn parts_of(total: &[f64], shares: &[f64]) -> Vec<f64> {
+    let total: f64 = total.iter().sum();
+    let sum: f64 = shares.iter().sum();
+    shares.iter().map(|share| share / sum * total).collect()
+}
+
+#[test]
+fn weights_divide_the_cpus_whatever_the_number_of_tasks() {
+    let cgroups =
+        [("one", "100", 1), ("two", "200", 8), ("four", "400", 3)].map(|(name, weight, tasks)| {
+            Cgroup::with(name, &[("cpu.weight", weight)]).and_spinners(tasks)
+        });
+    let (_, with) = used(&cgroups.each_ref());
+    near(&with, &parts_of(&with, &[1.0, 2.0, 4.0]), 5.0);
+}
+
+#[test]
+fn weights_divide_each_level() {
+    let _a = Cgroup::with("a", &[]);
+    let _b = Cgroup::with("a/b", &[("cpu.weight", "300")]);
+    let spinners =
+        |name, weight, tasks| Cgroup::with(name, &[("cpu.weight", weight)]).and_spinners(tasks);
+    let x = spinners("a/x", "100", 2);
+    let (y, z) = (spinners("a/b/y", "100", 1), spinners("a/b/z", "100", 3));
+    let other = spinners("other", "300", 4);
+    let (_, with) = used(&[&x, &y, &z, &other]);
+    // Of sixteenths: a has 4 of them, of which a/b has 3.
+    near(&with, &parts_of(&with, &[1.0, 1.5, 1.5, 12.0]), 12.0);
+}
+
+#[test]
+fn a_changed_weight_and_a_task_that_moves() {
+    let one = Cgroup::with("one", &[]).and_spinners(4);
+    let other = Cgroup::with("other", &[]).and_spinners(4);
+    let gthctl = shared::scheduler(NO_RULES);
+    one.set("cpu.weight", "300");
+    std::thread::sleep(SETTLE);
+    let used = cpus_used(&[&one, &other], WATCH);
+    near(&used, &parts_of(&used, &[3.0, 1.0]), 5.0);
+    // Both have a task less or more at any time: no load is lost, and none stays behind.
+    for _ in 0..50 {
+        one.tasks().iter().for_each(|task| other.take(task.pid));
+        one.tasks().iter().for_each(|task| one.take(task.pid));
+    }
+    one.set("cpu.weight.nice", "0");
+    other.set("cpu.weight", "200");
+    std::thread::sleep(SETTLE);
+    let used = cpus_used(&[&one, &other], WATCH);
+    near(&used, &parts_of(&used, &[1.0, 2.0]), 5.0);
+    gthctl.stop();
+}
+
+#[test]
+fn limits_hold() {
+    let limited =
+        |name, quota: &str, tasks| Cgroup::with(name, &[("cpu.max", quota)]).and_spinners(tasks);
+    let (quarter, half) =
+        (limited("quarter", "25000 100000", 1), limited("half", "50000 100000", 4));
+    let _two = Cgroup::with("two", &[("cpu.max", "160000 80000")]);
+    let (inner, most) = (limited("two/inner", "75000 100000", 4), limited("two/most", "max", 4));
+    let (_, with) = used(&[&quarter, &half, &inner, &most]);
+    near(&with, &[0.25, 0.5, 0.75, 1.25], 5.0);
+}
+
+#[test]
+fn a_limit_that_is_set_changed_and_removed_while_tasks_spin() {
+    let cgroup = Cgroup::with("limited", &[]).and_spinners(2);
+    let gthctl = shared::scheduler(NO_RULES);
+    for (limit, cpus) in
+        [("max", 2.0), ("20000 100000", 0.2), ("150000", 1.5), ("3000 10000", 0.3), ("max", 2.0)]
+    {
+        cgroup.set("cpu.max", limit);
+        std::thread::sleep(SETTLE);
+        near(&cpus_used(&[&cgroup], WATCH / 2), &[cpus], 5.0);
+    }
+    gthctl.stop();
+}
+
+#[test]
+fn a_burst_is_what_earlier_periods_left() {
+    let mut cgroup =
+        Cgroup::with("bursts", &[("cpu.max", "20000 100000"), ("cpu.max.burst", "20000")]);
+    // 36 ms at a time: more than the quota of a period, less than quota and burst.
+    let dir = cgroup.file();
+    cgroup.add(Task::start_in_cgroup("bursts", &dir, task::use_and_rest(36_000_000, 300_000_000)));
+    let gthctl = shared::scheduler(NO_RULES);
+    std::thread::sleep(SETTLE);
+    let with = cpus_used(&[&cgroup], 2 * WATCH);
+    cgroup.set("cpu.max.burst", "0");
+    let without = cpus_used(&[&cgroup], 2 * WATCH);
+    println!("{with:.4?} with a burst, {without:.4?} without");
+    // Without a burst it ends in the period after the one in which it begins.
+    near(&with, &[36.0 / 336.0], 8.0);
+    assert!(without[0] < with[0] * 0.92);
+    gthctl.stop();
+}
+
+#[test]
+fn a_limit_holds_for_priority_tasks_too() {
+    let limited = Cgroup::with("limited", &[("cpu.max", "30000 100000")]).and_spinners(2);
+    let gthctl = shared::scheduler("strategies: [{command_regex: ^spinner$, priority: true}]");
+    std::thread::sleep(SETTLE);
+    near(&cpus_used(&[&limited], WATCH), &[0.3], 5.0);
+    gthctl.stop();
+}
+
+#[test]
+fn a_rule_takes_its_tasks_out_of_the_limits() {
+    let limited = Cgroup::with("limited", &[]);
+    let held = Cgroup::with("limited/held", &[]).and_spinners(1);
+    let mut free = Cgroup::with("limited/free", &[]);
+    free.add(Task::spinner_in_cgroup("free", &free.file()));
+    limited.set("cpu.max", "30000 100000");
+    let gthctl = shared::scheduler("strategies: [{command_regex: ^free$, cpu_limit: ignore}]");
+    std::thread::sleep(SETTLE);
+    // The free one takes a whole CPU, and nothing from the other's quota.
+    near(&cpus_used(&[&held, &free], WATCH), &[0.3, 1.0], 5.0);
+    gthctl.stop();
+}
+
+#[test]
+fn an_idle_cgroup_gets_what_others_leave() {
+    let idle = Cgroup::with("idle", &[("cpu.idle", "1")]).and_spinners(4);
+    let other = Cgroup::with("other", &[]).and_spinners(4);
+    let gthctl = shared::scheduler(NO_RULES);
+    std::thread::sleep(SETTLE);
+    let [beside, ..] = cpus_used(&[&idle, &other], WATCH)[..] else { panic!("no figures") };
+    idle.set("cpu.idle", "0");
+    std::thread::sleep(SETTLE);
+    let used = cpus_used(&[&idle, &other], WATCH);
+    println!("{beside:.3} CPUs as an idle cgroup, {used:.3?} as a normal one");
+    assert!(beside < 0.2);
+    near(&used, &parts_of(&used, &[1.0, 1.0]), 5.0);
+    gthctl.stop();
+}
+
+#[test]
+#[ignore = "makes 16,384 cgroups"]
+fn more_cgroups_than_there_is_room_for_end_the_scheduler() {
+    let parent = Cgroup::with("many", &[]);
+    let gthctl = Gthctl::start(NO_RULES);
+    let cgroups: Vec<Cgroup> =
+        (0..16_384).map(|i| Cgroup::with(&format!("many/{i}"), &[])).collect();
+    let output = gthctl.wait();
+    assert_eq!(output.code(), 1, "{}", output.stderr);
+    assert!(output.stderr.contains("more than 16383 cgroups"), "{}", output.stderr);
+    assert_eq!(kernel::state(), "disabled");
+    drop((cgroups, parent));
+}
+
+/// The kernel ends a scheduler when a task has not run for that long.
+const WATCHDOG: Duration = Duration::from_secs(9);
+const CROWD: usize = 120;
+
+#[test]
+fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
+    let mut crowd = Cgroup::with("crowd", &[]);
+    let dir = crowd.file();
+    crowd.add(Task::start_in_cgroup("crowd", &dir, |shared| {
+        (1..CROWD).for_each(|_| drop(std::thread::spawn(task::spin_on)));
+        task::spin(shared);
+    }));
+    let gthctl = shared::watched(WATCHDOG, "", NO_RULES);
+    crowd.set("cpu.max", "1000 100000");
+    std::thread::sleep(SETTLE);
+    let used = cpus_used(&[&crowd], 3 * WATCHDOG);
+    println!("{CROWD} tasks used {:.4} CPUs", used[0]);
+    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
+    assert!(used[0] < 0.03, "{:.4} CPUs", used[0]);
+    gthctl.stop();
+}
+
+#[test]
+fn a_task_that_a_limit_holds_back_can_be_killed() {
+    let cgroup = Cgroup::with("limited", &[]).and_spinners(4);
+    let gthctl = shared::scheduler(NO_RULES);
+    cgroup.set("cpu.max", "1000 1000000");
+    std::thread::sleep(SETTLE);
+    drop(cgroup);
+    assert!(!fs::exists("/sys/fs/cgroup/limited").unwrap());
+    gthctl.stop();
+}
+
+#[test]
+fn cgroups_that_come_and_go() {
+    let gthctl = Gthctl::start(NO_RULES);
+    let (one, two) = (Cgroup::with("one", &[]), Cgroup::with("two", &[("cpu.weight", "200")]));
+    let (one, two) = (one.and_spinners(4), two.and_spinners(4));
+    for i in 0..1_000 {
+        let cgroup = Cgroup::with("passing", &[("cpu.max", "50000 100000")]);
+        if i % 20 == 0 {
+            drop(cgroup.and_spinners(1));
+        }
+    }
+    let used = cpus_used(&[&one, &two], WATCH);
+    near(&used, &parts_of(&used, &[1.0, 2.0]), 5.0);
+    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
+    gthctl.stop();
+}
