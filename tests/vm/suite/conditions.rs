@@ -54,6 +54,9 @@ fn threads_by_their_own_name_only() {
     let leader = Task::fork("hot", with_thread("worker"));
     let [before_thread, one_thread, worker] =
         [&before, &one, &leader].map(|task| other_threads(task)[0]);
+    // It begins with the name of its process.
+    let named = || kernel::read(&format!("/proc/{worker}/comm")) == "worker";
+    assert!(kernel::wait(SOON, named));
     assert_places(&[before_thread, one_thread, leader.pid], &[before.pid, one.pid, worker]);
     leader.order(2);
     one.order(1);
