@@ -21,7 +21,6 @@ mod irqbalance;
 mod kubernetes;
 mod lifecycle;
 mod lock;
-mod many_cpus;
 mod marks;
 mod matching;
 mod placement;
@@ -45,7 +44,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 31] = modules![
+const MODULES: [(&str, Vm); 30] = modules![
     cgroups,
     conditions,
     cost,
@@ -61,7 +60,6 @@ const MODULES: [(&str, Vm); 31] = modules![
     kubernetes,
     lifecycle,
     lock,
-    many_cpus,
     marks,
     matching,
     placement,

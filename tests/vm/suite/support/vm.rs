@@ -29,7 +29,3 @@ pub const TIMING: Vm =
 
 /// The same, where the last CPU needs no tick.
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
-
-/// With many CPUs: two NUMA nodes of four last-level caches each.
-pub const MANY: Vm =
-    Vm { name: "many", smp: "64,sockets=2,dies=4,cores=4,threads=2", parameters: "", alone: true };
