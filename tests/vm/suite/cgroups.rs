@@ -175,20 +175,6 @@ fn an_idle_cgroup_gets_what_others_leave() {
     gthctl.stop();
 }
 
-#[test]
-#[ignore = "makes 16,384 cgroups"]
-fn more_cgroups_than_there_is_room_for_end_the_scheduler() {
-    let parent = Cgroup::with("many", &[]);
-    let gthctl = Gthctl::start(NO_RULES);
-    let cgroups: Vec<Cgroup> =
-        (0..16_384).map(|i| Cgroup::with(&format!("many/{i}"), &[])).collect();
-    let output = gthctl.wait();
-    assert_eq!(output.code(), 1, "{}", output.stderr);
-    assert!(output.stderr.contains("more than 16383 cgroups"), "{}", output.stderr);
-    assert_eq!(kernel::state(), "disabled");
-    drop((cgroups, parent));
-}
-
 /// The kernel ends a scheduler when a task has not run for that long.
 const WATCHDOG: Duration = Duration::from_secs(9);
 const CROWD: usize = 120;
