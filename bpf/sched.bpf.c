@@ -675,11 +675,11 @@ int rematch_task(struct bpf_iter__task *ctx)
 	return 0;
 }
 
-/* Replaces a mask as requested; RCU waits for readers of the old one. */
+/* Replaces a mask as requested. */
 SEC("syscall")
 int set_mask(void *ctx)
 {
-	struct bpf_cpumask *mask, *old;
+	struct bpf_cpumask *mask;
 	struct mask_slot *slot;
 	u32 index = request.mask;
 	u32 cpu;
@@ -694,9 +694,7 @@ int set_mask(void *ctx)
 		if ((request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] >> (cpu % 64)) & 1)
 			bpf_cpumask_set_cpu(cpu, mask);
 	}
-	old = bpf_kptr_xchg(&slot->mask, mask);
-	if (old)
-		bpf_cpumask_release(old);
+	put_mask(slot, mask);
 	return 0;
 }
 

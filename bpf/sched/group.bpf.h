@@ -165,7 +165,7 @@ static __always_inline u32 weight_of(const struct task_struct *p, const struct t
 {
 	u32 weight = tctx->weight ? tctx->weight : p->scx.weight;
 
-	return weight ? weight : 100;
+	return weight ? weight : DEFAULT_WEIGHT;
 }
 
 /* The weights of all counted tasks. A task may be counted in on one CPU and out on another. */
@@ -311,7 +311,7 @@ static __always_inline u64 pace_of(struct task_struct *p, const struct task_ctx 
 
 static __always_inline u64 virtual_time(u64 ran, u64 pace)
 {
-	return (ran * 100 << PACE_BITS) / (pace ? pace : 100ULL << PACE_BITS);
+	return (ran * DEFAULT_WEIGHT << PACE_BITS) / (pace ? pace : (u64)DEFAULT_WEIGHT << PACE_BITS);
 }
 
 /* ---- cgroups come and go ---- */
@@ -342,11 +342,7 @@ static __always_inline u32 free_group(void)
 /* The task group of a cgroup: its state of the cpu controller is the first member. */
 static __always_inline struct task_group *task_group_of(struct cgroup *cgrp)
 {
-	struct cgroup_subsys_state *css = NULL;
-	u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-
-	bpf_probe_read_kernel(&css, sizeof(css), &cgrp->subsys[0] + cpu);
-	return (struct task_group *)css;
+	return (struct task_group *)cpu_state(&cgrp->subsys[0]);
 }
 
 static __always_inline bool is_idle_group(struct cgroup *cgrp)

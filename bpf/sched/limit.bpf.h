@@ -50,18 +50,23 @@ __noinline u32 nearest_limit(u32 index)
 	return at;
 }
 
+/* Goes up from a group, itself included, to the nearest one with a limit; NULL if there is none. */
+static __always_inline struct group *go_to_limited(u32 *index)
+{
+	*index = nearest_limit(*index);
+	return group_at(*index);
+}
+
 /* The nearest group above a task's that has used up its quota, or NO_GROUP. */
 __noinline u32 throttled_above(u32 index)
 {
 	u32 i;
 
 	bpf_for(i, 0, MAX_LEVELS) {
-		struct group *group;
+		struct group *group = go_to_limited(&index);
 
-		index = nearest_limit(index);
-		group = group_at(index);
 		if (!group)
-			return NO_GROUP;
+			break;
 		if (group->limit.throttled)
 			return index;
 		index = group->parent;
@@ -99,16 +104,22 @@ static __always_inline void throttle(struct limit *limit)
 	limit->nr_throttled++;
 }
 
+static __always_inline void unthrottle(struct limit *limit, u64 now)
+{
+	if (!limit->throttled)
+		return;
+	limit->throttled = false;
+	limit->throttled_ns += now - limit->throttled_at;
+}
+
 /* Takes what a task has run from each limit above it. */
 __noinline int bill(u32 index, u64 ran)
 {
 	u32 i;
 
 	bpf_for(i, 0, MAX_LEVELS) {
-		struct group *group;
+		struct group *group = go_to_limited(&index);
 
-		index = nearest_limit(index);
-		group = group_at(index);
 		if (!group)
 			break;
 		if (__sync_fetch_and_add(&group->limit.left, -ran) <= (s64)ran)

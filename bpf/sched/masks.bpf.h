@@ -86,17 +86,24 @@ static __always_inline struct bpf_cpumask *scratch_mask(void)
 	return slot ? slot->mask : NULL;
 }
 
+/* Replaces a slot's mask; RCU waits for readers of the old one. */
+static __always_inline void put_mask(struct mask_slot *slot, struct bpf_cpumask *mask)
+{
+	struct bpf_cpumask *old = bpf_kptr_xchg(&slot->mask, mask);
+
+	if (old)
+		bpf_cpumask_release(old);
+}
+
 static __always_inline s32 fill_slot(struct mask_slot *slot, bool full)
 {
-	struct bpf_cpumask *mask = bpf_cpumask_create(), *old;
+	struct bpf_cpumask *mask = bpf_cpumask_create();
 
 	if (!mask)
 		return -12; /* ENOMEM */
 	if (full)
 		bpf_cpumask_setall(mask);
-	old = bpf_kptr_xchg(&slot->mask, mask);
-	if (old)
-		bpf_cpumask_release(old);
+	put_mask(slot, mask);
 	return 0;
 }
 

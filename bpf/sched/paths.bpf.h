@@ -105,10 +105,8 @@ __noinline u32 cgroup_path(u32 slot)
 	level = BPF_CORE_READ(leaf, level);
 	if (!level && bpf_core_enum_value_exists(enum cgroup_subsys_id, cpu_cgrp_id)) {
 		struct css_set *set = BPF_CORE_READ(p, cgroups);
-		struct cgroup_subsys_state *css = NULL;
-		u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+		struct cgroup_subsys_state *css = cpu_state(&set->subsys[0]);
 
-		bpf_probe_read_kernel(&css, sizeof(css), &set->subsys[0] + cpu);
 		leaf = BPF_CORE_READ(css, cgroup);
 		level = BPF_CORE_READ(leaf, level);
 	}

@@ -93,6 +93,13 @@ __noinline u32 release_from(u32 index, bool throttled)
 	return looks;
 }
 
+/* Makes the next CPU that looks for a task move those of the group. */
+static __always_inline void release(struct limit *limit)
+{
+	limit->released = true;
+	limits.released = true;
+}
+
 /* Moves tasks that may run again to where they wait for a CPU. */
 __noinline int release_some(void)
 {
@@ -107,8 +114,7 @@ __noinline int release_some(void)
 			continue;
 		group->limit.released = false;
 		if (release_from(index, group->limit.throttled) == MAX_RELEASED && !group->limit.throttled) {
-			group->limit.released = true;
-			limits.released = true;
+			release(&group->limit);
 			break;
 		}
 	}
@@ -116,12 +122,6 @@ __noinline int release_some(void)
 }
 
 /* ---- refilled ---- */
-
-static __always_inline void release(struct limit *limit)
-{
-	limit->released = true;
-	limits.released = true;
-}
 
 /* Begins a group's next period if it is time; returns when that ends. */
 __noinline u64 refill_group(u32 index, u64 now)
@@ -145,10 +145,8 @@ __noinline u64 refill_group(u32 index, u64 now)
 	    (s64)limit->left > (s64)most)
 		limit->left = most;
 	limit->period_end += limit->period * periods;
-	if (limit->throttled && limit->left > 0) {
-		limit->throttled = false;
-		limit->throttled_ns += now - limit->throttled_at;
-	}
+	if (limit->left > 0)
+		unthrottle(limit, now);
 	return limit->period_end;
 }
 
@@ -198,7 +196,7 @@ static __always_inline struct refill_timer *refill_timer(void)
 	return bpf_map_lookup_elem(&refill_timers, &zero);
 }
 
-/* Called once, by ops.init. */
+/* Called once, by ops.init: before the kernel tells of any cgroup. The first limit starts the timer. */
 static __always_inline void init_refill(void)
 {
 	struct refill_timer *timer = refill_timer();
@@ -207,8 +205,6 @@ static __always_inline void init_refill(void)
 		return;
 	bpf_timer_init(&timer->timer, &refill_timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&timer->timer, refill);
-	if (limits.top)
-		bpf_timer_start(&timer->timer, MIN_REFILL_NS, 0);
 }
 
 /* ---- set ---- */
@@ -254,10 +250,7 @@ __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 		limit->left = limit->quota;
 		limit->period_end = (now / limit->period + 1) * limit->period;
 	}
-	if (limit->throttled) {
-		limit->throttled = false;
-		limit->throttled_ns += now - limit->throttled_at;
-	}
+	unthrottle(limit, now);
 	release(limit);
 	if (was == NO_QUOTA)
 		__sync_fetch_and_add(&limits.nr, 1);

@@ -276,4 +276,16 @@ static __always_inline bool is_percpu_kthread(struct task_struct *p)
 	return (p->flags & PF_KTHREAD) && p->nr_cpus_allowed == 1;
 }
 
+/* ---- cgroups ---- */
+
+/* The cpu controller's state among those of all controllers that a cgroup or a task has. */
+static __always_inline struct cgroup_subsys_state *cpu_state(struct cgroup_subsys_state *const *subsys)
+{
+	u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
+	struct cgroup_subsys_state *css = NULL;
+
+	bpf_probe_read_kernel(&css, sizeof(css), subsys + cpu);
+	return css;
+}
+
 #endif

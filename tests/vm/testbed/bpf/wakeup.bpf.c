@@ -36,7 +36,7 @@ enum {
 static __always_inline s32 add_mask(u32 index, u32 first, u32 end)
 {
 	struct mask_slot *slot = bpf_map_lookup_elem(&masks, &index);
-	struct bpf_cpumask *mask, *old;
+	struct bpf_cpumask *mask;
 	u32 cpu;
 
 	if (!slot)
@@ -46,9 +46,7 @@ static __always_inline s32 add_mask(u32 index, u32 first, u32 end)
 		return -12; /* ENOMEM */
 	bpf_for(cpu, first, end)
 		bpf_cpumask_set_cpu(cpu, mask);
-	old = bpf_kptr_xchg(&slot->mask, mask);
-	if (old)
-		bpf_cpumask_release(old);
+	put_mask(slot, mask);
 	return 0;
 }
 
