@@ -335,6 +335,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 			scx_bpf_reenqueue_local___v2___new();
 		}
 	}
+	if (tctx)
+		keep_share(tctx->group);
 	if (tctx && is_limited(tctx))
 		charge(p, tctx, cpu);
 	if ((tctx && (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP)) || c->overdue) {

@@ -29,7 +29,8 @@ enum {
 	COUNT_BITS = 24,	/* of group.load */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
 	PACE_BITS = 16,		/* a pace of weight << PACE_BITS is that of a task without cgroups */
-	SHARE_NS = 1000000,	/* how long a share holds */
+	SHARE_NS = 1000000,	/* how old a share is at least when a tick renews it */
+	MAX_SHARE_NS = 20000000, /* ... and when a switch does: its tasks are seldom seen by a tick */
 	MAX_SUMMED = 64,	/* how many CPUs are added up for each share; else TOTAL_NS holds */
 	TOTAL_NS = 10000000,
 };
@@ -297,6 +298,15 @@ __noinline int renew_share(u32 index)
 	return 0;
 }
 
+/* A tick saw a task of the group. Computing a share takes too long for every switch. */
+static __always_inline void keep_share(u32 index)
+{
+	struct group *group = group_at(index);
+
+	if (group && now_ns() - group->share_at > SHARE_NS)
+		renew_share(index);
+}
+
 /* By how much the task's virtual time advances: less the greater its pace is. */
 static __always_inline u64 pace_of(struct task_struct *p, const struct task_ctx *tctx)
 {
@@ -304,7 +314,7 @@ static __always_inline u64 pace_of(struct task_struct *p, const struct task_ctx 
 
 	if (!group)
 		return (u64)weight_of(p, tctx) << PACE_BITS;
-	if (now_ns() - group->share_at > SHARE_NS)
+	if (now_ns() - group->share_at > MAX_SHARE_NS)
 		renew_share(tctx->group);
 	return weight_of(p, tctx) * group->share;
 }

@@ -11,4 +11,5 @@ mod node_pods;
 pub mod report_tables;
 pub mod reports;
 pub mod service;
+mod throttled;
 pub mod watch;

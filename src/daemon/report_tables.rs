@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use super::reports::{
-    ConditionCheck, Explanation, Keys, MarkedTask, Plan, Rule, Shown, Status, Traffic,
+    ConditionCheck, Explanation, Keys, MarkedTask, Plan, Rule, Shown, Status, ThrottledCgroup,
+    Traffic,
 };
 use crate::base::output::{Cell, row, table};
 use crate::base::units::Nanoseconds;
@@ -137,6 +138,9 @@ pub fn status(status: &Status) -> String {
     if rows.len() > 1 {
         text += &format!("\n{}", table(rows));
     }
+    if !status.throttled_cgroups.is_empty() {
+        text += &format!("\n{}", throttled(&status.throttled_cgroups));
+    }
     text
 }
 
@@ -151,6 +155,22 @@ fn marked_task(task: &MarkedTask) -> Vec<Cell> {
         task.packets.to_string().into(),
         Nanoseconds(task.ends_in_ms * 1_000_000).to_string().into(),
     ]
+}
+
+fn throttled(cgroups: &[ThrottledCgroup]) -> String {
+    let mut rows =
+        vec![row(["throttled cgroup", "limit", "periods", "throttled", "held back for", "now"])];
+    for cgroup in cgroups {
+        rows.push(vec![
+            Cell::from(cgroup.cgroup.as_str()),
+            format!("{:.3} CPUs", cgroup.limit_cpus).into(),
+            cgroup.nr_periods.to_string().into(),
+            cgroup.nr_throttled.to_string().into(),
+            Nanoseconds(cgroup.throttled_usec * 1000).to_string().into(),
+            if cgroup.throttled { "throttled" } else { "runs" }.into(),
+        ]);
+    }
+    table(rows)
 }
 
 /// Why a thread falls under its rule.
@@ -395,6 +415,7 @@ mod tests {
             rejected: None,
             kubernetes: None,
             traffic: None,
+            throttled_cgroups: Vec::new(),
             irqs: None,
             can_roll_back: false,
             notes: Vec::new(),
@@ -434,6 +455,14 @@ mod tests {
                 ends_in_ms: 1500,
             }],
         });
+        status.throttled_cgroups = vec![ThrottledCgroup {
+            cgroup: "/kubepods/pod1".into(),
+            limit_cpus: 0.25,
+            nr_periods: 40,
+            nr_throttled: 39,
+            throttled_usec: 2_900_000,
+            throttled: true,
+        }];
         let bad = super::status(&status);
         for row in [
             ["kernel's tables", "NOT as the policy says"],
@@ -449,6 +478,8 @@ mod tests {
         }
         let marked = ["rx", "12", "10", "a", "then", "gtp_rx", "7", "1.5s"];
         assert!(rows(&bad).contains(&marked.to_vec()), "{bad}");
+        let held_back = ["/kubepods/pod1", "0.250 CPUs", "40", "39", "2.9s", "throttled"];
+        assert!(rows(&bad).contains(&held_back.to_vec()), "{bad}");
     }
 
     /// Others choose the names: none may reach the terminal unescaped or add rows.

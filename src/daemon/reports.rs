@@ -37,6 +37,9 @@ pub struct Status {
     /// The GTP traffic seen, if the policy asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
+    /// The cgroups that have used up their `cpu.max` since gthctl was started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub throttled_cgroups: Vec<ThrottledCgroup>,
     /// The state of the NICs' interrupts, if the policy places them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub irqs: Option<Irqs>,
@@ -75,6 +78,21 @@ pub struct MarkedTask {
     pub packets: u64,
     /// If no further packet comes.
     pub ends_in_ms: u64,
+}
+
+/// A cgroup that its limit has held back. The counts are named as in cpu.stat, but these are
+/// gthctl's: the kernel counts nothing there while a sched_ext scheduler runs.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ThrottledCgroup {
+    /// Its path below the root, or `inode N` if it cannot be seen from here.
+    pub cgroup: String,
+    /// The CPUs that it may use on average: quota through period.
+    pub limit_cpus: f64,
+    pub nr_periods: u64,
+    pub nr_throttled: u64,
+    pub throttled_usec: u64,
+    /// Its tasks wait for the next period.
+    pub throttled: bool,
 }
 
 /// A file that is not in force.

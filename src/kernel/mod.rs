@@ -3,6 +3,7 @@
 
 pub mod btf;
 pub mod capabilities;
+pub mod cgroupfs;
 pub mod comm;
 pub mod kallsyms;
 pub mod libbpf_log;

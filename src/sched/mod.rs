@@ -4,6 +4,7 @@ pub mod exit;
 mod hooks;
 pub mod kernel_types;
 pub mod layout;
+pub mod limited;
 pub mod scheduler;
 pub mod stats;
 pub mod tables;

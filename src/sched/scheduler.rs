@@ -21,6 +21,7 @@ use super::exit::Ended;
 use super::hooks::Hooks;
 use super::kernel_types::KernelTypes;
 use super::layout::{Limits, MaskIndex};
+use super::limited::{self, Limited};
 use super::stats::Stats;
 use super::tables;
 use super::traffic::{self, Mark, Numbers, Traced};
@@ -308,6 +309,13 @@ impl<'obj> Scheduler<'obj> {
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| Error::failure(format!("reading the counters: {e}")))?;
         Ok(Stats::sum(&values.unwrap_or_default()))
+    }
+
+    /// The cgroups whose CPU time is limited.
+    pub fn limited_cgroups(&self) -> Result<Vec<Limited>> {
+        let limits = &self.skel.maps.bss_data.as_ref().expect("the program has .bss").limits;
+        let listed = &limits.of[..limits.of.len().min(limits.top as usize)];
+        limited::read(&self.skel.maps.groups, listed)
     }
 
     /// A descriptor that becomes readable when the kernel ends the scheduler.

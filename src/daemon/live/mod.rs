@@ -13,6 +13,7 @@ use self::coming::Coming;
 use super::control::Proposal;
 use super::marker::Marker;
 use super::reports::{self, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic};
+use super::throttled;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::count;
@@ -338,6 +339,7 @@ impl LivePolicy {
                 .map(|(why, since)| Rejected { why: why.to_string(), since: time(*since) }),
             kubernetes,
             traffic: self.traffic(scheduler, marker)?,
+            throttled_cgroups: throttled::cgroups(scheduler)?,
             irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.host())),
             can_roll_back: self.previous.is_some(),
             notes: self.notes().chain(marker.notes()).cloned().chain(self.waits()).collect(),

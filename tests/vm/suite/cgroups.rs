@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::support::cgroup::{Cgroup, cpus_used};
-use crate::support::gthctl::{Gthctl, NO_RULES};
+use crate::support::gthctl::{self, Gthctl, NO_RULES};
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -194,6 +194,14 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     println!("{CROWD} tasks used {:.4} CPUs", used[0]);
     assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
     assert!(used[0] < 0.03, "{:.4} CPUs", used[0]);
+    let throttled = gthctl::status().unwrap().throttled_cgroups;
+    println!("{throttled:?}");
+    let [cgroup] = &throttled[..] else { panic!("{throttled:?}") };
+    assert_eq!((&*cgroup.cgroup, cgroup.limit_cpus), ("/crowd", 0.01));
+    assert!((1..=cgroup.nr_periods).contains(&cgroup.nr_throttled));
+    // It has a quota left for a moment after each refill that has paid for the last run.
+    let held_back = Duration::from_micros(cgroup.throttled_usec);
+    assert!(held_back > 2 * WATCHDOG && held_back < 4 * WATCHDOG + SETTLE, "{held_back:?}");
     gthctl.stop();
 }
 

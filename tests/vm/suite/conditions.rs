@@ -13,6 +13,7 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::chroot;
 
+use crate::support::cgroup::{Cgroup, Cgroups, enter as enter_cgroup, take_out};
 use crate::support::hot::{CPU, SOON, assert_places, on_order, other_threads, policy, with_thread};
 use crate::support::kernel;
 use crate::support::shared;
@@ -294,42 +295,6 @@ fn changes_by_tasks_that_preempt_each_other() {
     gthctl.stop();
 }
 
-/// A cgroup, removed when dropped.
-struct Cgroup(PathBuf);
-
-impl Cgroup {
-    /// In the unified hierarchy; its parent must exist.
-    fn new(path: &str) -> Self {
-        Self::below(Path::new("/sys/fs/cgroup"), path)
-    }
-
-    fn below(root: &Path, path: &str) -> Self {
-        let dir = root.join(path.trim_start_matches('/'));
-        fs::create_dir(&dir).unwrap();
-        Self(dir)
-    }
-
-    /// Moves a whole process here.
-    fn take(&self, pid: i32) {
-        self.write("cgroup.procs", &pid.to_string());
-    }
-
-    fn write(&self, file: &str, text: &str) {
-        let path = self.0.join(file);
-        fs::write(&path, text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        kernel::wait(SOON, || fs::remove_dir(&self.0).is_ok());
-    }
-}
-
-fn take_out(pid: i32) {
-    fs::write("/sys/fs/cgroup/cgroup.procs", pid.to_string()).unwrap();
-}
-
 /// Forks a spinner at the first order.
 fn fork_on_order(shared: &task::Shared) {
     on_order(shared, |_| {
@@ -344,7 +309,7 @@ fn by_cgroup() {
     let before = Task::spinner("any");
     below.take(before.pid);
     let gthctl = shared::scheduler(&policy("cgroup: /hot"));
-    let born = Task::spinner_in_cgroup("any", &File::open(&hot.0).unwrap());
+    let born = Task::spinner_in_cgroup("any", &hot.file());
     let moved = Task::fork("any", fork_on_order);
     let threads = Task::fork("any", with_thread("worker"));
     let second = other_threads(&threads)[0];
@@ -378,16 +343,16 @@ fn single_threads_by_cgroup() {
     let hot = Cgroup::new("/process/hot");
     let cold = Cgroup::new("/process/cold");
     for threads in [&hot, &cold] {
-        threads.write("cgroup.type", "threaded");
+        threads.set("cgroup.type", "threaded");
     }
     let gthctl = shared::scheduler(&policy("cgroup: /process/hot"));
     let task = Task::fork("any", with_thread("worker"));
     let second = other_threads(&task)[0];
     process.take(task.pid);
-    hot.write("cgroup.threads", &second.to_string());
+    hot.set("cgroup.threads", &second.to_string());
     assert_places(&[second], &[task.pid]);
-    cold.write("cgroup.threads", &second.to_string());
-    hot.write("cgroup.threads", &task.pid.to_string());
+    cold.set("cgroup.threads", &second.to_string());
+    hot.set("cgroup.threads", &task.pid.to_string());
     assert_places(&[task.pid], &[second]);
     gthctl.stop();
 }
@@ -413,19 +378,11 @@ fn by_unit_and_container() {
         "systemd_unit: 'upf@*.service'",
         &format!("container: 'containerd://{}'", &ID[..12]),
     ]));
-    // Every directory on the path, in order.
-    let mut dirs: Vec<String> = Vec::new();
-    for path in hot.iter().chain(&cold) {
-        let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
-        dirs.extend(ends.map(|end| path[..end].to_owned()));
-    }
-    dirs.sort();
-    dirs.dedup();
-    let _cgroups = Removed(dirs.iter().map(|dir| Cgroup::new(dir)).collect());
+    let mut cgroups = Cgroups::default();
     let [hot, cold] = [&hot[..], &cold].map(|paths| {
         let inside = |path: &String| {
             let task = Task::spinner("any");
-            fs::write(format!("/sys/fs/cgroup{path}/cgroup.procs"), task.pid.to_string()).unwrap();
+            enter_cgroup(&cgroups.make(path), task.pid);
             task
         };
         paths.iter().map(inside).collect::<Vec<_>>()
@@ -433,15 +390,6 @@ fn by_unit_and_container() {
     let pids = |tasks: &[Task]| tasks.iter().map(|task| task.pid).collect::<Vec<_>>();
     assert_places(&pids(&hot), &pids(&cold));
     gthctl.stop();
-}
-
-/// Nested cgroups, the outer ones first.
-struct Removed(Vec<Cgroup>);
-
-impl Drop for Removed {
-    fn drop(&mut self) {
-        while self.0.pop().is_some() {}
-    }
 }
 
 /// The cpu controller's own hierarchy (cgroup v1).

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 
+use crate::support::cgroup::{Cgroups, enter};
 use crate::support::gthctl::report;
 use crate::support::hot::{CPU, SOON, assert_places, on_order, policy};
 use crate::support::kernel;
@@ -119,53 +120,11 @@ fn a_program_that_a_user_mounts_over_another() {
     gthctl.stop();
 }
 
-/// Cgroups with everything in them; removed when dropped.
-struct Cgroups(Vec<PathBuf>);
-
-impl Cgroups {
-    fn path(path: &str) -> PathBuf {
-        Path::new("/sys/fs/cgroup").join(path.trim_start_matches('/'))
-    }
-
-    /// Creates a cgroup, and its parents if they are missing.
-    fn make(&mut self, path: &str) -> PathBuf {
-        let ends = path.match_indices('/').map(|(end, _)| end).skip(1).chain([path.len()]);
-        for dir in ends.map(|end| Self::path(&path[..end])) {
-            if fs::create_dir(&dir).is_ok() {
-                self.0.push(dir);
-            }
-        }
-        Self::path(path)
-    }
-}
-
-impl Drop for Cgroups {
-    fn drop(&mut self) {
-        while let Some(dir) = self.0.pop() {
-            kernel::wait(SOON, || remove(&dir));
-        }
-    }
-}
-
-/// Removes a cgroup and its children.
-fn remove(dir: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(dir) else { return true };
-    let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-    for entry in dirs {
-        remove(&entry.path());
-    }
-    fs::remove_dir(dir).is_ok()
-}
-
-fn enter(cgroup: &Path, pid: i32) {
-    fs::write(cgroup.join("cgroup.procs"), pid.to_string()).unwrap();
-}
-
 const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
 #[test]
 fn a_cgroup_that_a_user_names() {
-    let mut cgroups = Cgroups(Vec::new());
+    let mut cgroups = Cgroups::default();
     let names = ["upf.service".into(), format!("docker-{ID}.scope")];
     let real = names.clone().map(|name| cgroups.make(&format!("/system.slice/{name}")));
     // As systemd delegates it (Documentation/admin-guide/cgroup-v2.rst, "Delegation").

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use self::test_api::TestApi;
+use crate::support::cgroup::{enter, take_out};
 use crate::support::gthctl::{self, Gthctl, notes, policy, report};
 use crate::support::kernel::{self, runs_elsewhere, runs_on};
 use crate::support::task::Task;
@@ -36,7 +37,7 @@ impl Contained {
         let cgroup = PathBuf::from(format!("{CGROUPS}/{cgroup}"));
         fs::create_dir_all(&cgroup).unwrap();
         let task = Task::spinner("contained");
-        fs::write(cgroup.join("cgroup.procs"), task.pid.to_string()).unwrap();
+        enter(&cgroup, task.pid);
         Self { task: Some(task), cgroup }
     }
 
@@ -135,9 +136,9 @@ fn pods_come_change_and_go() {
     assert!(gnb.is_hot());
     let moved = Task::spinner("moved");
     assert!(runs_elsewhere(moved.pid, 1));
-    fs::write(gnb.cgroup.join("cgroup.procs"), moved.pid.to_string()).unwrap();
+    enter(&gnb.cgroup, moved.pid);
     assert!(runs_on(moved.pid, 1));
-    fs::write(format!("{CGROUPS}/cgroup.procs"), moved.pid.to_string()).unwrap();
+    take_out(moved.pid);
     assert!(runs_elsewhere(moved.pid, 1));
 
     // gthctl keeps what it knew when the API server goes.

@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use crate::support::cgroup::{Cgroups, enter};
 use crate::support::gthctl::{self, NO_RULES};
 use crate::support::kernel;
 use crate::support::nic::{self, Pair};
@@ -206,10 +207,9 @@ fn the_pod_and_the_container_are_told() {
     const UID: &str = "6a7c2f0e-0000-4000-8000-0123456789ab";
     let id = "0123456789abcdef".repeat(4);
     let plane = Plane::on_gtp();
-    let pod = Path::new("/sys/fs/cgroup/kubepods/burstable").join(format!("pod{UID}"));
-    let cgroup = pod.join(&id);
-    fs::create_dir_all(&cgroup).unwrap();
-    fs::write(cgroup.join("cgroup.procs"), plane.gnb().to_string()).unwrap();
+    let mut cgroups = Cgroups::default();
+    let cgroup = cgroups.make(&format!("/kubepods/burstable/pod{UID}/{id}"));
+    enter(&cgroup, plane.gnb());
     let trace = Trace::start(&["gtp"]);
     plane.ping(5);
     let rows = of_threads(&totals(&trace.stop()), &plane.gnb_threads());
@@ -218,9 +218,6 @@ fn the_pod_and_the_container_are_told() {
         assert_eq!((&row["pod"], &row["container"]), (&UID.into(), &id.as_str().into()), "{row}");
     }
     drop(plane);
-    for dir in cgroup.ancestors().take(4) {
-        fs::remove_dir(dir).unwrap();
-    }
 }
 
 /// RPS hands received packets to another CPU (Documentation/networking/scaling.rst), which takes

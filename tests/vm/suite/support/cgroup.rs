@@ -24,7 +24,12 @@ pub struct Cgroup {
 impl Cgroup {
     /// Makes the cgroup `name`, a path below the root. Its parent must exist.
     pub fn new(name: &str) -> Self {
-        let path = PathBuf::from(MOUNTED_AT).join(name);
+        Self::below(Path::new(MOUNTED_AT), name)
+    }
+
+    /// The same in the hierarchy that is mounted at `root`.
+    pub fn below(root: &Path, name: &str) -> Self {
+        let path = root.join(name.trim_start_matches('/'));
         fs::create_dir(&path).unwrap();
         Self { path, controlled: false, tasks: Vec::new() }
     }
@@ -49,7 +54,8 @@ impl Cgroup {
     }
 
     pub fn set(&self, file: &str, value: &str) {
-        fs::write(self.path.join(file), value).unwrap();
+        let path = self.path.join(file);
+        fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     }
 
     pub fn tasks(&self) -> &[Task] {
@@ -62,7 +68,7 @@ impl Cgroup {
 
     /// Moves a process here.
     pub fn take(&self, pid: i32) {
-        self.set("cgroup.procs", &pid.to_string());
+        enter(&self.path, pid);
     }
 
     /// The CPU time of all its tasks, including those that have ended.
@@ -79,7 +85,8 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        self.set("cgroup.kill", "1");
+        // A threaded cgroup has none, nor has cgroup v1.
+        let _ = fs::write(self.path.join("cgroup.kill"), "1");
         self.tasks.clear();
         kernel::wait(Duration::from_secs(20), || fs::remove_dir(&self.path).is_ok());
         let control = self.path.parent().unwrap().join("cgroup.subtree_control");
@@ -87,6 +94,52 @@ impl Drop for Cgroup {
             let _ = fs::write(control, "-cpu");
         }
     }
+}
+
+/// Cgroups with everything below them, and the parents that they lacked; removed when dropped.
+#[derive(Default)]
+pub struct Cgroups(Vec<PathBuf>);
+
+impl Cgroups {
+    /// Makes the cgroup `path`, from the root on, and its parents if they are missing.
+    pub fn make(&mut self, path: &str) -> PathBuf {
+        let path = Path::new(MOUNTED_AT).join(path.trim_start_matches('/'));
+        let missing: Vec<_> = path.ancestors().take_while(|dir| !dir.exists()).collect();
+        for dir in missing.into_iter().rev() {
+            fs::create_dir(dir).unwrap();
+            self.0.push(dir.into());
+        }
+        path
+    }
+}
+
+impl Drop for Cgroups {
+    fn drop(&mut self) {
+        while let Some(dir) = self.0.pop() {
+            kernel::wait(Duration::from_secs(20), || remove(&dir));
+        }
+    }
+}
+
+/// Removes a cgroup and its children.
+fn remove(dir: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dir) else { return true };
+    let dirs = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    for entry in dirs {
+        remove(&entry.path());
+    }
+    fs::remove_dir(dir).is_ok()
+}
+
+/// Moves a process into a cgroup.
+pub fn enter(cgroup: &Path, pid: i32) {
+    let file = cgroup.join("cgroup.procs");
+    fs::write(&file, pid.to_string()).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+}
+
+/// Moves a process to the root.
+pub fn take_out(pid: i32) {
+    enter(Path::new(MOUNTED_AT), pid);
 }
 
 /// How many CPUs each cgroup uses while the test sleeps so long.
