@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use crate::support::cgroup::{Cgroup, cpus_used};
+use crate::support::cgroup::{Cgroup, CpuHierarchy, cpus_used};
 use crate::support::gthctl::{self, Gthctl, NO_RULES};
 use crate::support::kernel;
 use crate::support::shared;
@@ -214,6 +214,23 @@ fn a_task_that_a_limit_holds_back_can_be_killed() {
     drop(cgroup);
     assert!(!fs::exists("/sys/fs/cgroup/limited").unwrap());
     gthctl.stop();
+}
+
+/// cpu.shares and cpu.cfs_quota_us (Documentation/scheduler/sched-bwc.rst).
+#[test]
+fn shares_and_quotas_of_cgroup_v1_hold() {
+    let Some(cpu) = CpuHierarchy::mount() else { return };
+    let with = |name, file, value, tasks| {
+        let cgroup = Cgroup::below(cpu.path(), name);
+        cgroup.set(file, value);
+        cgroup.and_spinners_that_move_in(tasks)
+    };
+    let one = with("one", "cpu.shares", "1024", 6);
+    let three = with("three", "cpu.shares", "3072", 4);
+    let half = with("half", "cpu.cfs_quota_us", "50000", 2);
+    let (_, used) = used(&[&one, &three, &half]);
+    near(&used[2..], &[0.5], 5.0);
+    near(&used[..2], &parts_of(&used[..2], &[1.0, 3.0]), 5.0);
 }
 
 #[test]

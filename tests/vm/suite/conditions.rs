@@ -13,7 +13,7 @@ use nix::mount::{MsFlags, mount, umount};
 use nix::sched::{CloneFlags, setns, unshare};
 use nix::unistd::chroot;
 
-use crate::support::cgroup::{Cgroup, Cgroups, enter as enter_cgroup, take_out};
+use crate::support::cgroup::{Cgroup, Cgroups, CpuHierarchy, enter as enter_cgroup, take_out};
 use crate::support::hot::{CPU, SOON, assert_places, on_order, other_threads, policy, with_thread};
 use crate::support::kernel;
 use crate::support::shared;
@@ -392,35 +392,10 @@ fn by_unit_and_container() {
     gthctl.stop();
 }
 
-/// The cpu controller's own hierarchy (cgroup v1).
-struct CpuHierarchy(tempfile::TempDir);
-
-impl CpuHierarchy {
-    fn mount() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let cgroup = Some("cgroup");
-        match mount(cgroup, dir.path(), cgroup, MsFlags::empty(), Some("cpu")) {
-            Ok(()) => Some(Self(dir)),
-            Err(e) => {
-                println!(
-                    "skipped: the cpu controller cannot be had in a hierarchy of its own: {e}"
-                );
-                None
-            }
-        }
-    }
-}
-
-impl Drop for CpuHierarchy {
-    fn drop(&mut self) {
-        kernel::wait(SOON, || umount(self.0.path()).is_ok());
-    }
-}
-
 #[test]
 fn by_cgroup_of_the_cpu_controller_where_there_is_no_other() {
     let Some(cpu) = CpuHierarchy::mount() else { return };
-    let hot = Cgroup::below(cpu.0.path(), "/hot");
+    let hot = Cgroup::below(cpu.path(), "/hot");
     let both = Cgroup::new("/both");
     let gthctl = shared::scheduler(&policy("cgroup: /hot"));
     let task = Task::fork("any", with_thread("worker"));
@@ -432,7 +407,7 @@ fn by_cgroup_of_the_cpu_controller_where_there_is_no_other() {
     hot.take(in_both.pid);
     // The unified hierarchy comes first.
     assert_places(&[task.pid, second], &[in_both.pid]);
-    fs::write(cpu.0.path().join("tasks"), second.to_string()).unwrap();
+    fs::write(cpu.path().join("tasks"), second.to_string()).unwrap();
     assert_places(&[task.pid], &[second]);
     gthctl.stop();
 }

@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::mount::{MsFlags, mount, umount};
+
 use crate::support::kernel;
 use crate::support::task::Task;
 
@@ -53,6 +55,13 @@ impl Cgroup {
         self
     }
 
+    /// The same in cgroup v1, where a process is not born in a cgroup.
+    pub fn and_spinners_that_move_in(mut self, count: usize) -> Self {
+        self.tasks.extend((0..count).map(|_| Task::spinner("spinner")));
+        self.tasks.iter().for_each(|task| self.take(task.pid));
+        self
+    }
+
     pub fn set(&self, file: &str, value: &str) {
         let path = self.path.join(file);
         fs::write(&path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
@@ -73,6 +82,9 @@ impl Cgroup {
 
     /// The CPU time of all its tasks, including those that have ended.
     pub fn used(&self) -> Duration {
+        if let Ok(ns) = fs::read_to_string(self.path.join("cpuacct.usage")) {
+            return Duration::from_nanos(ns.trim().parse().unwrap());
+        }
         let stat = fs::read_to_string(self.path.join("cpu.stat")).unwrap();
         let us = stat.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap();
         Duration::from_micros(us.parse().unwrap())
@@ -93,6 +105,35 @@ impl Drop for Cgroup {
         if self.controlled && !has_children(control.parent().unwrap()) {
             let _ = fs::write(control, "-cpu");
         }
+    }
+}
+
+/// A hierarchy of cgroup v1 with the cpu controller (and cpuacct, which counts).
+pub struct CpuHierarchy(tempfile::TempDir);
+
+impl CpuHierarchy {
+    pub fn mount() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let cgroup = Some("cgroup");
+        match mount(cgroup, dir.path(), cgroup, MsFlags::empty(), Some("cpu,cpuacct")) {
+            Ok(()) => Some(Self(dir)),
+            Err(e) => {
+                println!(
+                    "skipped: the cpu controller cannot be had in a hierarchy of its own: {e}"
+                );
+                None
+            }
+        }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for CpuHierarchy {
+    fn drop(&mut self) {
+        kernel::wait(Duration::from_secs(20), || umount(self.path()).is_ok());
     }
 }
 

@@ -171,7 +171,7 @@ impl Turn<'_> {
                 "bench: restart {restart}: {:?}, {}: {}",
                 key.measure, key.setting, key.candidate
             );
-            let measured = parts(step, engaged, self.run.extent);
+            let measured = parts(step, engaged, self.run.extent, self.run.cpus);
             // The reason for its end says more than what failed without it.
             if let Err(error) = engaged.check().and_then(|()| load.map_or(Ok(()), Load::check)) {
                 self.lose(&error);
@@ -183,7 +183,7 @@ impl Turn<'_> {
     }
 }
 
-fn parts(step: &Step, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
+fn parts(step: &Step, engaged: &Engaged, extent: Extent, cpus: usize) -> Result<Vec<Part>> {
     let duration = extent.duration;
     match step.measure {
         Measure::Rtt => round_trips(engaged, extent),
@@ -197,7 +197,7 @@ fn parts(step: &Step, engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
         Measure::Build => overhead::build(),
         Measure::Usable => usable::measure(engaged),
         Measure::Ops => ops::measure(engaged, duration),
-        Measure::Path => path::measure(path::possible_cpus()?),
+        Measure::Path => path::measure(cpus),
     }
 }
 
