@@ -28,6 +28,9 @@ _gthctl() {
             gthctl,run)
                 cmd="gthctl__subcmd__run"
                 ;;
+            gthctl,status)
+                cmd="gthctl__subcmd__status"
+                ;;
             gthctl,trace)
                 cmd="gthctl__subcmd__trace"
                 ;;
@@ -42,6 +45,9 @@ _gthctl() {
                 ;;
             gthctl__subcmd__help,run)
                 cmd="gthctl__subcmd__help__subcmd__run"
+                ;;
+            gthctl__subcmd__help,status)
+                cmd="gthctl__subcmd__help__subcmd__status"
                 ;;
             gthctl__subcmd__help,trace)
                 cmd="gthctl__subcmd__help__subcmd__trace"
@@ -164,7 +170,7 @@ _gthctl() {
 
     case "${cmd}" in
         gthctl)
-            opts="-h -V --color --help --version run policy trace irq help"
+            opts="-h -V --color --help --version run policy status trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -182,7 +188,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help)
-            opts="run policy trace irq help"
+            opts="run policy status trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -392,6 +398,20 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help__subcmd__run)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__status)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1076,6 +1096,32 @@ _gthctl() {
                     ;;
                 --stats)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__status)
+            opts="-o -h --ready --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
                     return 0
                     ;;
                 --color)

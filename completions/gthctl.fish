@@ -31,6 +31,7 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -s h -l help -d 'Print help 
 complete -c gthctl -n "__fish_gthctl_needs_command" -s V -l version -d 'Print version'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "run" -d 'Load the scheduler and run until stopped'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Show and change the live policy'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "status" -d 'Show whether the running gthctl does its work'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -106,6 +107,14 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Show which rule a task falls under and why'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "rollback" -d 'Return to the policy that was in force before'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l ready -d 'Print one line, and fail unless the scheduler is loaded and the kernel schedules by the policy in force. A rejected file is no failure: the policy before it stays in force'
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, instead of a data plane' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
@@ -197,11 +206,12 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "policy" -d 'Show and change the live policy'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status trace irq help" -f -a "policy" -d 'Show and change the live policy'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status trace irq help" -f -a "status" -d 'Show whether the running gthctl does its work'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'

@@ -100,6 +100,7 @@ pub enum Command {
     /// neither. Applying a policy replaces the running gthctl's policy file.
     #[command(subcommand)]
     Policy(PolicyCommand),
+    Status(StatusArgs),
     Trace(TraceArgs),
     Irq(IrqArgs),
 }
@@ -148,6 +149,29 @@ Examples:
   gthctl run                              as /etc/gthctl/config.yaml says
   gthctl run -c config.yaml --stats 1     counters every second
   gthctl run -c config.yaml -p upf.yaml   another policy for this run";
+
+/// Show whether the running gthctl does its work
+///
+/// Says since when its scheduler is loaded, which policy is in force, whether a newer file was
+/// rejected, what is known of Kubernetes, and its last error. Looks at no task: `gthctl policy
+/// status` counts them. Needs root, and an answer within 3 s.
+#[derive(Debug, Args)]
+#[command(after_help = STATUS_EXAMPLES)]
+pub struct StatusArgs {
+    /// Print one line, and fail unless the scheduler is loaded and the kernel schedules by the
+    /// policy in force. A rejected file is no failure: the policy before it stays in force
+    #[arg(long, conflicts_with = "format")]
+    pub ready: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+const STATUS_EXAMPLES: &str = "\
+Examples:
+  gthctl status           a few lines of words
+  gthctl status --ready   as a probe, such as Kubernetes' exec
+  gthctl status -o json   for another program";
 
 /// Show which tasks handle GTP packets, and on which CPUs
 ///

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     let done = match &cli.command {
         Command::Run(args) => cmd::run::run(args),
         Command::Policy(command) => cmd::policy::run(command),
+        Command::Status(args) => cmd::status::run(args),
         Command::Trace(args) => cmd::trace::run(args),
         Command::Irq(args) => cmd::irq::run(args),
     };

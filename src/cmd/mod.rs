@@ -3,4 +3,5 @@
 pub mod irq;
 pub mod policy;
 pub mod run;
+pub mod status;
 pub mod trace;

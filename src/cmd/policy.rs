@@ -13,7 +13,8 @@ use crate::cli::{
     ApplyArgs, ChangeArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, TaskArgs,
 };
 use crate::daemon::config::Config;
-use crate::daemon::control::{Proposal, Reply, Request, SOCKET, client};
+use crate::daemon::control::client::{self, puzzled};
+use crate::daemon::control::{Proposal, Reply, Request, SOCKET};
 use crate::daemon::live::{self, PolicyContext};
 use crate::daemon::report_tables;
 use crate::daemon::reports::{Applied, Plan};
@@ -142,10 +143,6 @@ fn explain(args: &TaskArgs) -> Result<()> {
 
 fn ask(request: &Request) -> Result<Reply> {
     client::ask(Path::new(SOCKET), request)
-}
-
-fn puzzled() -> Error {
-    Error::failure("unexpected answer from the running gthctl; is it another version?")
 }
 
 /// The name of standard input in messages.

@@ -2,7 +2,7 @@
 //! does not end because the machine is briefly short of something.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::base::error::{Error, Result};
 use crate::base::log;
@@ -38,6 +38,8 @@ pub struct Again {
     failed: BTreeMap<Step, Option<Error>>,
     /// When to retry them.
     at: Option<Instant>,
+    /// The last error that was reported, and when.
+    last: Option<(Error, SystemTime)>,
 }
 
 impl Again {
@@ -51,11 +53,13 @@ impl Again {
         if is_mistake(&e) {
             self.failed.remove(&step);
             log::err(format_args!("gthctl: error: {e}; the previous settings stay in force"));
+            self.last = Some((e, SystemTime::now()));
             return;
         }
         if self.failed.get(&step).is_none_or(|told| told.as_ref() != Some(&e)) {
             let stays = "the previous settings stay in force; gthctl will retry";
             log::err(format_args!("gthctl: error: {e}; {stays}"));
+            self.last = Some((e.clone(), SystemTime::now()));
             self.failed.insert(step, Some(e));
         }
         self.at.get_or_insert(Instant::now() + RETRY);
@@ -90,6 +94,11 @@ impl Again {
         self.failed.keys().copied().collect()
     }
 
+    /// The last error that was reported, and when.
+    pub fn last_error(&self) -> Option<&(Error, SystemTime)> {
+        self.last.as_ref()
+    }
+
     /// When [`Again::due`] has something; `None` while nothing fails.
     pub fn left(&self) -> Option<Duration> {
         self.at.map(|at| at.saturating_duration_since(Instant::now()))
@@ -110,6 +119,7 @@ mod tests {
     fn tried_again_until_it_is_done() {
         let mut again = Again::default();
         assert_eq!((again.left(), again.due()), (None, vec![]));
+        assert!(again.last_error().is_none());
         again.note(Step::Policy, Err(Error::failure("Too many open files")));
         assert!(again.left().is_some_and(|left| left <= RETRY));
         assert_eq!(again.due(), []);
@@ -120,6 +130,7 @@ mod tests {
         again.note(Step::Policy, Ok(()));
         again.at = Some(Instant::now());
         assert_eq!((again.due(), again.left()), (vec![], None));
+        assert_eq!(again.last_error().unwrap().0.what, "Too many open files");
     }
 
     #[test]
@@ -128,5 +139,6 @@ mod tests {
         let at = Location { file: "p.yaml".into(), line: 1, column: 1 };
         again.note(Step::Policy, Err(Error::failure("no such key").at(at)));
         assert_eq!(again.left(), None);
+        assert_eq!(again.last_error().unwrap().0.what, "no such key");
     }
 }

@@ -3,8 +3,8 @@
 use serde_json::Value;
 
 use super::reports::{
-    ConditionCheck, Explanation, Keys, MarkedTask, Plan, Rule, Shown, Status, ThrottledCgroup,
-    Traffic,
+    ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan, Rule, Shown, Status,
+    ThrottledCgroup, Traffic,
 };
 use crate::base::output::{Cell, row, table};
 use crate::base::units::Nanoseconds;
@@ -87,6 +87,31 @@ fn moves(moves: &[IrqMove]) -> String {
         rows.push(vec![nic.clone(), what.clone(), name.clone().unwrap_or("-".into()), cpus]);
     }
     table(rows)
+}
+
+/// The health of the running gthctl, in a few lines.
+pub fn health(health: &Health) -> String {
+    let file = health.policy_file.as_ref();
+    let file = file.map_or("no policy file".into(), |file| file.display().to_string());
+    let Health { pid, running_since, scheduler_since, generation, in_force_since, .. } = health;
+    let mut lines = vec![
+        format!("running: PID {pid}, since {running_since}"),
+        format!("scheduler: loaded, since {scheduler_since}"),
+        format!("policy: generation {generation}, since {in_force_since}, of {file}"),
+    ];
+    if !health.kernel_in_step {
+        lines.push("kernel's tables: NOT as the policy says".into());
+    }
+    if let Some(Failed { why, since }) = &health.rejected {
+        lines.push(format!("file on disk: REJECTED since {since}: {why}"));
+    }
+    if let Some(kubernetes) = &health.kubernetes {
+        lines.push(format!("Kubernetes: {kubernetes}"));
+    }
+    if let Some(Failed { why, since }) = &health.last_error {
+        lines.push(format!("last error: at {since}: {why}"));
+    }
+    lines.join("\n")
 }
 
 /// The state of the running gthctl.
@@ -280,7 +305,7 @@ mod tests {
     use super::*;
     use crate::base::escape::{self, NASTY};
     use crate::base::output::{Format, json_line, written};
-    use crate::daemon::reports::{Change, Rejected, RuleCheck, ThreadRule};
+    use crate::daemon::reports::{Change, Failed, RuleCheck, ThreadRule};
 
     /// The cells of a table's rows, without the lines that separate them.
     fn rows(table: &str) -> Vec<Vec<&str>> {
@@ -433,7 +458,7 @@ mod tests {
             assert!(rows(&good).contains(&row.to_vec()), "{row:?} in\n{good}");
         }
         assert_eq!(rows(&good).len(), 7, "{good}");
-        status.rejected = Some(Rejected { why: "p.yaml:1:1: bad".into(), since: "now".into() });
+        status.rejected = Some(Failed { why: "p.yaml:1:1: bad".into(), since: "now".into() });
         status.kernel_in_step = false;
         status.kubernetes = Some("2 pods".into());
         status.notes = vec!["a note".into()];

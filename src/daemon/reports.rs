@@ -11,6 +11,31 @@ use crate::policy::diff::ChangeKind;
 /// Keys of a policy file with their values.
 pub type Keys = Map<String, Value>;
 
+/// Whether the running gthctl does its work. It answers only while its scheduler is loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Health {
+    pub pid: u32,
+    /// When it was started. All times here are in RFC 3339, UTC.
+    pub running_since: String,
+    /// When it loaded its scheduler; it does that again when a CPU goes on- or offline.
+    pub scheduler_since: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy_file: Option<PathBuf>,
+    pub generation: u32,
+    pub in_force_since: String,
+    /// Whether the kernel's tables hold exactly what the policy in force says.
+    pub kernel_in_step: bool,
+    /// Why the file on disk is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<Failed>,
+    /// The state of the node's pods, if the policy asks for them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes: Option<String>,
+    /// The last step that failed, even if it has succeeded since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<Failed>,
+}
+
 /// The state of the running gthctl.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -30,7 +55,7 @@ pub struct Status {
     pub kernel_in_step: bool,
     /// Why the file on disk is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Rejected>,
+    pub rejected: Option<Failed>,
     /// The state of the node's pods, if the policy asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
@@ -95,9 +120,9 @@ pub struct ThrottledCgroup {
     pub throttled: bool,
 }
 
-/// A file that is not in force.
+/// What failed, such as reading a file that is therefore not in force.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rejected {
+pub struct Failed {
     pub why: String,
     pub since: String,
 }

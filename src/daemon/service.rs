@@ -74,6 +74,8 @@ pub struct Service {
     /// Reread both files, changed or not.
     reread: bool,
     started: SystemTime,
+    /// When the scheduler was last loaded.
+    loaded: SystemTime,
 }
 
 /// What a watched file is.
@@ -121,6 +123,7 @@ impl Service {
             late: None,
             reread: false,
             started,
+            loaded: started,
         })
     }
 
@@ -160,6 +163,7 @@ impl Service {
         let mut object = MaybeUninit::uninit();
         let mut scheduler =
             Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
+        self.loaded = SystemTime::now();
         note_malformed(&scheduler);
         if let Some(lack) = scheduler.lacks_for_cgroups() {
             log::err(format_args!("gthctl: note: {lack}"));
@@ -375,6 +379,11 @@ impl Service {
         let context = policy_context(&self.config, topology, &self.pods);
         let policy = &mut self.policy;
         let answer = match request {
+            Request::Health => {
+                let times = [self.started, self.loaded];
+                let last_error = self.again.last_error();
+                policy.health(scheduler, &context, times, last_error).map(Reply::Health)
+            }
             Request::Status => {
                 let status = policy.status(scheduler, &context, marker, self.started);
                 let files = [Some(self.options.config.as_path()), policy.file()];

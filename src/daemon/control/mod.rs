@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reports::{Applied, Explanation, Plan, Shown, Status};
+use super::reports::{Applied, Explanation, Health, Plan, Shown, Status};
 use crate::base::error::{Error, ExitCode, Location};
 
 /// Where the running gthctl listens. Only root may enter the directory.
@@ -32,6 +32,8 @@ const MAX_BYTES: u64 = 32 << 20;
 /// A request to the running gthctl.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
+    /// Answered without a look at any task.
+    Health,
     Status,
     Show,
     Explain {
@@ -58,6 +60,7 @@ pub enum Proposal {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Reply {
+    Health(Health),
     Status(Box<Status>),
     Show(Shown),
     Explain(Explanation),
@@ -98,10 +101,12 @@ mod tests {
     use std::fs;
     use std::io::{Read, Write};
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
     use std::thread;
     use std::time::{Duration, Instant};
+
+    use nix::sys::socket::{Backlog, listen};
 
     use super::server::Server;
     use super::*;
@@ -165,9 +170,28 @@ mod tests {
         let e = client::ask(&dir.path().join("none"), &Request::Status).unwrap_err();
         assert_eq!(e.code, ExitCode::NotRunning);
         let left = dir.path().join("left");
-        drop(std::os::unix::net::UnixListener::bind(&left).unwrap());
+        drop(UnixListener::bind(&left).unwrap());
         let e = client::ask(&left, &Request::Status).unwrap_err();
         assert_eq!(e.code, ExitCode::NotRunning);
+    }
+
+    /// Neither one that does not answer nor one whose socket takes no more clients.
+    #[test]
+    fn nobody_waits_for_a_server_that_hangs() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("run/control.sock");
+        let _server = Server::listen(&path).unwrap();
+        let full = dir.path().join("full");
+        let listener = UnixListener::bind(&full).unwrap();
+        listen(&listener, Backlog::new(0).unwrap()).unwrap();
+        let _first = UnixStream::connect(&full).unwrap();
+        for path in [path, full] {
+            let begin = Instant::now();
+            let patience = Duration::from_millis(200);
+            let e = client::ask_within(&path, &Request::Health, patience).unwrap_err();
+            assert_eq!(e.what, "the running gthctl did not answer within 200ms");
+            assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        }
     }
 
     #[test]

@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use self::coming::Coming;
 use super::control::Proposal;
 use super::marker::Marker;
-use super::reports::{self, Keys, MarkedTask, Plan, Rejected, Shown, Status, Traffic};
+use super::reports::{self, Failed, Health, Keys, MarkedTask, Plan, Shown, Status, Traffic};
 use super::throttled;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
@@ -309,6 +309,36 @@ impl LivePolicy {
         text
     }
 
+    /// The state without its tasks; gthctl was `started` and its scheduler `loaded` then.
+    pub fn health(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        context: &PolicyContext<'_>,
+        [started, loaded]: [SystemTime; 2],
+        last_error: Option<&(Error, SystemTime)>,
+    ) -> Result<Health> {
+        Ok(Health {
+            pid: std::process::id(),
+            running_since: time(started),
+            scheduler_since: time(loaded),
+            policy_file: self.file.clone(),
+            generation: scheduler.generation(),
+            in_force_since: time(self.since),
+            kernel_in_step: scheduler.holds(&self.now.compiled)?,
+            rejected: self.rejected.as_ref().map(failed),
+            kubernetes: self.kubernetes(context),
+            last_error: last_error.map(failed),
+        })
+    }
+
+    /// What is known of the node's pods, if the policy asks for them.
+    fn kubernetes(&self, context: &PolicyContext<'_>) -> Option<String> {
+        let pods = context.pods.map(|pods| count(pods.len(), "pod"));
+        let known: Vec<String> =
+            pods.into_iter().chain(context.pods_problem.map(Into::into)).collect();
+        self.asks_for_pods().then(|| known.join("; "))
+    }
+
     /// The state; `started` is when gthctl started.
     pub fn status(
         &self,
@@ -318,10 +348,6 @@ impl LivePolicy {
         started: SystemTime,
     ) -> Result<Status> {
         let verdicts = scheduler.verdicts(None)?;
-        let pods = context.pods.map(|pods| count(pods.len(), "pod"));
-        let problem = context.pods_problem.map(Into::into);
-        let kubernetes: Vec<String> = pods.into_iter().chain(problem).collect();
-        let kubernetes = self.asks_for_pods().then(|| kubernetes.join("; "));
         Ok(Status {
             pid: std::process::id(),
             running_since: time(started),
@@ -333,11 +359,8 @@ impl LivePolicy {
             tasks_matched: verdicts.iter().filter(|verdict| verdict.rule.is_some()).count(),
             tasks: verdicts.len(),
             kernel_in_step: scheduler.holds(&self.now.compiled)?,
-            rejected: self
-                .rejected
-                .as_ref()
-                .map(|(why, since)| Rejected { why: why.to_string(), since: time(*since) }),
-            kubernetes,
+            rejected: self.rejected.as_ref().map(failed),
+            kubernetes: self.kubernetes(context),
             traffic: self.traffic(scheduler, marker)?,
             throttled_cgroups: throttled::cgroups(scheduler)?,
             irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.host())),
@@ -492,6 +515,10 @@ pub fn keys(of: &impl serde::Serialize) -> Keys {
         Ok(serde_json::Value::Object(keys)) => keys,
         _ => Keys::new(),
     }
+}
+
+fn failed((why, since): &(Error, SystemTime)) -> Failed {
+    Failed { why: why.to_string(), since: time(*since) }
 }
 
 fn time(time: SystemTime) -> String {

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -166,6 +166,53 @@ fn a_bad_policy_loads_nothing() {
     assert_eq!(output.code(), 2, "{}", output.stderr);
     assert!(output.stderr.contains("no CPU would be left"), "{}", output.stderr);
     assert_eq!(kernel::state(), "disabled");
+}
+
+/// `gthctl status`: before a run, with a policy, a rejected one, during a hang, after an end.
+#[test]
+fn the_probe_tells_whether_it_works() {
+    let status =
+        |args: &[&str]| gthctl::output(Command::new(gthctl::binary()).arg("status").args(args));
+    let ready = || status(&["--ready"]);
+    shared::unload();
+    let none = "gthctl: error: no gthctl run is active; start one with: sudo gthctl run\n";
+    let before = ready();
+    assert_eq!((before.code(), &*before.stdout, &*before.stderr), (10, "", none));
+
+    let gthctl = Gthctl::start(NO_RULES);
+    let running = ready();
+    assert_eq!((running.code(), &*running.stdout), (0, "generation 1 is in force\n"));
+    gthctl.refuses(|| gthctl::replace_file(&gthctl.policy(), "strategies: [{nonsense: 1}]"));
+    let rejected = ready();
+    assert_eq!((rejected.code(), &*rejected.stdout), (0, "generation 1 is in force\n"));
+    let file = gthctl.policy();
+    let why = format!("{}:1:15: ", file.display());
+    let words = status(&[]).stdout;
+    let lines: Vec<&str> = words.lines().collect();
+    assert_eq!(lines.len(), 5, "{words}");
+    assert!(lines[0].starts_with(&format!("running: PID {}, since ", gthctl.pid())), "{words}");
+    assert!(lines[1].starts_with("scheduler: loaded, since 2"), "{words}");
+    assert!(lines[2].starts_with("policy: generation 1, since 2"), "{words}");
+    assert!(lines[2].ends_with(&format!(", of {}", file.display())), "{words}");
+    assert!(lines[3].starts_with("file on disk: REJECTED since "), "{words}");
+    assert!(lines[4].starts_with("last error: at ") && lines[4].contains(&why), "{words}");
+    let health: serde_json::Value = serde_json::from_str(&status(&["-o", "json"]).stdout).unwrap();
+    assert_eq!((&health["kernel_in_step"], &health["generation"]), (&true.into(), &1.into()));
+    assert!(health["rejected"]["why"].as_str().unwrap().starts_with(&why), "{health}");
+
+    gthctl.signal(Signal::SIGSTOP);
+    let begin = Instant::now();
+    let hung = ready();
+    assert!(begin.elapsed() < SOON, "{:?}", begin.elapsed());
+    assert_eq!(hung.code(), 1);
+    assert!(hung.stderr.contains("did not answer within 3s"), "{}", hung.stderr);
+    gthctl.signal(Signal::SIGCONT);
+    assert_eq!(ready().code(), 0);
+
+    fs::write("/proc/sysrq-trigger", "S").unwrap();
+    assert_eq!(gthctl.wait().code(), 9);
+    let evicted = ready();
+    assert_eq!((evicted.code(), &*evicted.stderr), (10, none));
 }
 
 #[test]
