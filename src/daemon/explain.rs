@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::live::{self, LivePolicy};
+use super::live::{self, LivePolicy, PolicyContext};
 use super::reports::{ConditionCheck, Explanation, Keys, RuleCheck, ThreadRule};
 use crate::base::error::Result;
 use crate::base::output::count;
@@ -20,6 +20,7 @@ use crate::sched::verdict::Verdict;
 pub fn explain(
     policy: &LivePolicy,
     scheduler: &mut Scheduler<'_>,
+    context: &PolicyContext<'_>,
     tid: u32,
 ) -> Result<Explanation> {
     let no_such = || live::no_such_thread(tid);
@@ -42,7 +43,7 @@ pub fn explain(
         Some(why_marked(mark, policy.compiled().traffic_conditions[condition].min_packets, now))
     };
     let of_users = procfs::has_mounts_of_users(Path::new("/proc"), tid) == Some(true);
-    let exe = of_users.then_some(EXE_OF_USERS);
+    let doubts = Doubts { exe: of_users.then_some(EXE_OF_USERS), pod: context.pods_doubt() };
     let rules = policy.rules().iter().enumerate();
     Ok(Explanation {
         tid,
@@ -51,7 +52,7 @@ pub fn explain(
         task,
         rule: name(one.rule),
         in_force: one.generation == generation && one.in_force == one.rule,
-        rules: rules.map(|(i, rule)| check(rule, i, &one, traffic(i), exe)).collect(),
+        rules: rules.map(|(i, rule)| check(rule, i, &one, traffic(i), &doubts)).collect(),
         threads: others
             .map(|other| ThreadRule { tid: other.tid, rule: name(other.rule), comm: other.comm })
             .collect(),
@@ -82,12 +83,18 @@ fn why_marked(mark: Option<&Mark>, min_packets: u32, now: u64) -> String {
 const EXE_OF_USERS: &str =
     "its mount namespace belongs to a user namespace, where users choose the paths";
 
+/// Why a condition may not hold although the task seems to meet it.
+struct Doubts<'a> {
+    exe: Option<&'a str>,
+    pod: Option<&'a str>,
+}
+
 fn check(
     rule: &Rule,
     index: usize,
     verdict: &Verdict,
     traffic: Option<String>,
-    exe: Option<&str>,
+    doubts: &Doubts<'_>,
 ) -> RuleCheck {
     let has = |set: u128| set >> index & 1 == 1;
     let keys = live::keys(&rule.conditions);
@@ -98,7 +105,8 @@ fn check(
             let holds = has(verdict.hits[condition as usize]);
             let why = match condition {
                 Condition::Gtp => traffic.clone(),
-                Condition::Exe if !holds => exe.map(Into::into),
+                Condition::Exe if !holds => doubts.exe.map(Into::into),
+                Condition::Pod if !holds => doubts.pod.map(Into::into),
                 _ => None,
             };
             ConditionCheck { asks: pick(&keys, condition.keys()), holds, why }

@@ -395,7 +395,9 @@ impl Service {
                 })
             }
             Request::Show => policy.show(scheduler).map(Reply::Show),
-            Request::Explain { tid } => explain(policy, scheduler, tid).map(Reply::Explain),
+            Request::Explain { tid } => {
+                explain(policy, scheduler, &context, tid).map(Reply::Explain)
+            }
             Request::Plan(proposal) => policy.plan(scheduler, &context, &proposal).map(Reply::Plan),
             Request::Apply { proposal, generation } => {
                 policy.apply(scheduler, &context, &proposal, generation, reply);

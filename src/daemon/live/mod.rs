@@ -48,6 +48,14 @@ pub struct PolicyContext<'a> {
     pub kubelets: &'a [String],
 }
 
+impl PolicyContext<'_> {
+    /// Why a pod may be missing from those that are known.
+    pub fn pods_doubt(&self) -> Option<&str> {
+        let unheard = self.pods.is_none().then_some("the Kubernetes API has not answered yet");
+        self.pods_problem.or(unheard)
+    }
+}
+
 /// A policy read from its file, and its meaning here.
 struct Loaded {
     text: String,
@@ -479,8 +487,7 @@ fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Resul
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
     notes.extend(forgery::notes(&policy));
-    if context.pods.is_none() {
-        let why = context.pods_problem.unwrap_or("the Kubernetes API has not answered yet");
+    if let (None, Some(why)) = (context.pods, context.pods_doubt()) {
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
         notes.extend(of_pods.map(|rule| {
             format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)

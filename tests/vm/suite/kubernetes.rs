@@ -22,18 +22,18 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// The watch tries again after some seconds.
 const RETRIED: Duration = Duration::from_secs(30);
 /// A container's id.
-const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+pub const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// The uid by which the kubelet knows the static pod.
 const STATIC: &str = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
 
 /// A spinner in a cgroup of its own, which is removed after it.
-struct Contained {
+pub struct Contained {
     task: Option<Task>,
     cgroup: PathBuf,
 }
 
 impl Contained {
-    fn new(cgroup: &str) -> Self {
+    pub fn new(cgroup: &str) -> Self {
         let cgroup = PathBuf::from(format!("{CGROUPS}/{cgroup}"));
         fs::create_dir_all(&cgroup).unwrap();
         let task = Task::spinner("contained");
@@ -41,15 +41,15 @@ impl Contained {
         Self { task: Some(task), cgroup }
     }
 
-    fn pid(&self) -> i32 {
+    pub fn pid(&self) -> i32 {
         self.task.as_ref().unwrap().pid
     }
 
-    fn is_hot(&self) -> bool {
+    pub fn is_hot(&self) -> bool {
         runs_on(self.pid(), 1)
     }
 
-    fn is_cold(&self) -> bool {
+    pub fn is_cold(&self) -> bool {
         runs_elsewhere(self.pid(), 1)
     }
 }
@@ -102,6 +102,13 @@ fn pods_come_change_and_go() {
     assert_eq!(told.len(), 1, "{status}");
     assert!(told[0].contains("policy.yaml:2:3: of-pods: Kubernetes API at "), "{told:?}");
     assert_eq!(gthctl.has_said(&told[0]), 1);
+    let why = || {
+        let explained = report(&["explain", &other.pid().to_string()]);
+        explained["rules"][0]["conditions"][0].clone()
+    };
+    let unreached = why();
+    assert_eq!(unreached["holds"], false);
+    assert!(unreached["why"].as_str().unwrap().starts_with(&refused), "{unreached}");
 
     let fast = r#","labels":{"app":"5g","tier":"fast"}"#;
     let slow = r#","labels":{"app":"5g","tier":"slow"}"#;
@@ -114,6 +121,8 @@ fn pods_come_change_and_go() {
     assert!(kernel::wait(RETRIED, || report(&["status"])["kubernetes"] == "2 pods"));
     assert!(gnb.is_hot() && upf.is_cold() && fixed.is_cold() && other.is_cold());
     assert_eq!(notes(&report(&["status"])), [""; 0]);
+    let unselected = why();
+    assert_eq!((&unselected["holds"], unselected.get("why")), (&false.into(), None));
     // Another label, a new pod, one with another namespace.
     api.put("upf", fast, "Running");
     assert!(upf.is_hot() && other.is_cold());
