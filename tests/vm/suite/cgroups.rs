@@ -230,7 +230,7 @@ fn shares_and_quotas_of_cgroup_v1_hold() {
     let half = with("half", "cpu.cfs_quota_us", "50000", 2);
     let (_, used) = used(&[&one, &three, &half]);
     near(&used[2..], &[0.5], 5.0);
-    near(&used[..2], &parts_of(&used[..2], &[1.0, 3.0]), 5.0);
+    near(&used[..2], &parts_of(&used[..2], &[1.0, 3.0]), 10.0);
 }
 
 #[test]

@@ -113,10 +113,9 @@ pub struct CpuHierarchy(tempfile::TempDir);
 
 impl CpuHierarchy {
     pub fn mount() -> Option<Self> {
-        let dir = tempfile::tempdir().unwrap();
-        let cgroup = Some("cgroup");
-        match mount(cgroup, dir.path(), cgroup, MsFlags::empty(), Some("cpu,cpuacct")) {
-            Ok(()) => Some(Self(dir)),
+        let hierarchy = Self(tempfile::tempdir().unwrap());
+        match hierarchy.mount_again() {
+            Ok(()) => Some(hierarchy),
             Err(e) => {
                 println!(
                     "skipped: the cpu controller cannot be had in a hierarchy of its own: {e}"
@@ -126,14 +125,32 @@ impl CpuHierarchy {
         }
     }
 
+    fn mount_again(&self) -> nix::Result<()> {
+        let cgroup = Some("cgroup");
+        mount(cgroup, self.path(), cgroup, MsFlags::empty(), Some("cpu,cpuacct"))
+    }
+
     pub fn path(&self) -> &Path {
         self.0.path()
     }
 }
 
 impl Drop for CpuHierarchy {
+    /// Gives the controller back to the unified hierarchy. A hierarchy outlives its mount while the
+    /// kernel still has one of its removed cgroups (cgroup_kill_sb(), kernel/cgroup/cgroup.c).
     fn drop(&mut self) {
-        kernel::wait(Duration::from_secs(20), || umount(self.path()).is_ok());
+        let controllers = Path::new(MOUNTED_AT).join("cgroup.controllers");
+        let is_back = || {
+            let text = fs::read_to_string(&controllers).unwrap_or_default();
+            text.split_whitespace().any(|name| name == "cpu")
+        };
+        kernel::wait(Duration::from_secs(20), || {
+            umount(self.path()).is_ok()
+                && (kernel::wait(Duration::from_millis(200), is_back) || {
+                    let _ = self.mount_again();
+                    false
+                })
+        });
     }
 }
 
