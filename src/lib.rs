@@ -9,6 +9,7 @@ pub mod base;
 pub mod kernel;
 
 pub mod gtp;
+pub mod net;
 
 pub mod irq;
 pub mod pods;

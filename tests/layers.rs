@@ -10,7 +10,7 @@ const LAYERS: [&[&str]; 10] = [
     // What a policy is compiled for: sizes and numbers of the BPF program's tables. The rest
     // of `sched` carries out what `policy` has compiled.
     &["sched::layout"],
-    &["gtp"],
+    &["gtp", "net"],
     &["irq", "pods"],
     &["policy"],
     &["sched", "trace"],

@@ -3,11 +3,9 @@
 use std::error::Error as StdError;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ClientBuilder, ConfigExt};
 use kube::config::{
@@ -19,9 +17,9 @@ use kube::runtime::watcher;
 use tower::{BoxError, ServiceBuilder};
 
 use super::PodSettings;
-use super::dns::Resolver;
 use crate::base::error::{Error, Result};
 use crate::base::root::Root;
+use crate::net::{self, CONNECT_TIMEOUT, chain};
 
 /// Where a pod finds its service account (plugin/pkg/admission/serviceaccount:
 /// `DefaultAPITokenMountPath`).
@@ -44,11 +42,6 @@ const NODE_KUBECONFIGS: [&str; 9] = [
     // MicroK8s
     "/var/snap/microk8s/current/credentials/client.config",
 ];
-/// For the TCP and TLS handshakes.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A watch can be silent for minutes; this notices a server that has gone.
-const KEEPALIVE: Duration = Duration::from_secs(30);
-
 /// A path to the API server; it need not work.
 pub(super) struct Api {
     pub client: kube::Client,
@@ -170,16 +163,13 @@ fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
     proxy.is_some_and(|url| !url.is_empty())
 }
 
-/// `kube`'s own client, except that [`Resolver`] resolves host names.
+/// `kube`'s own client, except that [`net::Resolver`] resolves host names.
 fn client(mut config: kube::Config, root: &Root) -> kube::Result<kube::Client> {
     if config.cluster_url.scheme_str() == Some("http") {
         // Else it asks for the machine's certificates; a small machine has none.
         config.root_cert.get_or_insert_default();
     }
-    let mut http = HttpConnector::new_with_resolver(Resolver::new(root));
-    http.enforce_http(false);
-    http.set_keepalive(Some(KEEPALIVE));
-    let https = config.rustls_https_connector_with_connector(http)?;
+    let https = config.rustls_https_connector_with_connector(net::connector(root))?;
     let mut connector = TimeoutConnector::new(https);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
     connector.set_read_timeout(config.read_timeout);
@@ -235,20 +225,6 @@ fn reason(e: &watcher::Error) -> String {
         e = inner;
     }
     chain(e)
-}
-
-/// An error with its sources, except those whose text it already has.
-fn chain(e: &dyn StdError) -> String {
-    let mut text = e.to_string();
-    let mut next = e.source();
-    while let Some(e) = next {
-        let more = e.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        next = e.source();
-    }
-    text
 }
 
 #[cfg(test)]

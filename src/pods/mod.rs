@@ -5,7 +5,6 @@
 //! `kube`'s choice (from about 1 s up to a minute). The last known pods stay until then.
 
 mod api;
-mod dns;
 #[cfg(test)]
 mod test_api;
 #[cfg(test)]
@@ -16,25 +15,22 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use futures::future::select;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
-use nix::sys::eventfd::{EfdFlags, EventFd};
-use nix::sys::signal::SigSet;
 use serde::{Deserialize, Serialize};
-use tokio::runtime;
-use tokio::sync::oneshot;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::root::Root;
+#[cfg(test)]
+use crate::net::test_server;
+use crate::net::{Follower, Known, one_line};
 
 /// The uid of a static pod. The API server makes the one in its `metadata`; the kubelet
 /// names the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`). Anyone
@@ -101,16 +97,7 @@ pub struct PodState {
 /// Follows the node's pods in its own thread, until dropped.
 ///
 /// The descriptor is readable when [`PodWatch::state`] has something new.
-pub struct PodWatch {
-    shared: Arc<Shared>,
-    /// Dropping it tells the thread to end.
-    _stop: oneshot::Sender<()>,
-}
-
-struct Shared {
-    known: Mutex<KnownPods>,
-    wake: EventFd,
-}
+pub struct PodWatch(Follower<KnownPods>);
 
 /// As [`PodState`]; the pods by the uid of their `metadata`.
 #[derive(Clone, Default, PartialEq)]
@@ -129,35 +116,19 @@ impl PodWatch {
     }
 
     fn start_in(settings: PodSettings, root: Root) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::failure(format!("watching pods: {e}"));
-        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
-        let wake = EventFd::from_flags(flags).map_err(|e| failed(e.into()))?;
-        let shared = Arc::new(Shared { known: Mutex::default(), wake });
-        let runtime =
-            runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-        let (stop, stopped) = oneshot::channel();
-        let told = Arc::clone(&shared);
-        let run = move || {
-            // Signals are for the other threads. Writing to a closed connection is an
-            // error to report here, not the end of the process (SIGPIPE).
-            let _ = SigSet::all().thread_block();
-            let follow = pin!(follow(&settings, &root, &told));
-            runtime.block_on(select(stopped, follow));
-        };
-        thread::Builder::new().name("gthctl-pods".to_owned()).spawn(run).map_err(failed)?;
-        Ok(Self { shared, _stop: stop })
+        let run = async move |known: Arc<Known<KnownPods>>| follow(&settings, &root, &known).await;
+        Ok(Self(Follower::start("gthctl-pods", "watching pods", run)?))
     }
 
     /// What is known now; the descriptor is not readable until that changes.
     pub fn state(&self) -> PodState {
-        let _ = self.shared.wake.read();
-        let known = self.shared.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let pods = known.pods.as_ref().map(|pods| {
-            let mut pods: Vec<Pod> = pods.values().cloned().collect();
+        let known = self.0.state();
+        let pods = known.pods.map(|pods| {
+            let mut pods: Vec<Pod> = pods.into_values().collect();
             pods.sort_by(|a, b| a.uid.cmp(&b.uid));
             pods
         });
-        PodState { pods, problem: known.problem.clone() }
+        PodState { pods, problem: known.problem }
     }
 }
 
@@ -192,30 +163,18 @@ impl Resource for ApiPod {
 
 impl AsFd for PodWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.wake.as_fd()
-    }
-}
-
-impl Shared {
-    /// Updates what is known and wakes the reader if that changed it.
-    fn update(&self, change: impl FnOnce(&mut KnownPods)) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = known.clone();
-        change(&mut known);
-        if *known != before {
-            let _ = self.wake.write(1);
-        }
+        self.0.as_fd()
     }
 }
 
 /// Lists and watches for ever, each time from the start, so that it sees replaced
 /// credentials and a new kubeconfig.
-async fn follow(settings: &PodSettings, root: &Root, shared: &Shared) {
+async fn follow(settings: &PodSettings, root: &Root, known: &Known<KnownPods>) {
     let mut backoff = DefaultBackoff::default();
     loop {
         let mut listed = None;
-        if let Err(e) = list_and_watch(settings, root, shared, &mut listed).await {
-            shared.update(|known| known.problem = Some(one_line(&e.to_string())));
+        if let Err(e) = list_and_watch(settings, root, known, &mut listed).await {
+            known.update(|state| state.problem = Some(one_line(&e.to_string())));
         }
         if listed.is_some_and(|at: Instant| at.elapsed() >= WORKED) {
             backoff.reset();
@@ -231,7 +190,7 @@ async fn follow(settings: &PodSettings, root: &Root, shared: &Shared) {
 async fn list_and_watch(
     settings: &PodSettings,
     root: &Root,
-    shared: &Shared,
+    known: &Known<KnownPods>,
     listed: &mut Option<Instant>,
 ) -> Result<()> {
     let node = api::node(settings, root)?;
@@ -245,15 +204,15 @@ async fn list_and_watch(
             Ok(Event::InitApply(pod)) => apply(&mut listing, pod),
             Ok(Event::InitDone) => {
                 let pods = Some(std::mem::take(&mut listing));
-                shared.update(|known| *known = KnownPods { pods, problem: None });
+                known.update(|state| *state = KnownPods { pods, problem: None });
                 *listed = Some(Instant::now());
             }
             Ok(Event::Apply(pod)) => {
-                shared.update(|known| apply(known.pods.get_or_insert_default(), pod));
+                known.update(|state| apply(state.pods.get_or_insert_default(), pod));
             }
-            Ok(Event::Delete(pod)) => shared.update(|known| {
+            Ok(Event::Delete(pod)) => known.update(|state| {
                 let uid = pod.metadata.uid.unwrap_or_default();
-                known.pods.get_or_insert_default().remove(&uid);
+                state.pods.get_or_insert_default().remove(&uid);
             }),
             Err(e) if api::status(&e).is_some_and(|status| status.code == 410) => return Ok(()),
             Err(e) => return Err(api.problem(&e)),
@@ -285,15 +244,6 @@ fn static_uid(annotations: Option<BTreeMap<String, String>>) -> Option<String> {
     let mut all = annotations?;
     let mirrored = all.remove(MIRROR)?;
     all.remove(STATIC_POD_UID).filter(|uid| *uid == mirrored)
-}
-
-/// Words with one space between them, cut off after 400 characters.
-fn one_line(text: &str) -> String {
-    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    match line.char_indices().nth(400) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
 }
 
 /// True if `pod` has every label of `selectors`, with its value, and is in one of

@@ -1,17 +1,13 @@
-//! The part of a Kubernetes API server that lists and watches pods, for tests:
-//! HTTP/1.1 on a loopback address, one thread for each connection.
+//! The part of a Kubernetes API server that lists and watches pods, for tests.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
-use std::time::Duration;
 
-/// Nothing here takes this long.
-pub const LIMIT: Duration = Duration::from_secs(20);
+use super::test_server::{LIMIT, TestServer, answer, head};
 
 /// The first byte of a TLS connection (RFC 8446, 5.1: ContentType handshake).
 const TLS_HANDSHAKE: u8 = 22;
@@ -29,8 +25,8 @@ pub fn kubeconfig(server: &str) -> String {
 /// A server that can be stopped and started again at the same address.
 pub struct TestApi {
     pub addr: SocketAddr,
+    http: TestServer,
     server: Arc<Mutex<Server>>,
-    running: Option<thread::JoinHandle<()>>,
     /// Each request's head once complete.
     pub requests: Receiver<String>,
     /// One for each watch whose connection the client has closed.
@@ -46,7 +42,6 @@ struct Server {
     watches: Vec<TcpStream>,
     /// Answers every request, while set.
     refusal: Option<(u16, String)>,
-    stopping: bool,
     requests: Sender<String>,
     closed: Sender<()>,
 }
@@ -54,7 +49,6 @@ struct Server {
 impl TestApi {
     /// A server without pods at a port of `ip`, a loopback address; not running yet.
     pub fn new(ip: &str) -> Self {
-        let listener = TcpListener::bind((ip, 0)).unwrap();
         let (requests, requests_out) = channel();
         let (closed, closed_out) = channel();
         let server = Server {
@@ -63,42 +57,23 @@ impl TestApi {
             version: 1,
             watches: Vec::new(),
             refusal: None,
-            stopping: false,
             requests,
             closed,
         };
-        Self {
-            addr: listener.local_addr().unwrap(),
-            server: Arc::new(Mutex::new(server)),
-            running: None,
-            requests: requests_out,
-            closed: closed_out,
-        }
+        let server = Arc::new(Mutex::new(server));
+        let serving = Arc::clone(&server);
+        let http = TestServer::new(ip, move |stream| serve(&serving, stream));
+        Self { addr: http.addr, http, server, requests: requests_out, closed: closed_out }
     }
 
     pub fn start(&mut self) {
-        let listener = TcpListener::bind(self.addr).unwrap();
-        let server = Arc::clone(&self.server);
-        self.running = Some(thread::spawn(move || {
-            for stream in listener.incoming() {
-                if lock(&server).stopping {
-                    return;
-                }
-                let server = Arc::clone(&server);
-                thread::spawn(move || serve(&server, stream.unwrap()));
-            }
-        }));
+        self.http.start();
     }
 
     /// Closes the port and every connection.
     pub fn stop(&mut self) {
-        if let Some(running) = self.running.take() {
-            lock(&self.server).stopping = true;
-            TcpStream::connect(self.addr).unwrap();
-            running.join().unwrap();
-            lock(&self.server).stopping = false;
-            self.cut();
-        }
+        self.http.stop();
+        self.cut();
     }
 
     /// Closes the connections of all watches in the middle of their answers.
@@ -225,13 +200,8 @@ fn serve(server: &Arc<Mutex<Server>>, mut stream: TcpStream) {
         let _ = stream.write_all(answer(400, "").as_bytes());
         return;
     }
-    let mut head = String::new();
     let mut reader = BufReader::new(stream.try_clone().unwrap());
-    while !head.ends_with("\r\n\r\n") {
-        if reader.read_line(&mut head).unwrap_or(0) == 0 {
-            return;
-        }
-    }
+    let Some(head) = head(&mut reader) else { return };
     let mut locked = lock(server);
     let watch = head.contains("watch=true");
     let answer = match &locked.refusal {
@@ -265,14 +235,6 @@ fn parameter<'a>(head: &'a str, name: &str) -> &'a str {
     let query = head.split_whitespace().nth(1).and_then(|uri| uri.split_once('?')).unwrap().1;
     let mut fields = query.split('&').filter_map(|field| field.split_once('='));
     fields.find(|(key, _)| *key == name).unwrap().1
-}
-
-fn answer(code: u16, body: &str) -> String {
-    let length = body.len();
-    format!(
-        "HTTP/1.1 {code} Whatever\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
-    )
 }
 
 fn status(code: u16, message: &str) -> String {

@@ -1,11 +1,14 @@
 //! [`PodWatch`] against a server that speaks the API over HTTP.
 
 use std::fs;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::test_api::{LIMIT, TestApi, kubeconfig};
+use super::test_api::{TestApi, kubeconfig};
+use super::test_server::LIMIT;
 use crate::pods::*;
 
 /// A change must be reported within this time.
@@ -351,7 +354,7 @@ fn dropping_ends_the_thread() {
     let mut node = Node::new(&url(&api));
     node.wait_for(&["a"]);
     api.request("watch=true");
-    let shared = Arc::downgrade(&node.watch.as_ref().unwrap().shared);
+    let shared = Arc::downgrade(&node.watch.as_ref().unwrap().0.known);
     node.watch = None;
     api.closed.recv_timeout(LIMIT).expect("the watch is closed");
     let begin = Instant::now();

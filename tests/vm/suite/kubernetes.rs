@@ -14,6 +14,7 @@ use crate::support::cgroup::{enter, take_out};
 use crate::support::gthctl::{self, Gthctl, notes, policy, report};
 use crate::support::kernel::{self, runs_elsewhere, runs_on};
 use crate::support::task::Task;
+use crate::support::test_server;
 use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::OWN;

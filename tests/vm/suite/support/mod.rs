@@ -10,4 +10,7 @@ pub mod plane;
 pub mod sender;
 pub mod shared;
 pub mod task;
+#[path = "../../../../src/net/test_server.rs"]
+#[allow(dead_code)]
+pub mod test_server;
 pub mod vm;

@@ -18,7 +18,7 @@ use crate::base::root::Root;
 /// Resolves as the usual `hosts: files dns` of nsswitch.conf(5): by `/etc/hosts`, else by
 /// the name servers of `/etc/resolv.conf`.
 #[derive(Clone)]
-pub(super) struct Resolver {
+pub struct Resolver {
     hosts: Arc<str>,
     dns: TokioResolver,
 }

@@ -1,0 +1,53 @@
+//! What the clients of servers share: host names, connections, a thread that follows a
+//! server, and the words for what goes wrong.
+
+mod dns;
+mod follower;
+#[cfg(test)]
+pub mod test_server;
+
+use std::error::Error;
+use std::time::Duration;
+
+use hyper_util::client::legacy::connect::HttpConnector;
+
+pub use self::dns::Resolver;
+pub use self::follower::{Follower, Known};
+use crate::base::root::Root;
+
+/// For the TCP and TLS handshakes.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// An open connection can be silent for minutes; this notices a server that has gone.
+const KEEPALIVE: Duration = Duration::from_secs(30);
+
+/// Makes TCP connections, below HTTP or TLS, to servers by name or address. Reads the files
+/// that say how names are resolved now.
+pub fn connector(root: &Root) -> HttpConnector<Resolver> {
+    let mut tcp = HttpConnector::new_with_resolver(Resolver::new(root));
+    tcp.enforce_http(false);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp
+}
+
+/// An error with its sources, except those whose text it already has.
+pub fn chain(e: &dyn Error) -> String {
+    let mut text = e.to_string();
+    let mut next = e.source();
+    while let Some(e) = next {
+        let more = e.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        next = e.source();
+    }
+    text
+}
+
+/// Words with one space between them, cut off after 400 characters.
+pub fn one_line(text: &str) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(400) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
