@@ -16,6 +16,7 @@ pub mod pods;
 
 pub mod policy;
 
+pub mod decision_maker;
 pub mod sched;
 pub mod trace;
 

@@ -13,7 +13,7 @@ const LAYERS: [&[&str]; 10] = [
     &["gtp", "net"],
     &["irq", "pods"],
     &["policy"],
-    &["sched", "trace"],
+    &["sched", "trace", "decision_maker"],
     &["advice", "daemon"],
     &["cli"],
     &["cmd"],

@@ -188,6 +188,13 @@ impl Policy {
     pub fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
         super::parse::parse(text, path)
     }
+
+    /// Reads the strategies in `text`, an answer of Gthulhu's API, as in a file of Gthulhu's.
+    ///
+    /// Every error says where in the answer of `url`.
+    pub fn parse_answer(text: &str, url: &str) -> Result<Vec<Rule>> {
+        super::parse::answer(text, Path::new(url))
+    }
 }
 
 /// How patterns are read: over bytes, as comms and paths need not be UTF-8.

@@ -5,9 +5,15 @@
 //! (`applySchedulingStrategy` in plugin/gthulhu of github.com/Gthulhu/plugin). An
 //! `execution_time` of 0 means none.
 
+use std::path::Path;
+
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 
-use crate::base::yaml::{Node, Place, Source, Value};
+use super::{EXPECTED, rules};
+use crate::base::error::Result;
+use crate::base::yaml::{Node, Place, Source, Value, quote};
+use crate::policy::Rule;
 
 /// Which meaning the numbers of a policy file have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +23,7 @@ pub(super) enum Format {
 }
 
 /// The keys of a Gthulhu strategy.
-const KEYS: [&str; 6] =
+pub(super) const KEYS: [&str; 6] =
     ["priority", "execution_time", "pid", "selectors", "command_regex", "k8s_namespace"];
 
 /// The list of strategies in an answer of Gthulhu's API.
@@ -28,6 +34,57 @@ pub(super) const ANSWER: [&str; 3] = ["success", "message", "timestamp"];
 
 pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// The strategies in `text`, an answer of Gthulhu's API, which `url` gave. They are read as
+/// in a file of Gthulhu's, and are called `api rule N`.
+///
+/// A strategy with a `pid` is one whose selectors the server has looked up: it lists each
+/// process that they select (`resolveSchedulingIntents` in api/decisionmaker/service of
+/// github.com/Gthulhu/Gthulhu). They are not looked up again.
+pub(super) fn answer(text: &str, url: &Path) -> Result<Vec<Rule>> {
+    let source = Source::new(url);
+    check_success(source, text)?;
+    let root = source.document(text)?;
+    let fields = root.fields(source, "", &[SCHEDULING], &ANSWER, &[])?;
+    let Some(list) = fields.iter().find(|field| field.name == SCHEDULING) else {
+        return Err(
+            source.error(Place::START, format!("{SCHEDULING}: missing; expected {EXPECTED}"))
+        );
+    };
+    let mut rules = rules(source, text, list, list.list(EXPECTED)?, Format::Gthulhus)?;
+    for rule in &mut rules {
+        rule.name.insert_str(0, "api ");
+        if rule.conditions.pid.is_some() {
+            rule.conditions.selectors.clear();
+            rule.conditions.k8s_namespace.clear();
+        }
+    }
+    Ok(rules)
+}
+
+/// What an answer says about itself.
+#[derive(Deserialize)]
+struct Outcome {
+    success: bool,
+    error: Option<String>,
+    message: Option<String>,
+}
+
+/// Fails if `text` is not JSON or says that the server failed.
+fn check_success(source: Source, text: &str) -> Result<()> {
+    let outcome: Outcome = serde_json::from_str(text).map_err(|e| {
+        let place = Place { line: e.line().max(1), column: e.column().max(1) };
+        let what = e.to_string();
+        let what = what.split(" at line ").next().unwrap_or(&what);
+        source.error(place, format!("not an answer in JSON: {what}"))
+    })?;
+    if outcome.success {
+        return Ok(());
+    }
+    let why = outcome.error.or(outcome.message);
+    let why = why.map_or(String::new(), |why| format!(": {}", quote(&why)));
+    Err(source.error(Place::START, format!("the server could not answer (success: false){why}")))
 }
 
 /// The format of a file with these rules, and a note if it is ambiguous: every key is one
@@ -81,7 +138,7 @@ fn number(rules: &[Node], is_meant: impl Fn(i128) -> bool) -> Option<(usize, Pla
 mod tests {
     use std::path::Path;
 
-    use crate::policy::{Policy, Priority};
+    use crate::policy::{Policy, Priority, Rule};
 
     fn read(text: &str) -> (Policy, Vec<String>) {
         Policy::parse(text, Path::new("p")).expect(text)
@@ -150,6 +207,90 @@ mod tests {
             assert_eq!(notes, [""; 0], "{ours}");
         }
         assert_eq!(read("strategies: [{pid: 1, priority: 5}]").1, [""; 0]);
+    }
+
+    /// What the API at this URL answers, without the beginning of each error.
+    const URL: &str = "http://127.0.0.1:8080/api/v1/scheduling/strategies";
+
+    fn answer(text: &str) -> Result<Vec<Rule>, String> {
+        Policy::parse_answer(text, URL).map_err(|e| {
+            let e = e.to_string();
+            e.strip_prefix(&format!("{URL}:")).unwrap_or_else(|| panic!("{e}")).to_owned()
+        })
+    }
+
+    fn strategies(list: &str) -> Result<Vec<Rule>, String> {
+        answer(&format!(
+            "{{\"success\":true,\"message\":\"ok\",\"timestamp\":\"now\",\n\"scheduling\":{list}}}"
+        ))
+    }
+
+    #[test]
+    fn an_answer_means_what_the_same_file_means() {
+        let rules = strategies(STRATEGIES).unwrap();
+        assert_eq!(levels(&Policy { rules: rules.clone(), irq: Vec::new() }), MEANT);
+        let file = read(&format!(r#"{{"strategies": {STRATEGIES}}}"#)).0.rules;
+        for (i, (rule, file)) in rules.iter().zip(&file).enumerate() {
+            assert_eq!((&rule.conditions, &rule.effects), (&file.conditions, &file.effects));
+            assert_eq!(rule.name, format!("api rule {}", i + 1));
+        }
+        assert_eq!(rules.len(), file.len());
+        assert_eq!(rules[1].location.to_string(), format!("{URL}:4:4"));
+        assert_eq!(strategies("[]").unwrap(), []);
+    }
+
+    #[test]
+    fn selectors_that_the_server_has_looked_up_are_not_asked_for_again() {
+        let of = |pid: &str| {
+            let labels = r#""selectors":[{"key":"app","value":"upf"}],"k8s_namespace":"core""#;
+            strategies(&format!(r#"[{{{pid}{labels},"command_regex":"upf","priority":1}}]"#))
+                .unwrap()
+        };
+        let (found, asked) = (of(r#""pid":7,"#), of(""));
+        assert_eq!((found[0].conditions.pid, found[0].conditions.of_pods()), (Some(7), false));
+        assert_eq!(found[0].conditions.command_regex.as_deref(), Some("upf"));
+        assert!(asked[0].conditions.selectors.len() == 1 && asked[0].conditions.of_pods());
+    }
+
+    #[test]
+    fn a_bad_answer_names_the_url() {
+        let many = format!("[{}]", vec![r#"{"pid":1,"priority":1}"#; 129].join(","));
+        let success = |rest: &str| answer(&format!(r#"{{"success":true{rest}}}"#));
+        for (found, message) in [
+            (answer("<html>"), "1:1: not an answer in JSON: expected value"),
+            (answer("{\n\"success\": tru}"), "2:15: not an answer in JSON: expected ident"),
+            (answer("{}"), "1:2: not an answer in JSON: missing field `success`"),
+            (success(""), "1:1: scheduling: missing; expected a list of rules ([] for none)"),
+            (
+                answer(r#"{"success":false,"error":"no\u001b such node"}"#),
+                r#"1:1: the server could not answer (success: false): "no\u{1b} such node""#,
+            ),
+            (
+                success(r#","scheduling":null"#),
+                "1:30: scheduling: expected a list of rules ([] for none), found nothing",
+            ),
+            (
+                success(r#","strategies":[]"#),
+                "1:17: strategies: unknown key; allowed here: scheduling",
+            ),
+            (
+                // One of gthctl's own keys would change what the numbers mean.
+                strategies(r#"[{"pid":1,"priority":0,"cpus":1}]"#),
+                "2:37: rule 1: cpus: unknown key; allowed here: priority, execution_time, pid, \
+                 selectors, command_regex, k8s_namespace",
+            ),
+            (
+                strategies(r#"[{"command_regex":"(","priority":1}]"#),
+                "2:33: rule 1: command_regex: bad pattern at character 1: unclosed group",
+            ),
+            (
+                strategies(r#"[{"pid":1}]"#),
+                "2:16: rule 1: no effect; give one of priority, execution_time",
+            ),
+            (strategies(&many), "2:2960: scheduling: more than 128 rules"),
+        ] {
+            assert_eq!(found.unwrap_err(), message);
+        }
     }
 
     #[test]

@@ -21,6 +21,11 @@ pub(super) fn load(path: &Path) -> Result<(Policy, Vec<String>)> {
     parse(&Source::new(path).read("policy file")?, path)
 }
 
+/// The strategies in an answer of Gthulhu's API; see [`gthulhu::answer`].
+pub(super) fn answer(text: &str, url: &Path) -> Result<Vec<Rule>> {
+    gthulhu::answer(text, url)
+}
+
 pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
     let source = Source::new(path);
     let root = source.document(text)?;

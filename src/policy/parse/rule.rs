@@ -2,7 +2,7 @@
 
 use regex_automata::util::syntax;
 
-use super::gthulhu::Format;
+use super::gthulhu::{self, Format};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
@@ -79,7 +79,11 @@ pub(super) fn read(
     if matches!(item.value, Value::Null) {
         return Err(source.error(place, format!("{label}: expected keys, found nothing")));
     }
-    let mut fields = item.fields(source, &format!("{label}: "), &KEYS, &[], &[])?;
+    let known = match format {
+        Format::Ours => KEYS.as_slice(),
+        Format::Gthulhus => &gthulhu::KEYS,
+    };
+    let mut fields = item.fields(source, &format!("{label}: "), known, &[], &[])?;
     // Gthulhu's files contain keys without a value.
     fields.retain(|field| {
         !field.value.is_empty()
@@ -95,7 +99,7 @@ pub(super) fn read(
     for field in &fields {
         set(&mut rule, source, text, field, format)?;
     }
-    check_whole(&rule, &fields, |what| source.error(place, format!("{label}: {what}")))?;
+    check_whole(&rule, &fields, known, |what| source.error(place, format!("{label}: {what}")))?;
     Ok(rule)
 }
 
@@ -133,12 +137,20 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
     Ok(())
 }
 
-/// Fails when the keys make no rule together; `error` makes an error about the rule.
-fn check_whole(rule: &Rule, fields: &[Field], error: impl Fn(String) -> Error) -> Result<()> {
+/// Fails when the keys, which are of `known`, make no rule together; `error` makes an error
+/// about the rule.
+fn check_whole(
+    rule: &Rule,
+    fields: &[Field],
+    known: &[&str],
+    error: impl Fn(String) -> Error,
+) -> Result<()> {
     let find = |names: &[&str]| fields.iter().find(|field| names.contains(&field.name));
     for (keys, kind) in [(CONDITIONS, "condition"), (EFFECTS, "effect")] {
-        if find(&KEYS[keys.clone()]).is_none() {
-            return Err(error(format!("no {kind}; give one of {}", KEYS[keys].join(", "))));
+        let keys: Vec<&str> =
+            KEYS[keys].iter().copied().filter(|key| known.contains(key)).collect();
+        if find(&keys).is_none() {
+            return Err(error(format!("no {kind}; give one of {}", keys.join(", "))));
         }
     }
     match find(&["exclusive"]) {

@@ -1,0 +1,116 @@
+//! Certificates and keys: what they are read from, and TLS with them.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use hyper_rustls::ConfigBuilderExt;
+use rustls::client::WantsClientCert;
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+
+/// A client's certificate and key, and the authorities whose servers it believes.
+#[derive(PartialEq, Eq)]
+pub struct Identity {
+    certificates: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    authorities: Vec<CertificateDer<'static>>,
+}
+
+/// Which part of an [`Identity`] is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Certificate,
+    Key,
+    Authorities,
+}
+
+type Bad = (Part, String);
+
+/// Says nothing of the key.
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Identity").finish_non_exhaustive()
+    }
+}
+
+impl Identity {
+    /// Reads the three from PEM. The certificate may be followed by those between it and its
+    /// authority.
+    ///
+    /// Fails with the part that is wrong if one is missing, cannot be read or does not fit
+    /// the others.
+    pub fn new(certificate: &str, key: &str, authorities: &str) -> Result<Self, Bad> {
+        let this = Self {
+            certificates: certificates(certificate).map_err(|e| (Part::Certificate, e))?,
+            key: PrivateKeyDer::from_pem_slice(key.as_bytes())
+                .map_err(|e| (Part::Key, wrong_pem(&e, "private key")))?,
+            authorities: certificates(authorities).map_err(|e| (Part::Authorities, e))?,
+        };
+        this.build()?;
+        Ok(this)
+    }
+
+    /// TLS as this client.
+    pub fn client_config(&self) -> Result<ClientConfig, String> {
+        self.build().map_err(|(_, why)| why)
+    }
+
+    fn build(&self) -> Result<ClientConfig, Bad> {
+        let mut roots = RootCertStore::empty();
+        for authority in &self.authorities {
+            roots
+                .add(authority.clone())
+                .map_err(|e| (Part::Authorities, format!("not an authority's certificate: {e}")))?;
+        }
+        let builder = versions().map_err(|e| (Part::Key, e))?.with_root_certificates(roots);
+        let config = builder.with_client_auth_cert(self.certificates.clone(), self.key.clone_key());
+        config.map_err(|e| (Part::Key, format!("no key for the certificate: {e}")))
+    }
+}
+
+/// TLS without a certificate of our own; this machine's authorities are believed.
+pub(super) fn machines_config() -> Result<ClientConfig, String> {
+    let builder: io::Result<ConfigBuilder<ClientConfig, WantsClientCert>> =
+        versions()?.with_native_roots();
+    builder
+        .map(|builder| builder.with_no_client_auth())
+        .map_err(|e| format!("no certificate authorities on this machine: {e}"))
+}
+
+/// TLS that believes nobody, for a server without it.
+pub(super) fn no_config() -> Result<ClientConfig, String> {
+    Ok(versions()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// TLS 1.2 and 1.3.
+fn versions() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+    ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())
+}
+
+/// Fails if `text` is not a public key in PEM; says why.
+pub fn check_public_key(text: &str) -> Result<(), String> {
+    let read = SubjectPublicKeyInfoDer::from_pem_slice(text.as_bytes());
+    read.map(drop).map_err(|e| wrong_pem(&e, "public key"))
+}
+
+fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match all {
+        Ok(all) if all.is_empty() => Err(wrong_pem(&pem::Error::NoItemsFound, "certificate")),
+        Ok(all) => Ok(all),
+        Err(e) => Err(wrong_pem(&e, "certificate")),
+    }
+}
+
+fn wrong_pem(e: &pem::Error, what: &str) -> String {
+    match e {
+        pem::Error::NoItemsFound => format!("no {what} in PEM (-----BEGIN ...) in it"),
+        // Without the text: it may be a key.
+        _ => format!("damaged PEM; expected a {what}"),
+    }
+}
