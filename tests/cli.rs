@@ -263,7 +263,7 @@ fn bad_configs() {
         ("- debug", format!("c.yaml:1:3: expected keys ({root}), found a list")),
         (
             "api: {enabled: true}",
-            "c.yaml:1:16: api.enabled: an API server is not supported yet; expected false, found true".into(),
+            "c.yaml:1:16: api.enabled: true needs api.url, which is missing".into(),
         ),
     ] {
         assert_config_refused(config.as_bytes(), &message);

@@ -116,6 +116,7 @@ fn check(args: &FileArgs) -> Result<()> {
         pods: Some(&[]),
         pods_problem: None,
         kubelets: &[],
+        strategies: &[],
     };
     let mut shown = live::check(named(&args.file), text, &context)?;
     if args.file != Path::new("-") {

@@ -17,6 +17,8 @@ pub enum Step {
     Config,
     /// Reading the policy file.
     Policy,
+    /// Following the strategies of the API.
+    Strategies,
     /// Following the files the policy refers to.
     Refresh,
     /// Watching the files the policy refers to.

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use super::api_config;
 use crate::base::did_you_mean;
 use crate::base::error::Result;
 use crate::base::units::Nanoseconds;
 use crate::base::yaml::{Field, Node, Source, Value, quote};
+use crate::decision_maker;
 use crate::policy::{SLICE_RANGE, cgroups};
 
 /// The settings of the config file, with defaults for missing keys.
@@ -28,6 +30,8 @@ pub struct Config {
     /// Globs on the cgroups in which kubelets keep their kubepods cgroup, besides the root.
     /// Default none.
     pub kubelet_cgroup_roots: Vec<String>,
+    /// The decision maker whose strategies come after the policy file's rules. Default none.
+    pub api: Option<decision_maker::Settings>,
 }
 
 impl Default for Config {
@@ -40,6 +44,7 @@ impl Default for Config {
             policy: None,
             kubeconfig: None,
             kubelet_cgroup_roots: Vec::new(),
+            api: None,
         }
     }
 }
@@ -49,10 +54,13 @@ impl Default for Config {
 enum Kind {
     /// One of our keys, read by [`Config::set`].
     Ours,
-    /// A key of Gthulhu's config, checked but ignored.
+    /// A key of Gthulhu's config: its type is checked. Those under `api` are then read by
+    /// [`api_config`], the others are ignored.
     Flag,
     Number,
     Text,
+    /// PEM, or the path of a file with it.
+    Pem,
     OneOf(&'static [&'static str]),
 }
 
@@ -77,9 +85,9 @@ const KEYS: [(&str, Kind); 29] = [
     ("api.public_key_path", Kind::Text),
     ("api.auth_enabled", Kind::Flag),
     ("api.mtls.enable", Kind::Flag),
-    ("api.mtls.cert_pem", Kind::Text),
-    ("api.mtls.key_pem", Kind::Text),
-    ("api.mtls.ca_pem", Kind::Text),
+    ("api.mtls.cert_pem", Kind::Pem),
+    ("api.mtls.key_pem", Kind::Pem),
+    ("api.mtls.ca_pem", Kind::Pem),
     ("monitor.enabled", Kind::Flag),
     ("monitor.bpf_object_path", Kind::Text),
     ("monitor.collection_interval_sec", Kind::Number),
@@ -123,10 +131,11 @@ impl Config {
             }
         }
         config.check_slices(&fields)?;
+        config.api = api_config::read(path, fields.iter().map(|(field, _)| field))?;
         let monitor_on = in_effect.iter().any(|field| field.path == "monitor.enabled");
         let notes = in_effect
             .iter()
-            // These two sections have their own switches; the first's is off.
+            // The first of these two sections takes effect if it is switched on.
             .filter(|field| !field.path.starts_with("api."))
             .filter(|field| !field.path.starts_with("monitor.") || monitor_on)
             .map(|field| {
@@ -135,7 +144,7 @@ impl Config {
         Ok((config, notes.collect()))
     }
 
-    /// Takes over one key. True if its value is ignored.
+    /// Takes over one key. True if it is Gthulhu's and set.
     fn set(&mut self, field: &Field, kind: Kind, path: &Path) -> Result<bool> {
         match kind {
             Kind::Ours => match field.path.as_str() {
@@ -155,14 +164,8 @@ impl Config {
                     self.policy = Some(beside(path, file));
                 }
             },
-            Kind::Flag => {
-                let on = field.bool()?;
-                if on && field.path == "api.enabled" {
-                    return Err(field
-                        .error("an API server is not supported yet; expected false, found true"));
-                }
-                return Ok(on);
-            }
+            Kind::Flag => return field.bool(),
+            Kind::Pem => return api_config::is_pem_given(field),
             Kind::Number => return Ok(field.integer("a whole number", 0..=u32::MAX.into())? > 0),
             Kind::Text => return Ok(!field.text_or_empty("a value")?.is_empty()),
             Kind::OneOf(known) => {
@@ -224,7 +227,7 @@ fn kubelet_roots(field: &Field) -> Result<Vec<String>> {
 }
 
 /// `file`; if relative, from the directory of the config file at `path`.
-fn beside(path: &Path, file: &str) -> PathBuf {
+pub(super) fn beside(path: &Path, file: &str) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).join(file)
 }
 
@@ -290,6 +293,7 @@ mod tests {
             policy: Some("etc/p/q.yaml".into()),
             kubeconfig: Some("etc/k".into()),
             kubelet_cgroup_roots: vec!["/kubelet.slice".into(), "/docker/*/kubelet".into()],
+            api: None,
         };
         assert_eq!((config, notes), (expected, vec![]));
         let one = parse("kubelet_cgroup_root: /kubelet").unwrap().0.kubelet_cgroup_roots;
@@ -383,10 +387,7 @@ early_processing: true
                 "api: true",
                 "1:6: api: expected keys (enabled, url, interval, public_key_path, auth_enabled, mtls), found true",
             ),
-            (
-                "api: {enabled: true}",
-                "1:16: api.enabled: an API server is not supported yet; expected false, found true",
-            ),
+            ("api: {enabled: true}", "1:16: api.enabled: true needs api.url, which is missing"),
             ("debug: true\ndebug: true", "2:1: debug: given twice; first in line 1"),
         ] {
             assert_eq!(error(text), format!("etc/c.yaml:{message}"));

@@ -1,6 +1,8 @@
 //! `gthctl run`: the service that keeps a policy in force, and how others talk to it.
 
 mod again;
+mod api;
+mod api_config;
 pub mod config;
 pub mod control;
 mod explain;

@@ -1,10 +1,13 @@
 //! The daemon's reports as tables.
 
+use std::time::Duration;
+
+use humantime::format_duration;
 use serde_json::Value;
 
 use super::reports::{
-    ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan, Rule, Shown, Status,
-    ThrottledCgroup, Traffic,
+    ApiStatus, ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan, Rule, Shown,
+    Status, ThrottledCgroup, Traffic,
 };
 use crate::base::output::{Cell, row, table};
 use crate::base::units::Nanoseconds;
@@ -124,6 +127,16 @@ pub fn status(status: &Status) -> String {
     let in_force = format!("generation {}, since {}", status.generation, status.in_force_since);
     add("in force", in_force);
     add("rules", status.rules.to_string());
+    if let Some(ApiStatus { url, rules, answer_age_ms, error }) = &status.api {
+        add("of the file", status.file_rules.to_string());
+        add("of the API", rules.to_string());
+        let age = answer_age_ms.map(|ms| format_duration(Duration::from_secs(ms / 1000)));
+        let age = age.map_or("no answer yet".into(), |age| format!("last answer {age} ago"));
+        add("API", format!("{url}, {age}"));
+        if let Some(Failed { why, since }) = error {
+            add("API fails", format!("since {since}: {why}"));
+        }
+    }
     add("tasks", format!("{} of {} fall under a rule", status.tasks_matched, status.tasks));
     if !status.exclusive_cpus.is_empty() {
         add("exclusive CPUs", status.exclusive_cpus.clone());
@@ -305,7 +318,7 @@ mod tests {
     use super::*;
     use crate::base::escape::{self, NASTY};
     use crate::base::output::{Format, json_line, written};
-    use crate::daemon::reports::{Change, Failed, RuleCheck, ThreadRule};
+    use crate::daemon::reports::{Change, RuleCheck, ThreadRule};
 
     /// The cells of a table's rows, without the lines that separate them.
     fn rows(table: &str) -> Vec<Vec<&str>> {
@@ -433,11 +446,13 @@ mod tests {
             generation: 7,
             in_force_since: "2026-01-02T00:00:00Z".into(),
             rules: 3,
+            file_rules: 1,
             exclusive_cpus: "1".into(),
             tasks_matched: 5,
             tasks: 90,
             kernel_in_step: true,
             rejected: None,
+            api: None,
             kubernetes: None,
             traffic: None,
             throttled_cgroups: Vec::new(),
@@ -461,6 +476,13 @@ mod tests {
         status.rejected = Some(Failed { why: "p.yaml:1:1: bad".into(), since: "now".into() });
         status.kernel_in_step = false;
         status.kubernetes = Some("2 pods".into());
+        let error = Failed { why: "Gthulhu's API at http://a: gone".into(), since: "then".into() };
+        status.api = Some(ApiStatus {
+            url: "http://a".into(),
+            rules: 2,
+            answer_age_ms: Some(83_999),
+            error: Some(error),
+        });
         status.notes = vec!["a note".into()];
         let waiting = vec!["eth9: gone".into()];
         status.irqs = Some(Irqs { in_place: 4, away: 1, placed_again: 7, waiting });
@@ -495,6 +517,11 @@ mod tests {
             ["packets seen by", "gtp:gtp_rx"],
             ["tasks by traffic", "1 now; 5 marked, 4 ended, 3 refused by max_tasks"],
             ["file on disk", "REJECTED since now: p.yaml:1:1: bad"],
+            ["rules", "3"],
+            ["of the file", "1"],
+            ["of the API", "2"],
+            ["API", "http://a, last answer 1m 23s ago"],
+            ["API fails", "since then: Gthulhu's API at http://a: gone"],
             ["interrupts", "4 in place, 1 away; 7 placed again"],
             ["waiting", "eth9: gone"],
             ["note", "a note"],

@@ -47,6 +47,8 @@ pub struct Status {
     pub generation: u32,
     pub in_force_since: String,
     pub rules: usize,
+    /// The rules of the policy file among them; the others are the API's.
+    pub file_rules: usize,
     pub exclusive_cpus: String,
     /// Threads that fall under some rule.
     pub tasks_matched: usize,
@@ -56,6 +58,9 @@ pub struct Status {
     /// Why the file on disk is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Failed>,
+    /// Gthulhu's API, if the config names one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api: Option<ApiStatus>,
     /// The state of the node's pods, if the policy asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
@@ -118,6 +123,20 @@ pub struct ThrottledCgroup {
     pub throttled_usec: u64,
     /// Its tasks wait for the next period.
     pub throttled: bool,
+}
+
+/// Gthulhu's API as a source of rules.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ApiStatus {
+    pub url: String,
+    /// How many of the rules in force are its.
+    pub rules: usize,
+    /// The time since its last good answer; absent before the first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub answer_age_ms: Option<u64>,
+    /// Why there is no answer now, or why it is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failed>,
 }
 
 /// What failed, such as reading a file that is therefore not in force.

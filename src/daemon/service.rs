@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 
 use super::again::{Again, Step};
+use super::api::Api;
 use super::config::Config;
 use super::control::server::{Asked, Server};
 use super::control::{self, RUN_LOCK, Reply, Request};
@@ -63,6 +64,7 @@ pub struct Service {
     config: Config,
     policy: LivePolicy,
     pods: Pods,
+    api: Api,
     signals: SignalFd,
     watch: Watch,
     /// What each watched file is, by number.
@@ -106,16 +108,19 @@ impl Service {
         }
         let mut pods = Pods::new(config.kubeconfig.clone());
         let topology = Topology::read(Path::new(topology::SYSFS))?;
-        let context = policy_context(&config, &topology, &pods);
+        let mut api = Api::default();
+        let context = policy_context(&config, &topology, &pods, &api);
         let policy = LivePolicy::read(file, &context)?;
         log::notes(policy.file().and_then(ownership::note).as_slice());
         pods.follow(policy.asks_for_pods())?;
+        api.follow(config.api.as_ref())?;
         let started = SystemTime::now();
         Ok(Self {
             options,
             config,
             policy,
             pods,
+            api,
             signals,
             watch,
             watched,
@@ -151,7 +156,7 @@ impl Service {
     fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
         let hotplug_seq = sched_ext::hotplug_seq(Path::new(sched_ext::SCHED_EXT));
         let topology = Topology::read(Path::new(topology::SYSFS))?;
-        self.policy.settle(&policy_context(&self.config, &topology, &self.pods))?;
+        self.policy.settle(&policy_context(&self.config, &topology, &self.pods, &self.api))?;
         sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))?;
         let settings = Settings {
             slice_ns: self.config.slice_ns_default,
@@ -230,7 +235,7 @@ impl Service {
                 server.as_fd(),
                 scheduler.changes(),
             ];
-            let others = [self.pods.fd(), self.policy.irqs_fd(), marker.fd()];
+            let others = [self.pods.fd(), self.api.fd(), self.policy.irqs_fd(), marker.fd()];
             let mut fds: Vec<PollFd<'_>> = fds
                 .into_iter()
                 .chain(others.into_iter().flatten())
@@ -297,7 +302,7 @@ impl Service {
             self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();
-        let context = policy_context(&self.config, topology, &self.pods);
+        let context = policy_context(&self.config, topology, &self.pods, &self.api);
         if is_due(Watched::Policy, Step::Policy) {
             self.again.note(Step::Policy, self.policy.reload(scheduler, &context));
         }
@@ -312,6 +317,20 @@ impl Service {
             || again.contains(&Step::Refresh)
         {
             self.again.note(Step::Refresh, self.policy.refresh(scheduler, &context));
+        }
+        self.follow_api(scheduler, topology);
+    }
+
+    /// Brings strategies that the API has sent into force.
+    fn follow_api(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
+        let Some(strategies) = self.api.update(scheduler.generation()) else { return };
+        let context = policy_context(&self.config, topology, &self.pods, &self.api);
+        let context = PolicyContext { strategies: &strategies, ..context };
+        let done = self.policy.take_strategies(scheduler, &context, &self.api.name());
+        let done = self.api.settle(strategies, done, scheduler.generation());
+        self.again.note(Step::Strategies, done);
+        if self.policy.is_out_of_step() {
+            self.again.add(Step::Refresh);
         }
     }
 
@@ -335,6 +354,11 @@ impl Service {
                 ));
             }
         }
+        if config.api != self.config.api {
+            self.api.follow(config.api.as_ref())?;
+            self.config.api = config.api;
+            log::err(format_args!("gthctl: {path}: api is in force"));
+        }
         if (config.slice_ns_default, config.slice_ns_min)
             == (self.config.slice_ns_default, self.config.slice_ns_min)
         {
@@ -344,7 +368,8 @@ impl Service {
         self.config.slice_ns_min = config.slice_ns_min;
         scheduler.set_slices(config.slice_ns_default, config.slice_ns_min);
         // The credit of weak priorities is measured in slices.
-        self.policy.refresh(scheduler, &policy_context(&self.config, topology, &self.pods))?;
+        self.policy
+            .refresh(scheduler, &policy_context(&self.config, topology, &self.pods, &self.api))?;
         log::err(format_args!("gthctl: {path}: slices are in force"));
         Ok(())
     }
@@ -363,7 +388,7 @@ impl Service {
         self.again.note(Step::References, pods.and(watching));
         if self.watched.len() > known {
             // They may have changed after they were read and before they were watched.
-            let context = policy_context(&self.config, topology, &self.pods);
+            let context = policy_context(&self.config, topology, &self.pods, &self.api);
             self.again.note(Step::Refresh, self.policy.refresh(scheduler, &context));
         }
     }
@@ -376,7 +401,7 @@ impl Service {
         topology: &Topology,
         marker: &Marker,
     ) {
-        let context = policy_context(&self.config, topology, &self.pods);
+        let context = policy_context(&self.config, topology, &self.pods, &self.api);
         let policy = &mut self.policy;
         let answer = match request {
             Request::Health => {
@@ -389,6 +414,7 @@ impl Service {
                 let files = [Some(self.options.config.as_path()), policy.file()];
                 let doubts = files.into_iter().flatten().filter_map(ownership::note);
                 status.map(|mut status| {
+                    status.api = self.api.status();
                     status.notes.extend(doubts);
                     status.notes.extend(self.late.clone());
                     Reply::Status(Box::new(status))
@@ -415,6 +441,7 @@ fn policy_context<'a>(
     config: &'a Config,
     topology: &'a Topology,
     pods: &'a Pods,
+    api: &'a Api,
 ) -> PolicyContext<'a> {
     PolicyContext {
         topology,
@@ -422,6 +449,7 @@ fn policy_context<'a>(
         pods: pods.state.pods.as_deref(),
         pods_problem: pods.state.problem.as_deref(),
         kubelets: &config.kubelet_cgroup_roots,
+        strategies: api.rules(),
     }
 }
 

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use super::{LOOK_AFTER, LivePolicy, Loaded, PolicyContext, load};
+use super::{LOOK_AFTER, LivePolicy, Loaded, PolicyContext};
 use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, Result};
 use crate::base::log;
@@ -77,7 +77,7 @@ impl LivePolicy {
         }
         // First with the user's own file in its messages, then as the target's content.
         let text = self.proposed(context, proposal)?.text;
-        let new = load(text, Some(&target), context)?;
+        let new = self.load(text, Some(&target), context)?;
         let replacement = Replacement::prepare(&target, &new.text)?;
         Ok((new, target, replacement))
     }
@@ -171,7 +171,7 @@ impl LivePolicy {
         Coming { new, whence, begin, .. }: Coming,
     ) -> Result<()> {
         let irq = new.policy.irq.clone();
-        let done = match load(new.text, self.file.as_deref(), context) {
+        let done = match self.load(new.text, self.file.as_deref(), context) {
             Ok(new) => self.finish(scheduler, context, new, whence, begin),
             Err(e) => self.refuse(whence, e),
         };
@@ -199,7 +199,7 @@ impl LivePolicy {
             Ok(note) => log::notes(note.as_slice()),
             Err(e) => {
                 reply.send(Reply::Failed(e.into()));
-                let again = load(old.0, Some(&target), context)?;
+                let again = self.load(old.0, Some(&target), context)?;
                 self.go_live(scheduler, again, begin)?;
                 self.previous = old.1;
                 return Ok(());
@@ -258,13 +258,8 @@ impl LivePolicy {
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
         self.since = SystemTime::now();
-        log::err(format_args!(
-            "gthctl: {}: {} in force as generation {} after {:.1} ms",
-            self.file.as_deref().unwrap_or(std::path::Path::new("policy")).display(),
-            self.summary(),
-            scheduler.generation(),
-            begin.elapsed().as_secs_f64() * 1e3,
-        ));
+        let file = self.file.as_deref().unwrap_or(std::path::Path::new("policy"));
+        self.log_in_force(&file.display().to_string(), scheduler.generation(), begin);
         Ok(())
     }
 }

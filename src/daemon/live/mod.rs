@@ -3,6 +3,7 @@
 
 mod coming;
 
+use std::ops::RangeFrom;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -29,7 +30,7 @@ use crate::kernel::topology::Topology;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve;
-use crate::policy::{Policy, Rule, diff, forgery};
+use crate::policy::{MAX_RULES, Policy, Rule, diff, forgery};
 use crate::sched::Scheduler;
 use crate::sched::traffic::Mark;
 use crate::sched::verdict::Verdict;
@@ -46,6 +47,8 @@ pub struct PolicyContext<'a> {
     pub pods_problem: Option<&'a str>,
     /// Where kubelets keep their kubepods cgroup besides the root.
     pub kubelets: &'a [String],
+    /// The rules that the API adds behind those of the policy file.
+    pub strategies: &'a [Rule],
 }
 
 impl PolicyContext<'_> {
@@ -56,10 +59,13 @@ impl PolicyContext<'_> {
     }
 }
 
-/// A policy read from its file, and its meaning here.
+/// A policy, read from its file and from the API, and its meaning here.
 struct Loaded {
+    /// What the file holds.
     text: String,
     policy: Policy,
+    /// How many of its rules are the file's; those of the API follow.
+    file_rules: usize,
     compiled: Compiled,
     notes: Vec<String>,
 }
@@ -178,13 +184,36 @@ impl LivePolicy {
         None
     }
 
+    /// As [`load`], beside the policy in force: the API's rules stay with the processes that
+    /// they found, until the API changes them.
+    fn load(
+        &self,
+        text: String,
+        path: Option<&Path>,
+        context: &PolicyContext<'_>,
+    ) -> Result<Loaded> {
+        let mut new = load(text, path, context)?;
+        let of_api = new.file_rules..;
+        self.keep_processes(&mut new, of_api);
+        Ok(new)
+    }
+
     fn looked_at_anew(&self, context: &PolicyContext<'_>) -> Result<Loaded> {
         let mut new = load(self.now.text.clone(), self.file.as_deref(), context)?;
-        // A later process with the same id does not count.
-        for (rule, old) in new.compiled.rules.iter_mut().zip(&self.now.compiled.rules) {
-            rule.by_pid = old.by_pid;
-        }
+        self.keep_processes(&mut new, 0..);
         Ok(new)
+    }
+
+    /// Leaves the `rules` of `new` that are in force with the processes that they name: a
+    /// later process with the same id does not count.
+    fn keep_processes(&self, new: &mut Loaded, rules: RangeFrom<usize>) {
+        let Loaded { policy, compiled, .. } = &self.now;
+        for (rule, its) in new.policy.rules.iter().zip(&mut new.compiled.rules).skip(rules.start) {
+            let same = |old: &Rule| old.conditions == rule.conditions;
+            if let Some(old) = policy.rules.iter().position(same) {
+                its.by_pid = compiled.rules[old].by_pid;
+            }
+        }
     }
 
     /// For the missing network namespaces: whether one exists now, and whether the file
@@ -210,7 +239,7 @@ impl LivePolicy {
     ) -> Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let begin = Instant::now();
-        let read = read_text(&file).and_then(|text| load(text, Some(&file), context));
+        let read = read_text(&file).and_then(|text| self.load(text, Some(&file), context));
         let done = read.and_then(|new| self.bring_file(scheduler, context, new, begin));
         match &done {
             Ok(()) => self.rejected = None,
@@ -232,6 +261,36 @@ impl LivePolicy {
         scheduler: &mut Scheduler<'_>,
         context: &PolicyContext<'_>,
     ) -> Result<()> {
+        if self.renew(scheduler, context)? {
+            log::err(format_args!(
+                "gthctl: what the policy refers to has changed; generation {} is in force",
+                scheduler.generation()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Brings the strategies of `context` into force, which come from the API called `name`.
+    pub fn take_strategies(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        context: &PolicyContext<'_>,
+        name: &str,
+    ) -> Result<()> {
+        let begin = Instant::now();
+        if self.renew(scheduler, context)? {
+            self.since = SystemTime::now();
+            self.log_in_force(name, scheduler.generation(), begin);
+        }
+        Ok(())
+    }
+
+    /// Loads the policy in force again; true if that made a generation.
+    fn renew(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        context: &PolicyContext<'_>,
+    ) -> Result<bool> {
         let new = self.looked_at_anew(context)?;
         let differs = new.compiled != self.now.compiled || self.out_of_step;
         if differs {
@@ -243,13 +302,16 @@ impl LivePolicy {
         let is_new = |note: &&String| !self.now.notes.contains(note);
         log::notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
         self.now = new;
-        if differs {
-            log::err(format_args!(
-                "gthctl: what the policy refers to has changed; generation {} is in force",
-                scheduler.generation()
-            ));
-        }
-        Ok(())
+        Ok(differs)
+    }
+
+    /// Says that the policy, changed in what is called `name`, is in force.
+    fn log_in_force(&self, name: &str, generation: u32, begin: Instant) {
+        log::err(format_args!(
+            "gthctl: {name}: {} in force as generation {generation} after {:.1} ms",
+            self.summary(),
+            begin.elapsed().as_secs_f64() * 1e3,
+        ));
     }
 
     /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] repairs that.
@@ -296,18 +358,22 @@ impl LivePolicy {
 
     fn proposed(&self, context: &PolicyContext<'_>, proposal: &Proposal) -> Result<Loaded> {
         match proposal {
-            Proposal::Text { path, text } => load(text.clone(), Some(path), context),
+            Proposal::Text { path, text } => self.load(text.clone(), Some(path), context),
             Proposal::Previous => {
                 let nothing = || Error::failure("there is no policy before this one to return to");
                 let text = self.previous.clone().ok_or_else(nothing)?;
-                load(text, self.file.as_deref(), context)
+                self.load(text, self.file.as_deref(), context)
             }
         }
     }
 
-    /// Such as "2 rules, CPUs 3 exclusive".
+    /// Such as "2 rules (1 of the API), CPUs 3 exclusive".
     pub fn summary(&self) -> String {
-        let mut text = count(self.now.policy.rules.len(), "rule");
+        let rules = self.now.policy.rules.len();
+        let mut text = count(rules, "rule");
+        if rules > self.now.file_rules {
+            text += &format!(" ({} of the API)", rules - self.now.file_rules);
+        }
         if !self.now.compiled.reserved.is_empty() {
             text += &format!(", CPUs {} exclusive", self.now.compiled.reserved);
         }
@@ -327,11 +393,11 @@ impl LivePolicy {
     ) -> Result<Health> {
         Ok(Health {
             pid: std::process::id(),
-            running_since: time(started),
-            scheduler_since: time(loaded),
+            running_since: rfc3339(started),
+            scheduler_since: rfc3339(loaded),
             policy_file: self.file.clone(),
             generation: scheduler.generation(),
-            in_force_since: time(self.since),
+            in_force_since: rfc3339(self.since),
             kernel_in_step: scheduler.holds(&self.now.compiled)?,
             rejected: self.rejected.as_ref().map(failed),
             kubernetes: self.kubernetes(context),
@@ -358,16 +424,19 @@ impl LivePolicy {
         let verdicts = scheduler.verdicts(None)?;
         Ok(Status {
             pid: std::process::id(),
-            running_since: time(started),
+            running_since: rfc3339(started),
             policy_file: self.file.clone(),
             generation: scheduler.generation(),
-            in_force_since: time(self.since),
+            in_force_since: rfc3339(self.since),
             rules: self.now.policy.rules.len(),
+            file_rules: self.now.file_rules,
             exclusive_cpus: self.now.compiled.reserved.to_string(),
             tasks_matched: verdicts.iter().filter(|verdict| verdict.rule.is_some()).count(),
             tasks: verdicts.len(),
             kernel_in_step: scheduler.holds(&self.now.compiled)?,
             rejected: self.rejected.as_ref().map(failed),
+            // Of the service.
+            api: None,
             kubernetes: self.kubernetes(context),
             traffic: self.traffic(scheduler, marker)?,
             throttled_cgroups: throttled::cgroups(scheduler)?,
@@ -399,7 +468,7 @@ impl LivePolicy {
                 pid: mark.tgid,
                 comm: mark.comm.clone(),
                 rules: self.rules_by(mark.condition),
-                since: time(
+                since: rfc3339(
                     SystemTime::now() - Duration::from_nanos(now.saturating_sub(marked.since)),
                 ),
                 function: marked.function.clone(),
@@ -476,7 +545,9 @@ fn read_text(path: &Path) -> Result<String> {
 }
 
 fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Result<Loaded> {
-    let (policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
+    let (mut policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
+    let file_rules = policy.rules.len();
+    add_strategies(&mut policy, context.strategies)?;
     let machine = Machine {
         topology: context.topology,
         root: &Root::default(),
@@ -493,7 +564,30 @@ fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Resul
             format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)
         }));
     }
-    Ok(Loaded { text, policy, compiled, notes })
+    Ok(Loaded { text, policy, file_rules, compiled, notes })
+}
+
+/// Adds the rules of the API behind those of the file.
+fn add_strategies(policy: &mut Policy, strategies: &[Rule]) -> Result<()> {
+    if let Some(extra) =
+        strategies.get(MAX_RULES - policy.rules.len()..).unwrap_or_default().first()
+    {
+        let what = format!(
+            "{}: more than {MAX_RULES} rules, with the {} of the policy file",
+            extra.name,
+            policy.rules.len()
+        );
+        return Err(Error::new(ExitCode::Usage, what).at(extra.location.clone()));
+    }
+    for rule in strategies {
+        if let Some(other) = policy.rules.iter().find(|other| other.name == rule.name) {
+            let what = format!("name: {:?} is the name of a rule of the API", rule.name);
+            let e = Error::new(ExitCode::Usage, what).at(other.location.clone());
+            return Err(e.help("give the rule another name"));
+        }
+    }
+    policy.rules.extend_from_slice(strategies);
+    Ok(())
 }
 
 /// How many threads fall under each of the rules.
@@ -524,15 +618,106 @@ pub fn keys(of: &impl serde::Serialize) -> Keys {
     }
 }
 
-fn failed((why, since): &(Error, SystemTime)) -> Failed {
-    Failed { why: why.to_string(), since: time(*since) }
+/// What failed, and since when.
+pub(super) fn failed((why, since): &(Error, SystemTime)) -> Failed {
+    Failed { why: why.to_string(), since: rfc3339(*since) }
 }
 
-fn time(time: SystemTime) -> String {
+/// In RFC 3339, UTC.
+fn rfc3339(time: SystemTime) -> String {
     humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// The error for a request about a missing thread.
 pub fn no_such_thread(tid: u32) -> Error {
     Error::new(ExitCode::Failure, format!("the scheduler knows no thread {tid}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+    use crate::kernel::topology;
+
+    const URL: &str = "http://dm/api/v1/scheduling/strategies";
+
+    fn strategies(list: &str) -> Vec<Rule> {
+        let answer = format!(r#"{{"success":true,"scheduling":[{list}]}}"#);
+        Policy::parse_answer(&answer, URL).unwrap()
+    }
+
+    fn with<T>(strategies: &[Rule], run: impl FnOnce(&PolicyContext<'_>) -> T) -> T {
+        run(&PolicyContext {
+            topology: &Topology::read(Path::new(topology::SYSFS)).unwrap(),
+            slice_ns: 2_000_000,
+            pods: Some(&[]),
+            pods_problem: None,
+            kubelets: &[],
+            strategies,
+        })
+    }
+
+    /// The names of the rules of `file` with `strategies`, or the error.
+    fn names(file: &str, strategies: &[Rule]) -> std::result::Result<Vec<String>, String> {
+        let path = Some(Path::new("p.yaml"));
+        let loaded = with(strategies, |context| load(file.to_owned(), path, context));
+        let loaded = loaded.map_err(|e| e.to_string())?;
+        assert_eq!(loaded.policy.rules.len(), loaded.compiled.rules.len());
+        assert_eq!(loaded.policy.rules.len() - loaded.file_rules, strategies.len());
+        Ok(loaded.policy.rules.into_iter().map(|rule| rule.name).collect())
+    }
+
+    #[test]
+    fn the_apis_rules_come_behind_the_files() {
+        let two =
+            strategies(r#"{"command_regex":"a","priority":1},{"command_regex":"b","priority":1}"#);
+        let file = "strategies: [{name: own, user: root, priority: 1}, {user: root, weight: 5}]";
+        assert_eq!(names(file, &two).unwrap(), ["own", "rule 2", "api rule 1", "api rule 2"]);
+        assert_eq!(names(NO_RULES, &two).unwrap(), ["api rule 1", "api rule 2"]);
+        let taken = "strategies:\n- {name: api rule 2, user: root, priority: 1}\n";
+        assert_eq!(
+            names(taken, &two).unwrap_err(),
+            "p.yaml:2:4: name: \"api rule 2\" is the name of a rule of the API; \
+             give the rule another name"
+        );
+    }
+
+    #[test]
+    fn both_sources_share_the_rules_there_are() {
+        let rule = r#"{"command_regex":"a","weight":5}"#;
+        let file = |n: usize| format!("strategies: [{}]", vec![rule; n].join(","));
+        let two = strategies(r#"{"pid":1,"priority":0},{"pid":1,"priority":1}"#);
+        assert_eq!(names(&file(MAX_RULES - 2), &two).unwrap().len(), MAX_RULES);
+        let e = names(&file(MAX_RULES - 1), &two).unwrap_err();
+        let why = "api rule 2: more than 128 rules, with the 127 of the policy file";
+        assert_eq!(e, format!("{URL}:1:55: {why}"));
+        assert!(names(&file(MAX_RULES), &two).unwrap_err().contains("api rule 1: more than"));
+        assert_eq!(names(&file(MAX_RULES), &[]).unwrap().len(), MAX_RULES);
+    }
+
+    /// A process that a strategy names ends, and the policy file changes: whoever gets its id
+    /// is another one.
+    #[test]
+    fn the_apis_rules_stay_with_their_processes() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        let of_api = strategies(&format!(r#"{{"pid":{pid},"priority":1}}"#));
+        let file = format!("strategies: [{{pid: {pid}, weight: 5}}]");
+        let found = |loaded: &Loaded| -> Vec<bool> {
+            loaded.compiled.rules.iter().map(|rule| rule.by_pid.is_some()).collect()
+        };
+        let live = with(&of_api, |context| {
+            let mut live = LivePolicy::read(None, context).unwrap();
+            live.now = load(file.clone(), None, context).unwrap();
+            live
+        });
+        assert_eq!(found(&live.now), [true, true]);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        with(&of_api, |context| {
+            assert_eq!(found(&live.load(file.clone(), None, context).unwrap()), [false, true]);
+            assert_eq!(found(&live.looked_at_anew(context).unwrap()), [true, true]);
+        });
+    }
 }

@@ -10,6 +10,7 @@ mod cgroups;
 mod conditions;
 mod cost;
 mod daemon;
+mod decision_maker;
 mod descriptors;
 mod exclusive;
 mod fairness;
@@ -44,11 +45,12 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 30] = modules![
+const MODULES: [(&str, Vm); 31] = modules![
     cgroups,
     conditions,
     cost,
     daemon,
+    decision_maker,
     descriptors,
     exclusive,
     fairness,
