@@ -18,7 +18,7 @@ PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zl
 	libglib2.0-0 libnuma1 libsystemd0 qemu-system-x86 shellcheck stress-ng xz-utils
 # How long `make fuzz` takes for each of the two parsers.
 FUZZ_SECONDS ?= 300
-SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* .ci/* 2>/dev/null)
+SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* deploy/* .ci/* 2>/dev/null)
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -96,6 +96,10 @@ bench-quick: deps ## the same of the closest bars only, as a table (7 minutes)
 profile: deps ## where the time of a round trip goes, in virtual time
 	tests/vm/profile
 
+image: build ## the container image of deploy/, as an OCI archive in target/
+	@tests/vm/install buildah
+	deploy/image
+
 generate: deps ## man pages, completions, third-party notices
 	UPDATE=1 cargo test --release --test generated
 	UPDATE=1 cargo test --release -p gthctl-licences
@@ -103,4 +107,5 @@ generate: deps ## man pages, completions, third-party notices
 clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
-.PHONY: help deps build run test lint unit vm test-kernels fuzz bench bench-quick profile generate clean
+.PHONY: help deps build run test lint unit vm test-kernels fuzz bench bench-quick profile image \
+	generate clean

@@ -15,7 +15,7 @@ use gthctl::daemon::config::Config;
 use gthctl::policy::Policy;
 
 /// The commands in documents besides gthctl, make, cargo and the scripts of the checkout.
-const OTHERS: [&str; 8] = ["cd", "echo", "git", "grep", "install", "kill", "man", "tee"];
+const OTHERS: [&str; 9] = ["cd", "echo", "git", "grep", "install", "kill", "kubectl", "man", "tee"];
 
 fn tree(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -27,7 +27,8 @@ fn read(path: &Path) -> String {
 
 /// Every document with its text.
 fn documents() -> Vec<(PathBuf, String)> {
-    let mut paths = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(tree).to_vec();
+    let mut paths =
+        ["README.md", "CHANGELOG.md", "SECURITY.md", "deploy/README.md"].map(tree).to_vec();
     for directory in ["docs", "docs/bench"] {
         let files = fs::read_dir(tree(directory)).unwrap().map(|file| file.unwrap().path());
         paths.extend(files.filter(|path| path.extension().is_some_and(|end| end == "md")));

@@ -143,8 +143,10 @@ fn examples_load_without_notes() {
     let machine =
         Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
     let mut kinds = [0, 0];
-    for file in fs::read_dir(tree("examples")).unwrap() {
-        let path = file.unwrap().path();
+    let mut files =
+        ["config.yaml", "policy.yaml"].map(|name| tree("deploy/base").join(name)).to_vec();
+    files.extend(fs::read_dir(tree("examples")).unwrap().map(|file| file.unwrap().path()));
+    for path in files {
         let name = path.file_name().unwrap().to_str().unwrap();
         if name.starts_with("config") {
             let (config, notes) = Config::load(&path).unwrap();
@@ -162,7 +164,7 @@ fn examples_load_without_notes() {
             kinds[1] += 1;
         }
     }
-    assert!(kinds[0] >= 3 && kinds[1] >= 6, "{kinds:?}");
+    assert!(kinds[0] >= 4 && kinds[1] >= 7, "{kinds:?}");
 }
 
 #[test]

@@ -10,8 +10,7 @@ use crate::daemon::control::{Reply, Request, SOCKET, client};
 use crate::daemon::report_tables;
 use crate::daemon::reports::Health;
 
-/// How long the running gthctl may take. It answers between two of its steps, of which a new policy
-/// takes longest: a fifth of a second with 128 rules on a busy machine.
+/// How long the running gthctl may take: it answers between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Prints the health of the running gthctl; with `--ready`, fails unless it is good.
