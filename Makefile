@@ -70,6 +70,10 @@ vm: deps ## the tests that need one, in the VM; the data plane no slower than it
 test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
 	tests/vm/test-kernels
 
+test-kubernetes: deps ## the VM tests with a real API server (builds it: 10 minutes)
+	@tests/vm/install openssl $$(command -v go >/dev/null || echo golang-go)
+	tests/vm/test-kubernetes
+
 # cargo-fuzz needs the compiler's sanitizers, which stable Rust has only with
 # RUSTC_BOOTSTRAP=1. The flags that it sets take the place of .cargo/config.toml's,
 # so this build is not static.
@@ -107,5 +111,5 @@ generate: deps ## man pages, completions, third-party notices
 clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
-.PHONY: help deps build run test lint unit vm test-kernels fuzz bench bench-quick profile image \
-	generate clean
+.PHONY: help deps build run test lint unit vm test-kernels test-kubernetes fuzz bench \
+	bench-quick profile image generate clean

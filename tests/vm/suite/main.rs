@@ -6,6 +6,10 @@
 
 mod support;
 
+// These need programs of Kubernetes: tests/vm/test-kubernetes runs them.
+mod apiserver;
+mod container;
+
 mod cgroups;
 mod conditions;
 mod cost;

@@ -217,7 +217,7 @@ impl Gthctl {
         Self::spawn(files, command)
     }
 
-    fn spawn(files: TempDir, mut command: Command) -> Self {
+    pub fn spawn(files: TempDir, mut command: Command) -> Self {
         let begin = Instant::now();
         let mut child = command.spawn().unwrap();
         let stderr: Arc<Mutex<String>> = Arc::default();

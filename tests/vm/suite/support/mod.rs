@@ -1,6 +1,7 @@
 //! What the tests build on: the gthctl under test, tasks, data planes, the kernel's view.
 
 pub mod cgroup;
+pub mod cluster;
 pub mod gthctl;
 pub mod hot;
 pub mod kernel;
