@@ -33,8 +33,8 @@ fn compiled(text: &str) -> Compiled {
     };
     // A tree in which nothing exists.
     let root = &Root::at("/nonexistent");
-    let machine =
-        Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
+    let (topology, allocated, slice_ns) = (&topology, &[], 2_000_000);
+    let machine = Machine { topology, root, pods: &[], kubelets: &[], allocated, slice_ns };
     compile(&policy, &machine).expect("it fits").0
 }
 

@@ -59,6 +59,7 @@ enum gth_rule_flag {
 	GTH_RULE_CPUS = 1 << 0,		/* its CPU mask is set */
 	GTH_RULE_EXCLUSIVE = 1 << 1,	/* ... and belongs to the pool alone */
 	GTH_RULE_NO_LIMIT = 1 << 2,	/* the limits of its cgroups do not hold for the task */
+	GTH_RULE_ALLOCATED = 1 << 3,	/* exclusive are the CPUs of its tasks' cpusets */
 };
 
 /* What a rule may ask about a task. Those before GTH_NR_PATTERNS are patterns. */
@@ -98,9 +99,9 @@ struct gth_rule {
 	u32 uid;			/* effective user */
 	u32 netns;			/* inode number of the network namespace */
 	u32 weight;			/* 1..10000; 0: the task's own */
-	u32 pool;			/* exclusive pool */
 	u16 rank;			/* enum gth_rank */
 	u16 flags;			/* enum gth_rule_flag */
+	u32 unused;
 };
 
 /*
@@ -162,7 +163,7 @@ struct gth_tables {
 	u32 nr_rules;
 	u32 restricted;			/* there are exclusive CPUs */
 	u32 nr_traffic;
-	u32 unused;
+	u32 allocated;			/* some rule is GTH_RULE_ALLOCATED */
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
 	struct gth_rules all;
 	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */

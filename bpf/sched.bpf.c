@@ -397,14 +397,28 @@ void BPF_PROG(gth_disable, struct task_struct *p)
 		count_out(tctx);
 }
 
+/*
+ * Another affinity, perhaps by another cpuset. Whosever it is, the cpuset of a rule's tasks may be
+ * theirs alone now, or no longer.
+ */
+SEC("struct_ops/set_cpumask")
+void BPF_PROG(gth_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	if (live_tables(tunables.generation)->allocated && !is_migration_disabled(p))
+		tell_of_cpusets();
+}
+
 /* A task that exits frees its place among the marked ones. */
 SEC("struct_ops/exit_task")
 void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
+	struct task_ctx *tctx = task_of(p);
 	struct gth_marks *m;
 	u32 i;
 
+	if (tctx)
+		note_allocated(*(volatile u64 *)&tctx->match);
 	if (!t->nr_traffic)
 		return;
 	m = bpf_task_storage_get(&marks, p, NULL, 0);
@@ -446,6 +460,8 @@ void BPF_PROG(gth_cgroup_exit, struct cgroup *cgrp)
 	u32 index = group_of(cgrp);
 	struct group *group = group_at(index);
 
+	if (live_tables(tunables.generation)->allocated)
+		tell_of_cpusets();
 	if (!group || index == ROOT_GROUP)
 		return;
 	drop_limit(index, group);
@@ -765,6 +781,7 @@ struct sched_ext_ops gthctl_ops = {
 	.init_task = (void *)gth_init_task,
 	.exit_task = (void *)gth_exit_task,
 	.disable = (void *)gth_disable,
+	.set_cpumask = (void *)gth_set_cpumask,
 	.cgroup_init = (void *)gth_cgroup_init,
 	.cgroup_exit = (void *)gth_cgroup_exit,
 	.cgroup_move = (void *)gth_cgroup_move,

@@ -140,8 +140,8 @@ fn examples_load_without_notes() {
         tickless: CpuList::default(),
     };
     let root = &Root::default();
-    let machine =
-        Machine { topology: &topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 };
+    let (topology, allocated, slice_ns) = (&topology, &[], 2_000_000);
+    let machine = Machine { topology, root, pods: &[], kubelets: &[], allocated, slice_ns };
     let mut kinds = [0, 0];
     let mut files =
         ["config.yaml", "policy.yaml"].map(|name| tree("deploy/base").join(name)).to_vec();

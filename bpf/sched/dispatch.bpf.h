@@ -15,10 +15,14 @@ __noinline int may_stay(struct task_struct *p __arg_trusted, u64 match, s32 cpu)
 	u32 generation = rule ? match_generation(match) : tunables.generation;
 	u32 pool = cpu_pool(live_tables(generation), cpu);
 
-	if (rule && (rule->flags & GTH_RULE_EXCLUSIVE)) {
-		if (pool == rule->pool)
+	u32 index = GTH_MASK_RULE + match_rule(match);
+
+	if (rule && is_entitled(p, rule, generation, index)) {
+		const struct cpumask *mask = mask_of(generation, index);
+
+		if (mask && bpf_cpumask_test_cpu(cpu, mask))
 			return true;
-		if (any_cpu_in(p, generation, GTH_MASK_RULE + match_rule(match)) >= 0)
+		if (any_cpu_in(p, generation, index) >= 0)
 			return false;
 	}
 	return !pool_is_exclusive(pool) || any_cpu_in(p, generation, GTH_MASK_NORMAL) < 0;

@@ -57,6 +57,21 @@ static __always_inline s32 any_cpu_in(struct task_struct *p, u32 generation, u32
 	return cpu < machine.nr_cpus ? (s32)cpu : NO_CPU;
 }
 
+/*
+ * The rule's exclusive CPUs are for @p, too. Those of a cpuset are for the tasks in it: the rule's
+ * other tasks may run elsewhere.
+ */
+static __always_inline bool is_entitled(struct task_struct *p, const struct gth_rule *rule, u32 generation,
+					u32 index)
+{
+	const struct cpumask *mask;
+
+	if (!(rule->flags & GTH_RULE_ALLOCATED))
+		return rule->flags & GTH_RULE_EXCLUSIVE;
+	mask = mask_of(generation, index);
+	return (rule->flags & GTH_RULE_EXCLUSIVE) && mask && bpf_cpumask_subset(p->cpus_ptr, mask);
+}
+
 /* An idle CPU of the mask, on the caller's NUMA node if there is one. */
 static __always_inline s32 pick_idle_cpu(const struct cpumask *mask, u64 flags)
 {

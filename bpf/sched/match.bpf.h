@@ -337,6 +337,27 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 	return 0;
 }
 
+/* The rule that a match word names, or NULL. */
+static __always_inline const struct gth_rule *rule_in(u64 match)
+{
+	u32 rule = match_rule(match);
+
+	if (!match_generation(match) || rule >= GTH_MAX_RULES)
+		return NULL;
+	/* The compiler knows the bound here and would drop the check that the verifier needs. */
+	barrier_var(rule);
+	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
+}
+
+/* A task of a rule with allocated CPUs comes, changes or goes: it may be in another cpuset than others. */
+static __always_inline void note_allocated(u64 match)
+{
+	const struct gth_rule *rule = rule_in(match);
+
+	if (rule && (rule->flags & GTH_RULE_ALLOCATED))
+		tell_of_cpusets();
+}
+
 /* Finds the task's rule under the live generation and stores it in its record. */
 __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
@@ -363,6 +384,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
 	if (*(volatile u32 *)&tctx->changes != changes)
 		tctx->match = 0;
+	note_allocated(match_word(generation, v->rule));
 	return 0;
 }
 
@@ -389,18 +411,6 @@ static __always_inline u64 match_of(struct task_struct *p, struct task_ctx *tctx
 	return match;
 }
 
-/* The rule that a match word names, or NULL. */
-static __always_inline const struct gth_rule *rule_in(u64 match)
-{
-	u32 rule = match_rule(match);
-
-	if (!match_generation(match) || rule >= GTH_MAX_RULES)
-		return NULL;
-	/* The compiler knows the bound here and would drop the check that the verifier needs. */
-	barrier_var(rule);
-	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
-}
-
 /*
  * ---- what changes a task's rule ----
  *
@@ -421,6 +431,7 @@ static __always_inline void match_again(struct task_struct *p)
 
 	if (!tctx)
 		return;
+	note_allocated(*(volatile u64 *)&tctx->match);
 	forget_match(tctx);
 	if (!live_tables(tunables.generation)->nr_rules)
 		return;

@@ -74,14 +74,16 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 
 		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
 			plan->place.first = index;
-		} else {
+		} else if (is_entitled(p, rule, generation, index)) {
 			other = any_cpu_in(p, generation, index);
 			if (other >= 0) {
+				u32 pool = cpu_pool(t, other);
+
 				plan->place.mask = index;
 				plan->place.exclusive = true;
-				if (plan->pool != rule->pool)
+				if (plan->pool != pool)
 					plan->cpu = other;
-				plan->pool = rule->pool;
+				plan->pool = pool;
 				goto slice;
 			}
 			count(GTH_COUNT_RESERVED_MISSED);

@@ -33,6 +33,8 @@ struct {
 
 /* Set with that byte; user space clears it when it looks. */
 u32 tasks_changed SEC(".bss.changed");
+/* Likewise, for what `cpus: allocated` stands for: cpusets, and the tasks of such rules. */
+u32 cpusets_changed SEC(".bss.changed");
 
 /* Makes the descriptor of a ring buffer readable. */
 static __always_inline void tell(void *ringbuf)
@@ -45,11 +47,22 @@ static __always_inline void tell(void *ringbuf)
 	bpf_ringbuf_submit(byte, 0);
 }
 
-static __always_inline void tell_of_changes(void)
+static __always_inline void tell_of_change(u32 *changed)
 {
-	if (*(volatile u32 *)&tasks_changed || __sync_lock_test_and_set(&tasks_changed, 1))
+	if (*(volatile u32 *)changed || __sync_lock_test_and_set(changed, 1))
 		return;
 	tell(&changes);
+}
+
+static __always_inline void tell_of_changes(void)
+{
+	tell_of_change(&tasks_changed);
+}
+
+/* In its own stack frame: its callers are on the way to many others. */
+static __noinline void tell_of_cpusets(void)
+{
+	tell_of_change(&cpusets_changed);
 }
 
 static __always_inline void count_path(enum gth_path path)

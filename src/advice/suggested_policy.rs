@@ -212,7 +212,7 @@ mod tests {
 
     use super::*;
     use crate::base::escape::NASTY;
-    use crate::policy::Policy;
+    use crate::policy::{Cpus, Policy};
 
     fn suggest(rows: &[Row]) -> Option<String> {
         let feed = |nic: &str, cpu, irq, per_second| Feed {
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(notes, [""; 0]);
         assert_eq!(placements(&policy), [("eth0".into(), "1".into(), false)]);
         assert_eq!(policy.rules.len(), 1);
-        assert_eq!(policy.rules[0].effects.cpus, Some("0,2-3".parse().unwrap()));
+        assert_eq!(policy.rules[0].effects.cpus, Some(Cpus::List("0,2-3".parse().unwrap())));
     }
 
     /// The NIC and CPUs of each entry of `irq`, and whether they are spread.

@@ -27,6 +27,8 @@ pub enum Step {
     Marks,
     /// Making up for changes the kernel has missed.
     Missed,
+    /// Looking for the cpusets of rules' tasks.
+    Cpusets,
     /// Reading the counters.
     Stats,
     /// Waiting for something to do.

@@ -1,6 +1,7 @@
 //! `gthctl run`: the service that keeps a policy in force, and how others talk to it.
 
 mod again;
+mod allocations;
 mod api;
 mod api_config;
 pub mod config;

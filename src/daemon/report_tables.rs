@@ -6,8 +6,8 @@ use humantime::format_duration;
 use serde_json::Value;
 
 use super::reports::{
-    ApiStatus, ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan, Rule, Shown,
-    Status, ThrottledCgroup, Traffic,
+    Allocated, ApiStatus, ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan,
+    Rule, Shown, Status, ThrottledCgroup, Traffic,
 };
 use crate::base::output::{Cell, row, table};
 use crate::base::units::Nanoseconds;
@@ -176,10 +176,30 @@ pub fn status(status: &Status) -> String {
     if rows.len() > 1 {
         text += &format!("\n{}", table(rows));
     }
+    if !status.allocated.is_empty() {
+        text += &format!("\n{}", allocated(&status.allocated));
+    }
     if !status.throttled_cgroups.is_empty() {
         text += &format!("\n{}", throttled(&status.throttled_cgroups));
     }
     text
+}
+
+/// The cpusets of rules' tasks.
+fn allocated(all: &[Allocated]) -> String {
+    let mut rows = vec![row(["rule", "CPUs", "", "cpuset of"])];
+    for Allocated { rule, cgroup, cpus, exclusive, shared } in all {
+        let how = if *exclusive { "exclusive" } else { "not exclusive" };
+        let lines: Vec<&String> = [cgroup].into_iter().chain(shared).collect();
+        let lines: Vec<String> = lines.into_iter().cloned().collect();
+        rows.push(vec![
+            rule.as_str().into(),
+            cpus.as_str().into(),
+            how.into(),
+            Cell::lines(&lines),
+        ]);
+    }
+    table(rows)
 }
 
 fn marked_task(task: &MarkedTask) -> Vec<Cell> {
@@ -448,6 +468,7 @@ mod tests {
             rules: 3,
             file_rules: 1,
             exclusive_cpus: "1".into(),
+            allocated: Vec::new(),
             tasks_matched: 5,
             tasks: 90,
             kernel_in_step: true,
@@ -484,6 +505,14 @@ mod tests {
             error: Some(error),
         });
         status.notes = vec!["a note".into()];
+        let allocated = |cpus: &str, shared: Option<&str>| Allocated {
+            rule: "upf".into(),
+            cgroup: "/kubepods/c".into(),
+            cpus: cpus.into(),
+            exclusive: shared.is_none(),
+            shared: shared.map(Into::into),
+        };
+        status.allocated = vec![allocated("2-3", None), allocated("0-1", Some("others"))];
         let waiting = vec!["eth9: gone".into()];
         status.irqs = Some(Irqs { in_place: 4, away: 1, placed_again: 7, waiting });
         status.traffic = Some(Traffic {
@@ -525,6 +554,13 @@ mod tests {
             ["interrupts", "4 in place, 1 away; 7 placed again"],
             ["waiting", "eth9: gone"],
             ["note", "a note"],
+        ] {
+            assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");
+        }
+        for row in [
+            ["upf", "2-3", "exclusive", "/kubepods/c"],
+            ["upf", "0-1", "not exclusive", "/kubepods/c"],
+            ["", "", "", "others"],
         ] {
             assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");
         }

@@ -50,6 +50,9 @@ pub struct Status {
     /// The rules of the policy file among them; the others are the API's.
     pub file_rules: usize,
     pub exclusive_cpus: String,
+    /// The cpusets of the tasks of rules with `cpus: allocated`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allocated: Vec<Allocated>,
     /// Threads that fall under some rule.
     pub tasks_matched: usize,
     pub tasks: usize,
@@ -137,6 +140,19 @@ pub struct ApiStatus {
     /// Why there is no answer now, or why it is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Failed>,
+}
+
+/// A cpuset with tasks of a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocated {
+    pub rule: String,
+    /// The cgroup that has it.
+    pub cgroup: String,
+    pub cpus: String,
+    pub exclusive: bool,
+    /// Why its CPUs are not exclusive, if others share them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared: Option<String>,
 }
 
 /// What failed, such as reading a file that is therefore not in force.

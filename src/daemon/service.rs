@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 
 use super::again::{Again, Step};
+use super::allocations::Allocations;
 use super::api::Api;
 use super::config::Config;
 use super::control::server::{Asked, Server};
@@ -201,6 +202,7 @@ impl Service {
         let event = scheduler.event()?;
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut missed = Missed::default();
+        let mut allocations = Allocations::default();
         let mut marker = Marker::default();
         let mut printed = (Stats::default(), Instant::now());
         while !self.is_told_to_stop() && scheduler.ended().is_none() {
@@ -216,12 +218,15 @@ impl Service {
             // The request just answered may have changed the policy.
             let marker_due = marker.follow(scheduler);
             let made_up = missed.make_up_for(scheduler, self.policy.compiled());
+            let context = policy_context(&self.config, topology, &self.pods, &self.api);
+            let allocated = allocations.follow(scheduler, &mut self.policy, &context);
             let (_, half_made) = self.policy.missing_netns();
             let timeouts = [
                 self.print_stats(scheduler, &mut printed),
                 settles_at.map(|at| at.saturating_duration_since(Instant::now())),
                 half_made.then_some(MOUNT_CHECK),
                 self.again.note_due(Step::Missed, made_up),
+                self.again.note_due(Step::Cpusets, allocated),
                 self.again.note_due(Step::Marks, marker_due),
                 self.policy.note_shared_cpus(topology),
                 self.again.left(),

@@ -5,6 +5,7 @@ pub mod btf;
 pub mod capabilities;
 pub mod cgroupfs;
 pub mod comm;
+pub mod cpusets;
 pub mod kallsyms;
 pub mod libbpf_log;
 pub mod modules;

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::base::cpulist::CpuList;
+
 /// What policies may ask about the thread `tid`, by the names that users know; `None` if
 /// there is no such thread. `proc_root` is /proc except in tests.
 pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> {
@@ -93,6 +95,24 @@ pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
 pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
     let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
     cgroup_of(&text)
+}
+
+/// The path of the thread's cgroup in the hierarchy with that controller of cgroup v1; the unified
+/// hierarchy has none (`""`). `None` when there is no such thread or hierarchy.
+pub fn cgroup_with(proc_root: &Path, tid: u32, controller: &str) -> Option<String> {
+    let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
+    text.lines().find_map(|line| {
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
+        controllers.split(',').any(|name| name == controller).then(|| path.into())
+    })
+}
+
+/// The CPUs that the thread may run on, by its affinity and its cpuset (proc_pid_status(5),
+/// `Cpus_allowed_list`); `None` when there is no such thread.
+pub fn cpus_allowed(proc_root: &Path, tid: u32) -> Option<CpuList> {
+    let status = fs::read_to_string(proc_root.join(tid.to_string()).join("status")).ok()?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    list.trim().parse().ok()
 }
 
 /// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)): that of

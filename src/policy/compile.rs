@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use super::allocated::Allocation;
 use super::patterns::{self, Budget, Dfa};
+use super::reserve::{Reserved, check_cpus, note_siblings, reserve};
 use super::resolve;
-use super::{CpuLimit, Gtp, Policy, Rule, cgroups, globs};
+use super::{CpuLimit, Cpus, Gtp, Policy, Rule, cgroups, globs};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::root::Root;
@@ -89,8 +91,10 @@ pub struct CompiledRule {
     pub ignores_limits: bool,
     /// Whether the rule has a CPU mask.
     pub has_cpus: bool,
-    /// The pool of its exclusive CPUs.
-    pub pool: Option<u16>,
+    /// Whether these are its tasks' alone.
+    pub exclusive: bool,
+    /// Whether its exclusive CPUs are those of its tasks' cpusets, if there are any.
+    pub allocated: bool,
 }
 
 /// A condition that marks tasks by their traffic.
@@ -166,6 +170,8 @@ pub struct Machine<'a> {
     pub pods: &'a [Pod],
     /// Globs on where kubelets keep their kubepods cgroup, besides the root.
     pub kubelets: &'a [String],
+    /// The cpusets that the tasks of rules with `cpus: allocated` are in, with the rule's index.
+    pub allocated: &'a [(usize, Vec<Allocation>)],
     /// The default slice. Priorities 10 to 20 get their credit in it: half a slice for
     /// the weakest, and half a slice more per step.
     pub slice_ns: u64,
@@ -188,7 +194,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     let mut notes = Vec::new();
     let patterns = patterns(policy, machine);
     let dfas = compile_patterns(policy, &patterns)?;
-    let (pools, cpu_pool) = reserve(policy, topology)?;
+    let Reserved { pools, cpu_pool, exclusive } = reserve(policy, machine, &mut notes)?;
     let reserved: CpuList = pools.iter().flat_map(|pool| pool.iter()).collect();
     let nr_llcs = topology.nr_llcs();
 
@@ -203,15 +209,17 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     let mut rules = Vec::new();
     for (index, rule) in policy.rules.iter().enumerate() {
         check_cpus(rule, topology, &reserved, &mut notes)?;
-        note_siblings(rule, topology, &reserved, &mut notes);
-        if let Some(cpus) = &rule.effects.cpus {
-            let online = cpus.iter().filter(|&cpu| topology.online.contains(cpu));
-            let usable = online.filter(|cpu| rule.effects.exclusive || normal(cpu)).collect();
-            masks.insert(MaskIndex::rule(index), usable);
+        let mut compiled = compiled_rule(rule, machine, &mut notes)?;
+        if let Some(cpus) = exclusive.get(&index) {
+            note_siblings(rule, cpus, topology, &reserved, &mut notes);
+            masks.insert(MaskIndex::rule(index), cpus.clone());
+            (compiled.has_cpus, compiled.exclusive) = (true, true);
+        } else if let Some(cpus) = rule.effects.cpus.as_ref().and_then(Cpus::list) {
+            let usable = cpus.iter().filter(|&cpu| topology.online.contains(cpu)).filter(normal);
+            masks.insert(MaskIndex::rule(index), usable.collect());
+            compiled.has_cpus = true;
         }
-        let pool = pools.iter().position(|pool| rule.effects.cpus.as_ref() == Some(pool));
-        let pool = pool.filter(|_| rule.effects.exclusive).map(|pool| (nr_llcs + pool) as u16);
-        rules.push(CompiledRule { pool, ..compiled_rule(rule, machine, &mut notes)? });
+        rules.push(compiled);
     }
     let mut pool_cpus = vec![0; nr_llcs + pools.len()];
     for cpu in topology.online.iter() {
@@ -272,8 +280,9 @@ fn compiled_rule(
         credit_ns: credit_steps * machine.slice_ns / 2,
         weight: effects.weight,
         ignores_limits: effects.cpu_limit == Some(CpuLimit::Ignore),
-        has_cpus: effects.cpus.is_some(),
-        pool: None,
+        has_cpus: false,
+        exclusive: false,
+        allocated: effects.allocated(),
     })
 }
 
@@ -379,7 +388,7 @@ fn refers_to(policy: &Policy, root: &Root) -> Vec<PathBuf> {
     files
 }
 
-fn bad(rule: &Rule, what: String) -> Error {
+pub(super) fn bad(rule: &Rule, what: String) -> Error {
     Error::new(ExitCode::Usage, format!("{}: {what}", rule.name)).at(rule.location.clone())
 }
 
@@ -418,74 +427,6 @@ fn too_large(rule: &Rule, condition: usize) -> Error {
     bad(rule, format!("{}: too large to match in the kernel", condition.keys()[0])).help(help)
 }
 
-/// The pool of exclusive CPUs of each distinct `cpus`, and every CPU's pool.
-fn reserve(policy: &Policy, topology: &Topology) -> Result<(Vec<CpuList>, Vec<u16>)> {
-    let mut pools: Vec<CpuList> = Vec::new();
-    let mut owner: BTreeMap<u32, &Rule> = BTreeMap::new();
-    let mut cpu_pool = topology.llc.clone();
-    for rule in policy.rules.iter().filter(|rule| rule.effects.exclusive) {
-        let Some(cpus) = rule.effects.cpus.as_ref().filter(|cpus| !pools.contains(cpus)) else {
-            continue;
-        };
-        if let Some(cpu) = cpus.iter().find(|&cpu| !topology.online.contains(cpu)) {
-            return Err(not_here(rule, cpu, topology));
-        }
-        for cpu in cpus.iter() {
-            if let Some(other) = owner.insert(cpu, rule) {
-                let what = format!("cpus: CPU {cpu} is exclusive to `{}` already", other.name);
-                return Err(bad(rule, what).help("give both the same cpus, or none in common"));
-            }
-            cpu_pool[cpu as usize] = (topology.nr_llcs() + pools.len()) as u16;
-        }
-        pools.push(cpus.clone());
-        if topology.online.iter().all(|cpu| owner.contains_key(&cpu)) {
-            return Err(bad(rule, "cpus: no CPU would be left for other tasks".into())
-                .help(format!("this machine has {}; leave at least one", topology.online)));
-        }
-    }
-    Ok((pools, cpu_pool))
-}
-
-/// Whatever runs on a core's other CPU slows the exclusive one down.
-fn note_siblings(rule: &Rule, topology: &Topology, reserved: &CpuList, notes: &mut Vec<String>) {
-    let Some(cpus) = rule.effects.cpus.as_ref().filter(|_| rule.effects.exclusive) else { return };
-    let siblings = cpus.iter().flat_map(|cpu| topology.siblings(cpu));
-    let left: CpuList = siblings.filter(|&cpu| !reserved.contains(cpu)).collect();
-    if !left.is_empty() {
-        notes.push(format!(
-            "{}: {}: cpus: {cpus} share cores with {left}; other tasks run there and slow them down",
-            rule.location, rule.name
-        ));
-    }
-}
-
-fn not_here(rule: &Rule, cpu: u32, topology: &Topology) -> Error {
-    let what = if topology.possible.contains(cpu) { "is offline" } else { "does not exist here" };
-    bad(rule, format!("cpus: CPU {cpu} {what}")).help(format!("online are {}", topology.online))
-}
-
-fn check_cpus(
-    rule: &Rule,
-    topology: &Topology,
-    reserved: &CpuList,
-    notes: &mut Vec<String>,
-) -> Result<()> {
-    let Some(cpus) = rule.effects.cpus.as_ref().filter(|_| !rule.effects.exclusive) else {
-        return Ok(());
-    };
-    if let Some(cpu) = cpus.iter().find(|&cpu| !topology.possible.contains(cpu)) {
-        return Err(not_here(rule, cpu, topology));
-    }
-    let taken: CpuList = cpus.iter().filter(|&cpu| reserved.contains(cpu)).collect();
-    if !taken.is_empty() {
-        notes.push(format!(
-            "{}: {}: cpus: {taken} exclusive to another rule and not used here",
-            rule.location, rule.name
-        ));
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -507,7 +448,8 @@ mod tests {
     fn try_compile(yaml: &str, topology: &Topology) -> Result<(Compiled, Vec<String>)> {
         let (policy, _) = Policy::parse(yaml, Path::new("p.yaml"))?;
         let root = &Root::default();
-        compile(&policy, &Machine { topology, root, pods: &[], kubelets: &[], slice_ns: 2_000_000 })
+        let (allocated, slice_ns) = (&[], 2_000_000);
+        compile(&policy, &Machine { topology, root, pods: &[], kubelets: &[], allocated, slice_ns })
     }
 
     fn error(rules: &str) -> String {
@@ -534,9 +476,9 @@ mod tests {
         assert_eq!(c.masks[&MaskIndex::llc(0)], set("0"));
         assert_eq!(c.masks[&MaskIndex::llc(1)], set("3"));
         assert_eq!(c.masks[&MaskIndex::rule(0)], set("1-2"));
-        assert_eq!((c.rules[0].pool, c.rules[0].rank), (Some(2), Some(3)));
-        assert_eq!((c.rules[1].pool, c.rules[1].slice_ns), (None, Some(1_000_000)));
-        assert_eq!(c.rules[2].pool, Some(2));
+        assert_eq!((c.rules[0].exclusive, c.rules[0].rank), (true, Some(3)));
+        assert_eq!((c.rules[1].exclusive, c.rules[1].slice_ns), (false, Some(1_000_000)));
+        assert!(c.rules[2].exclusive && !c.rules[2].allocated);
     }
 
     #[test]

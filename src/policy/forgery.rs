@@ -3,7 +3,7 @@
 //! SECURITY.md gives the reasons, condition by condition.
 
 use super::patterns::{self, Budget};
-use super::{Conditions, CpuLimit, Effects, Policy, Rule, cgroups, globs};
+use super::{Conditions, CpuLimit, Cpus, Effects, Policy, Rule, cgroups, globs};
 use crate::base::yaml::quote;
 
 /// How any user could meet the conditions of a rule.
@@ -30,7 +30,10 @@ fn note(rule: &Rule) -> Option<String> {
 fn gain(effects: &Effects) -> Option<String> {
     let priority = effects.priority.map(|priority| format!("priority {}", priority.level()));
     let cpus = effects.cpus.as_ref().filter(|_| effects.exclusive);
-    let cpus = cpus.map(|cpus| format!("exclusive CPUs {cpus}"));
+    let cpus = cpus.map(|cpus| match cpus {
+        Cpus::List(list) => format!("exclusive CPUs {list}"),
+        Cpus::Allocated => "the CPUs of its cpuset exclusively".to_owned(),
+    });
     let limit = effects.cpu_limit.map(|CpuLimit::Ignore| "no CPU limit".to_owned());
     let gains: Vec<String> = priority.into_iter().chain(cpus).chain(limit).collect();
     (!gains.is_empty()).then(|| gains.join(" and "))

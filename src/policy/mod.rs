@@ -3,6 +3,7 @@
 //! `parse` reads a policy file into the types of `model`; `compile` turns them into the
 //! contents of the scheduler's tables.
 
+pub mod allocated;
 pub mod cgroups;
 pub mod compile;
 pub mod diff;
@@ -11,10 +12,11 @@ pub(crate) mod globs;
 mod model;
 mod parse;
 pub mod patterns;
+mod reserve;
 pub mod resolve;
 
 pub use model::{
-    Conditions, CpuLimit, Effects, Gtp, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE,
+    Conditions, CpuLimit, Cpus, Effects, Gtp, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE,
     regex_syntax_config,
 };
 pub use parse::placements::KEYS as IRQ_KEYS;

@@ -2,11 +2,12 @@
 //!
 //! Carrying them out is not decided here.
 
+use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
 use regex_automata::util::syntax;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Location, Result};
@@ -125,10 +126,52 @@ pub struct Effects {
     pub cpu_limit: Option<CpuLimit>,
     /// Where the task runs by preference, or only there when `exclusive`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<CpuList>,
+    pub cpus: Option<Cpus>,
     /// Keep other tasks off the CPUs; set only if `cpus` is.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+}
+
+/// A rule's CPUs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cpus {
+    /// These, at least one.
+    List(CpuList),
+    /// Those of the task's own cpuset.
+    Allocated,
+}
+
+impl Cpus {
+    /// The CPUs, if the policy names them.
+    pub fn list(&self) -> Option<&CpuList> {
+        match self {
+            Cpus::List(list) => Some(list),
+            Cpus::Allocated => None,
+        }
+    }
+}
+
+impl fmt::Display for Cpus {
+    /// As in a policy file.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Cpus::List(list) => list.fmt(f),
+            Cpus::Allocated => f.write_str("allocated"),
+        }
+    }
+}
+
+impl Serialize for Cpus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Effects {
+    /// Whether the task's cpuset says which CPUs are exclusive.
+    pub fn allocated(&self) -> bool {
+        self.exclusive && self.cpus == Some(Cpus::Allocated)
+    }
 }
 
 /// What the limits of a task's cgroups (cpu.max) mean to it.

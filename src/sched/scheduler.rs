@@ -258,6 +258,24 @@ impl<'obj> Scheduler<'obj> {
         Ok(skipped != std::mem::replace(&mut self.skipped, skipped))
     }
 
+    /// Whether something has changed since [`Scheduler::forget_cpuset_changes`] that may change
+    /// which cpusets the tasks of rules with allocated CPUs are in, or which CPUs these have.
+    pub fn cpusets_changed(&mut self) -> bool {
+        self.cpusets_flag().load(Ordering::SeqCst) != 0
+    }
+
+    /// From now on, [`Scheduler::changes`] tells of such a change again. To be called before the
+    /// cpusets are read, so that no change is missed.
+    pub fn forget_cpuset_changes(&mut self) {
+        self.cpusets_flag().store(0, Ordering::SeqCst);
+    }
+
+    fn cpusets_flag(&mut self) -> &AtomicU32 {
+        let data = self.skel.maps.bss_changed_data.as_mut().expect("it has .bss.changed");
+        // SAFETY: an aligned u32 that lives as long as the skeleton; the kernel writes it too.
+        unsafe { AtomicU32::from_ptr(&raw mut data.cpusets_changed) }
+    }
+
     /// Makes every task be matched again when it is next queued or wakes up, or at a tick.
     pub fn rematch(&self) -> Result<()> {
         verdict::run(&self.rematch).map(drop)

@@ -32,18 +32,18 @@ pub fn write(
     // Exclusive pools of odd generations have their own numbers.
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
-    write_rules(policy, number, tables);
+    write_rules(policy, tables);
     write_traffic(policy, numbers, tables);
     write_patterns(policy, tables);
     write_pools(policy, number, tables);
 }
 
-fn write_rules(policy: &Compiled, number: impl Fn(usize) -> usize, tables: &mut types::gth_tables) {
+fn write_rules(policy: &Compiled, tables: &mut types::gth_tables) {
     tables.nr_rules = policy.rules.len() as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
+    tables.allocated = policy.rules.iter().any(|rule| rule.allocated).into();
     for (slot, compiled) in tables.rules.iter_mut().zip(&policy.rules) {
         *slot = rule(compiled);
-        slot.pool = number(slot.pool as usize) as u32;
     }
     tables.all = rules((0..policy.rules.len()).fold(0, |set, rule| set | 1 << rule));
     for (slot, &set) in tables.has.iter_mut().zip(&policy.has) {
@@ -150,10 +150,11 @@ fn rule(rule: &CompiledRule) -> types::gth_rule {
         uid: rule.uid.unwrap_or(u32::MAX),
         netns: rule.netns.unwrap_or(0),
         weight: rule.weight.unwrap_or(0),
-        pool: rule.pool.unwrap_or(0).into(),
         rank: rule.rank.map_or(gth_rank::GTH_RANK_NORMAL.0 as u16, u16::from),
         flags: flag(rule.has_cpus, gth_rule_flag::GTH_RULE_CPUS)
-            | flag(rule.pool.is_some(), gth_rule_flag::GTH_RULE_EXCLUSIVE)
+            | flag(rule.exclusive, gth_rule_flag::GTH_RULE_EXCLUSIVE)
+            | flag(rule.allocated, gth_rule_flag::GTH_RULE_ALLOCATED)
             | flag(rule.ignores_limits, gth_rule_flag::GTH_RULE_NO_LIMIT),
+        unused: 0,
     }
 }

@@ -65,7 +65,7 @@ impl LivePolicy {
 
     fn prepare(
         &self,
-        scheduler: &Scheduler<'_>,
+        scheduler: &mut Scheduler<'_>,
         context: &PolicyContext<'_>,
         proposal: &Proposal,
         generation: u32,
@@ -76,8 +76,8 @@ impl LivePolicy {
                 .help("look at what changes now, and apply again"));
         }
         // First with the user's own file in its messages, then as the target's content.
-        let text = self.proposed(context, proposal)?.text;
-        let new = self.load(text, Some(&target), context)?;
+        let text = self.proposed(scheduler, context, proposal)?.text;
+        let new = self.load(text, Some(&target), context, scheduler)?;
         let replacement = Replacement::prepare(&target, &new.text)?;
         Ok((new, target, replacement))
     }
@@ -171,7 +171,7 @@ impl LivePolicy {
         Coming { new, whence, begin, .. }: Coming,
     ) -> Result<()> {
         let irq = new.policy.irq.clone();
-        let done = match self.load(new.text, self.file.as_deref(), context) {
+        let done = match self.load(new.text, self.file.as_deref(), context, scheduler) {
             Ok(new) => self.finish(scheduler, context, new, whence, begin),
             Err(e) => self.refuse(whence, e),
         };
@@ -199,7 +199,7 @@ impl LivePolicy {
             Ok(note) => log::notes(note.as_slice()),
             Err(e) => {
                 reply.send(Reply::Failed(e.into()));
-                let again = self.load(old.0, Some(&target), context)?;
+                let again = self.load(old.0, Some(&target), context, scheduler)?;
                 self.go_live(scheduler, again, begin)?;
                 self.previous = old.1;
                 return Ok(());

@@ -2,6 +2,7 @@
 //! force, and the steps from one to the next. Each step is all or nothing.
 
 mod coming;
+mod cpusets;
 
 use std::ops::RangeFrom;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::poll::{PollFd, PollFlags, poll};
 
 use self::coming::Coming;
+use self::cpusets::{Allocations, load_here};
 use super::control::Proposal;
 use super::marker::Marker;
 use super::reports::{self, Failed, Health, Keys, MarkedTask, Plan, Shown, Status, Traffic};
@@ -67,6 +69,8 @@ struct Loaded {
     /// How many of its rules are the file's; those of the API follow.
     file_rules: usize,
     compiled: Compiled,
+    /// What `cpus: allocated` stood for then.
+    allocated: Allocations,
     notes: Vec<String>,
 }
 
@@ -97,7 +101,7 @@ impl LivePolicy {
     /// Reads the file, if there is one.
     pub fn read(file: Option<PathBuf>, context: &PolicyContext<'_>) -> Result<Self> {
         let text = file.as_deref().map(read_text).transpose()?;
-        let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), context)?;
+        let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), context, Vec::new())?;
         log::notes(&now.notes);
         Ok(Self {
             file,
@@ -128,7 +132,8 @@ impl LivePolicy {
 
     /// Recompiles the policy in force before the scheduler is loaded.
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
-        self.now = self.looked_at_anew(context)?;
+        let new = load(self.now.text.clone(), self.file.as_deref(), context, Vec::new())?;
+        self.now = self.with_same_processes(new, 0..);
         self.out_of_step = false;
         Ok(())
     }
@@ -184,29 +189,23 @@ impl LivePolicy {
         None
     }
 
-    /// As [`load`], beside the policy in force: the API's rules stay with the processes that
+    /// As [`load_here`], beside the policy in force: the API's rules stay with the processes that
     /// they found, until the API changes them.
     fn load(
         &self,
         text: String,
         path: Option<&Path>,
         context: &PolicyContext<'_>,
+        scheduler: &mut Scheduler<'_>,
     ) -> Result<Loaded> {
-        let mut new = load(text, path, context)?;
+        let new = load_here(text, path, context, scheduler)?;
         let of_api = new.file_rules..;
-        self.keep_processes(&mut new, of_api);
-        Ok(new)
-    }
-
-    fn looked_at_anew(&self, context: &PolicyContext<'_>) -> Result<Loaded> {
-        let mut new = load(self.now.text.clone(), self.file.as_deref(), context)?;
-        self.keep_processes(&mut new, 0..);
-        Ok(new)
+        Ok(self.with_same_processes(new, of_api))
     }
 
     /// Leaves the `rules` of `new` that are in force with the processes that they name: a
     /// later process with the same id does not count.
-    fn keep_processes(&self, new: &mut Loaded, rules: RangeFrom<usize>) {
+    fn with_same_processes(&self, mut new: Loaded, rules: RangeFrom<usize>) -> Loaded {
         let Loaded { policy, compiled, .. } = &self.now;
         for (rule, its) in new.policy.rules.iter().zip(&mut new.compiled.rules).skip(rules.start) {
             let same = |old: &Rule| old.conditions == rule.conditions;
@@ -214,6 +213,7 @@ impl LivePolicy {
                 its.by_pid = compiled.rules[old].by_pid;
             }
         }
+        new
     }
 
     /// For the missing network namespaces: whether one exists now, and whether the file
@@ -239,7 +239,8 @@ impl LivePolicy {
     ) -> Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let begin = Instant::now();
-        let read = read_text(&file).and_then(|text| self.load(text, Some(&file), context));
+        let read = read_text(&file);
+        let read = read.and_then(|text| self.load(text, Some(&file), context, scheduler));
         let done = read.and_then(|new| self.bring_file(scheduler, context, new, begin));
         match &done {
             Ok(()) => self.rejected = None,
@@ -291,7 +292,9 @@ impl LivePolicy {
         scheduler: &mut Scheduler<'_>,
         context: &PolicyContext<'_>,
     ) -> Result<bool> {
-        let new = self.looked_at_anew(context)?;
+        let text = self.now.text.clone();
+        let new = load_here(text, self.file.as_deref(), context, scheduler)?;
+        let new = self.with_same_processes(new, 0..);
         let differs = new.compiled != self.now.compiled || self.out_of_step;
         if differs {
             // A failure here is retried: the old policy is still in force.
@@ -327,7 +330,7 @@ impl LivePolicy {
         proposal: &Proposal,
     ) -> Result<Plan> {
         self.target()?;
-        let new = self.proposed(context, proposal)?;
+        let new = self.proposed(scheduler, context, proposal)?;
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
         let new_counts = count_tasks(&scheduler.try_policy(&new.compiled)?, new.policy.rules.len());
         let change = |change: diff::Change| reports::Change {
@@ -356,13 +359,20 @@ impl LivePolicy {
         })
     }
 
-    fn proposed(&self, context: &PolicyContext<'_>, proposal: &Proposal) -> Result<Loaded> {
+    fn proposed(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        context: &PolicyContext<'_>,
+        proposal: &Proposal,
+    ) -> Result<Loaded> {
         match proposal {
-            Proposal::Text { path, text } => self.load(text.clone(), Some(path), context),
+            Proposal::Text { path, text } => {
+                self.load(text.clone(), Some(path), context, scheduler)
+            }
             Proposal::Previous => {
                 let nothing = || Error::failure("there is no policy before this one to return to");
                 let text = self.previous.clone().ok_or_else(nothing)?;
-                self.load(text, self.file.as_deref(), context)
+                self.load(text, self.file.as_deref(), context, scheduler)
             }
         }
     }
@@ -431,6 +441,7 @@ impl LivePolicy {
             rules: self.now.policy.rules.len(),
             file_rules: self.now.file_rules,
             exclusive_cpus: self.now.compiled.reserved.to_string(),
+            allocated: self.allocated(),
             tasks_matched: verdicts.iter().filter(|verdict| verdict.rule.is_some()).count(),
             tasks: verdicts.len(),
             kernel_in_step: scheduler.holds(&self.now.compiled)?,
@@ -522,7 +533,7 @@ impl Loaded {
 
 /// Reads and compiles a policy without a scheduler.
 pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<Shown> {
-    let mut loaded = load(text, Some(path), context)?;
+    let mut loaded = load(text, Some(path), context, Vec::new())?;
     let host = Host::this();
     let (plan, waiting) = place::plan::Plan::with(&host, &loaded.policy.irq, Absent::Await)?;
     let shared = shared_cpus(&loaded, &plan, context.topology);
@@ -544,7 +555,13 @@ fn read_text(path: &Path) -> Result<String> {
     Source::new(path).read("policy file")
 }
 
-fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Result<Loaded> {
+/// Reads and compiles a policy for the cpusets of its rules' tasks, as they are now.
+fn load(
+    text: String,
+    path: Option<&Path>,
+    context: &PolicyContext<'_>,
+    allocated: Allocations,
+) -> Result<Loaded> {
     let (mut policy, mut notes) = Policy::parse(&text, path.unwrap_or(Path::new("policy")))?;
     let file_rules = policy.rules.len();
     add_strategies(&mut policy, context.strategies)?;
@@ -553,6 +570,7 @@ fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Resul
         root: &Root::default(),
         pods: context.pods.unwrap_or_default(),
         kubelets: context.kubelets,
+        allocated: &allocated,
         slice_ns: context.slice_ns,
     };
     let (compiled, more) = compile(&policy, &machine)?;
@@ -564,7 +582,7 @@ fn load(text: String, path: Option<&Path>, context: &PolicyContext<'_>) -> Resul
             format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)
         }));
     }
-    Ok(Loaded { text, policy, file_rules, compiled, notes })
+    Ok(Loaded { text, policy, file_rules, compiled, allocated, notes })
 }
 
 /// Adds the rules of the API behind those of the file.
@@ -661,7 +679,7 @@ mod tests {
     /// The names of the rules of `file` with `strategies`, or the error.
     fn names(file: &str, strategies: &[Rule]) -> std::result::Result<Vec<String>, String> {
         let path = Some(Path::new("p.yaml"));
-        let loaded = with(strategies, |context| load(file.to_owned(), path, context));
+        let loaded = with(strategies, |context| load(file.to_owned(), path, context, Vec::new()));
         let loaded = loaded.map_err(|e| e.to_string())?;
         assert_eq!(loaded.policy.rules.len(), loaded.compiled.rules.len());
         assert_eq!(loaded.policy.rules.len() - loaded.file_rules, strategies.len());
@@ -709,15 +727,16 @@ mod tests {
         };
         let live = with(&of_api, |context| {
             let mut live = LivePolicy::read(None, context).unwrap();
-            live.now = load(file.clone(), None, context).unwrap();
+            live.now = load(file.clone(), None, context, Vec::new()).unwrap();
             live
         });
         assert_eq!(found(&live.now), [true, true]);
         child.kill().unwrap();
         child.wait().unwrap();
         with(&of_api, |context| {
-            assert_eq!(found(&live.load(file.clone(), None, context).unwrap()), [false, true]);
-            assert_eq!(found(&live.looked_at_anew(context).unwrap()), [true, true]);
+            let again = || load(file.clone(), None, context, Vec::new()).unwrap();
+            assert_eq!(found(&live.with_same_processes(again(), 1..)), [false, true]);
+            assert_eq!(found(&live.with_same_processes(again(), 0..)), [true, true]);
         });
     }
 }

@@ -9,7 +9,7 @@ use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
 use crate::gtp::Module;
 use crate::pods::Selector;
 use crate::policy::{
-    Conditions, CpuLimit, Effects, Gtp, Priority, Rule, SLICE_RANGE, cgroups, globs,
+    Conditions, CpuLimit, Cpus, Effects, Gtp, Priority, Rule, SLICE_RANGE, cgroups, globs,
     regex_syntax_config,
 };
 
@@ -131,7 +131,12 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
             "ignore" => effects.cpu_limit = Some(CpuLimit::Ignore),
             _ => return Err(field.expected("ignore")),
         },
-        "cpus" => effects.cpus = Some(cpus(field)?),
+        "cpus" => {
+            effects.cpus = Some(match &field.value.value {
+                Value::Text(text) if text == "allocated" => Cpus::Allocated,
+                _ => Cpus::List(cpus(field)?),
+            });
+        }
         _exclusive => effects.exclusive = field.bool()?,
     }
     Ok(())
@@ -495,7 +500,7 @@ mod tests {
                 execution_time_ns: Some(1_500_000),
                 weight: Some(200),
                 cpu_limit: Some(CpuLimit::Ignore),
-                cpus: Some("0,2-3".parse().unwrap()),
+                cpus: Some(Cpus::List("0,2-3".parse().unwrap())),
                 exclusive: true,
             },
             location: Source::new(Path::new("p.yaml")).location(Place { line: 2, column: 3 }),

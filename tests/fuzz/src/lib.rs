@@ -41,8 +41,8 @@ pub fn policy(text: &str) {
     let pods = pods();
     // A tree in which nothing exists.
     let root = &Root::at("/nonexistent");
-    let machine =
-        Machine { topology: &topology, root, pods: &pods, kubelets: &[], slice_ns: 2_000_000 };
+    let (pods, allocated, slice_ns) = (&pods, &[], 2_000_000);
+    let machine = Machine { topology: &topology, root, pods, kubelets: &[], allocated, slice_ns };
     match compile(&policy, &machine) {
         Err(error) => lines.check_error(&error),
         Ok((compiled, notes)) => {
@@ -120,7 +120,7 @@ fn check_rule(rule: &Rule, text: &str) {
     assert!(effect, "{rule:?}");
     assert!(effects.execution_time_ns.is_none_or(|ns| SLICE_RANGE.contains(&ns)));
     assert!(effects.weight.is_none_or(|weight| (1..=10_000).contains(&weight)));
-    assert!(effects.cpus.as_ref().is_none_or(|cpus| !cpus.is_empty()));
+    assert!(effects.cpus.as_ref().and_then(Cpus::list).is_none_or(|cpus| !cpus.is_empty()));
     assert!(effects.cpus.is_some() || !effects.exclusive);
 }
 
@@ -140,12 +140,14 @@ fn check_compiled(policy: &Policy, compiled: &Compiled, topology: &Topology) {
             let has = compiled.has[condition as usize] >> index & 1 == 1;
             assert_eq!(has, rule.conditions.asks(condition));
         }
-        assert_eq!(effect.pool.is_some(), rule.effects.exclusive);
-        if let Some(pool) = effect.pool {
+        assert_eq!(effect.allocated, rule.effects.allocated());
+        // No task runs here whose cpuset could be one.
+        assert_eq!(effect.exclusive, rule.effects.exclusive && !effect.allocated);
+        if effect.exclusive {
             let mask = &compiled.masks[&MaskIndex::rule(index)];
-            assert_eq!(Some(mask), rule.effects.cpus.as_ref());
-            let cpus = compiled.pool_cpus[usize::from(pool)];
-            assert_eq!(mask.len(), usize::from(cpus));
+            assert_eq!(Some(mask), rule.effects.cpus.as_ref().and_then(Cpus::list));
+            let pool = compiled.cpu_pool[mask.iter().next().unwrap() as usize];
+            assert_eq!(mask.len(), usize::from(compiled.pool_cpus[usize::from(pool)]));
         }
     }
     let all = || compiled.dfas.iter().flatten();

@@ -16,7 +16,7 @@ const POLICY: &str =
     "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true, priority: true}]";
 
 /// Watches for a while which of the tasks run on the CPU.
-fn seen_on(cpu: usize, tasks: &[Task], watch: Duration) -> usize {
+pub fn seen_on(cpu: usize, tasks: &[Task], watch: Duration) -> usize {
     let begin = Instant::now();
     let mut seen = vec![false; tasks.len()];
     while begin.elapsed() < watch {

@@ -10,6 +10,7 @@ mod support;
 mod apiserver;
 mod container;
 
+mod allocated;
 mod cgroups;
 mod conditions;
 mod cost;
@@ -49,7 +50,8 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 31] = modules![
+const MODULES: [(&str, Vm); 32] = modules![
+    allocated,
     cgroups,
     conditions,
     cost,

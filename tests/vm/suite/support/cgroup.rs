@@ -18,8 +18,8 @@ fn has_children(dir: &Path) -> bool {
 /// A cgroup whose tasks end with it.
 pub struct Cgroup {
     path: PathBuf,
-    /// It has the cpu controller.
-    controlled: bool,
+    /// Its controllers, such as "cpu".
+    controllers: Vec<&'static str>,
     tasks: Vec<Task>,
 }
 
@@ -33,17 +33,28 @@ impl Cgroup {
     pub fn below(root: &Path, name: &str) -> Self {
         let path = root.join(name.trim_start_matches('/'));
         fs::create_dir(&path).unwrap();
-        Self { path, controlled: false, tasks: Vec::new() }
+        Self { path, controllers: Vec::new(), tasks: Vec::new() }
     }
 
     /// The same, with the cpu controller and what is to be written to its files, such as
     /// `("cpu.weight", "200")`.
     pub fn with(name: &str, settings: &[(&str, &str)]) -> Self {
+        Self::controlled(name, vec!["cpu"], settings)
+    }
+
+    /// The same, with these CPUs (`cpuset.cpus`); "" for those of its parent.
+    pub fn on(name: &str, cpus: &str) -> Self {
+        Self::controlled(name, vec!["cpu", "cpuset"], &[("cpuset.cpus", cpus)])
+    }
+
+    fn controlled(name: &str, controllers: Vec<&'static str>, settings: &[(&str, &str)]) -> Self {
         let parent = PathBuf::from(MOUNTED_AT).join(name);
         let control = parent.parent().unwrap().join("cgroup.subtree_control");
-        fs::write(control, "+cpu").unwrap();
+        for controller in &controllers {
+            fs::write(&control, format!("+{controller}")).unwrap();
+        }
         let mut cgroup = Self::new(name);
-        cgroup.controlled = true;
+        cgroup.controllers = controllers;
         settings.iter().for_each(|(file, value)| cgroup.set(file, value));
         cgroup
     }
@@ -102,8 +113,11 @@ impl Drop for Cgroup {
         self.tasks.clear();
         kernel::wait(Duration::from_secs(20), || fs::remove_dir(&self.path).is_ok());
         let control = self.path.parent().unwrap().join("cgroup.subtree_control");
-        if self.controlled && !has_children(control.parent().unwrap()) {
-            let _ = fs::write(control, "-cpu");
+        if has_children(control.parent().unwrap()) {
+            return;
+        }
+        for controller in &self.controllers {
+            let _ = fs::write(&control, format!("-{controller}"));
         }
     }
 }
