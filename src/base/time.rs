@@ -1,4 +1,4 @@
-//! The clock of BPF's times, and how long poll(2) waits.
+//! The clock of BPF's times, CPU time, and how long poll(2) waits.
 
 use std::time::Duration;
 
@@ -12,6 +12,12 @@ pub fn monotonic() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     let now = now.map_err(|e| Error::failure(format!("the clock: {e}")))?;
     Ok(Duration::from(now).as_nanos() as u64)
+}
+
+/// The CPU time of the calling thread.
+pub fn of_thread() -> Result<Duration> {
+    let used = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID);
+    used.map(Duration::from).map_err(|e| Error::failure(format!("the clock: {e}")))
 }
 
 /// A timeout for poll(2), in milliseconds, rounded up so that it does not end early.

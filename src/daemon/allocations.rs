@@ -10,17 +10,18 @@ use std::time::{Duration, Instant};
 
 use super::live::{LivePolicy, PolicyContext};
 use crate::base::error::Result;
+use crate::base::time;
 use crate::sched::Scheduler;
 
 /// Delay from a first change to the look: several count as one, as when a pod starts.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Looks take at most one part in so many of the time.
-const PART: u32 = 20;
+/// Looks take at most one part in so many of a CPU's time.
+const PART: u32 = 10;
 
 /// How often to look without having been told: the last task of a cgroup that is no rule's may have
 /// ended, and the CPUs that it shared are somebody's alone.
-const LOOK: Duration = Duration::from_secs(10);
+const LOOK: Duration = Duration::from_secs(30);
 
 /// When to look at the cpusets.
 #[derive(Default)]
@@ -51,10 +52,11 @@ impl Allocations {
         if let Some(due) = self.due.filter(|&due| due > begin) {
             return Ok(Some(due - begin));
         }
+        let used = time::of_thread()?;
         scheduler.forget_cpuset_changes();
         let done = policy.follow_cpusets(scheduler, context);
         let end = Instant::now();
-        self.rests_until = Some(end + PART * (end - begin));
+        self.rests_until = Some(end + PART * (time::of_thread()? - used));
         self.due = Some(end + LOOK);
         done.map(|()| Some(LOOK))
     }

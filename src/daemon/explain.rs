@@ -56,6 +56,7 @@ pub fn explain(
         threads: others
             .map(|other| ThreadRule { tid: other.tid, rule: name(other.rule), comm: other.comm })
             .collect(),
+        notes: policy.why_not_its_cpus(&one).into_iter().collect(),
     })
 }
 

@@ -245,6 +245,7 @@ pub fn explanation(explanation: &Explanation) -> String {
     let rule = explanation.rule.as_deref().unwrap_or("none: scheduled fairly");
     let pending = if explanation.in_force { "" } else { " (from the next time it runs)" };
     facts.push(vec!["rule".into(), format!("{rule}{pending}")]);
+    facts.extend(explanation.notes.iter().map(|note| vec!["note".into(), note.clone()]));
     let mut text = table(facts);
     let mut rows = vec![row(["#", "rule", "", "because"])];
     for (i, rule) in explanation.rules.iter().enumerate() {
@@ -591,6 +592,7 @@ mod tests {
             in_force: true,
             rules: vec![check],
             threads: vec![ThreadRule { tid: 10, comm: NASTY.into(), rule: Some(NASTY.into()) }],
+            notes: Vec::new(),
         };
         let table = written(Format::Table, &explanation, super::explanation).unwrap();
         // A line each for two heads, five facts, the rule's two conditions and why, a thread;
@@ -660,6 +662,7 @@ mod tests {
                 rule("third", true, false, vec![condition("pid", true)]),
             ],
             threads: vec![ThreadRule { tid: 10, comm: "main".into(), rule: None }],
+            notes: vec!["why".into()],
         };
         let table = super::explanation(&explanation);
         let rows = rows(&table);
@@ -667,6 +670,7 @@ mod tests {
             vec!["task", "thread 12 of process 10"],
             vec!["comm", "rx"],
             vec!["rule", "second"],
+            vec!["note", "why"],
             vec!["#", "rule", "", "because"],
             vec!["1", "first", "no", "yes  user: x"],
             vec!["", "", "", "no   gtp: x"],

@@ -238,6 +238,8 @@ pub struct Explanation {
     pub rules: Vec<RuleCheck>,
     /// The other threads of its process.
     pub threads: Vec<ThreadRule>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// How a thread meets one rule.

@@ -1,14 +1,16 @@
-//! Which cpusets `cpus: allocated` stands for now.
+//! Which cpusets `cpus: allocated` stands for now, and which tasks cannot run on their rule's CPUs.
 
 use std::path::Path;
 
 use super::{LivePolicy, Loaded, PolicyContext, load};
+use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
 use crate::base::root::Root;
 use crate::daemon::reports::Allocated;
 use crate::kernel::cpusets::Cpusets;
-use crate::policy::Policy;
+use crate::kernel::procfs;
 use crate::policy::allocated::{self, Allocation};
+use crate::policy::{Cpus, Policy, Rule};
 use crate::sched::Scheduler;
 use crate::sched::verdict::Verdict;
 
@@ -65,6 +67,58 @@ impl LivePolicy {
             true => Ok(()),
             false => self.refresh(scheduler, context),
         }
+    }
+
+    /// Why the thread runs on none of its rule's CPUs, or why those of its cpuset are not exclusive.
+    pub fn why_not_its_cpus(&self, task: &Verdict) -> Option<String> {
+        let index = task.rule?;
+        let rule = self.now.policy.rules.get(index)?;
+        let (root, tid) = (Root::default(), task.tid);
+        if let Some(list) = rule.effects.cpus.as_ref().and_then(Cpus::list) {
+            let allowed = procfs::cpus_allowed(&root.proc(), tid)?;
+            let elsewhere = !list.iter().any(|cpu| allowed.contains(cpu));
+            return elsewhere.then(|| {
+                let name = &rule.name;
+                format!("{name}: cpus: its affinity and cpuset allow none of {list}; it runs on {allowed}")
+            });
+        }
+        if !rule.effects.allocated() {
+            return None;
+        }
+        let cpusets = Cpusets::read(&root).ok()?;
+        let cgroup = cpusets.cgroup(&root, tid)?;
+        let Some(one) = allocated::of(&cpusets, [cgroup.as_str()]).into_iter().next() else {
+            return Some(format!("{}: cpus: {cgroup} has no cpuset of its own", rule.name));
+        };
+        let Allocation { cgroup, cpus, shared } = one;
+        let why = shared?;
+        Some(format!("{}: cpus: CPUs {cpus} of {cgroup} are not exclusive: {why}", rule.name))
+    }
+
+    /// A note for each rule some of whose tasks may run on none of its `cpus`.
+    pub(super) fn elsewhere(&self, verdicts: &[Verdict]) -> Vec<String> {
+        let rules = self.now.policy.rules.iter().enumerate();
+        let lists = rules.filter_map(|(index, rule)| {
+            Some((index, rule, rule.effects.cpus.as_ref().and_then(Cpus::list)?))
+        });
+        let note = |(index, rule, list): (usize, &Rule, &CpuList)| {
+            let proc = Root::default().proc();
+            let tasks = verdicts.iter().filter(|verdict| verdict.rule == Some(index));
+            let allowed = tasks.filter_map(|task| procfs::cpus_allowed(&proc, task.tid));
+            let elsewhere: Vec<CpuList> =
+                allowed.filter(|allowed| !list.iter().any(|cpu| allowed.contains(cpu))).collect();
+            let cpus: CpuList = elsewhere.iter().flat_map(CpuList::iter).collect();
+            (!elsewhere.is_empty()).then(|| {
+                format!(
+                    "{}: {}: cpus: {} of its tasks may run on none of {list}, by affinity or cpuset; \
+                     they run on {cpus}",
+                    rule.location,
+                    rule.name,
+                    elsewhere.len()
+                )
+            })
+        };
+        lists.filter_map(note).collect()
     }
 
     /// The cpusets of the rules' tasks, for the status.

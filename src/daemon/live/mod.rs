@@ -453,7 +453,13 @@ impl LivePolicy {
             throttled_cgroups: throttled::cgroups(scheduler)?,
             irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.host())),
             can_roll_back: self.previous.is_some(),
-            notes: self.notes().chain(marker.notes()).cloned().chain(self.waits()).collect(),
+            notes: self
+                .notes()
+                .chain(marker.notes())
+                .cloned()
+                .chain(self.waits())
+                .chain(self.elsewhere(&verdicts))
+                .collect(),
         })
     }
 

@@ -134,6 +134,9 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
         "cpus" => {
             effects.cpus = Some(match &field.value.value {
                 Value::Text(text) if text == "allocated" => Cpus::Allocated,
+                Value::Text(text) if text.starts_with(char::is_alphabetic) => {
+                    return Err(field.expected("CPUs, such as 1 or \"0-3,8\", or allocated"));
+                }
                 _ => Cpus::List(cpus(field)?),
             });
         }
@@ -532,6 +535,7 @@ mod tests {
             ("\"0-3,8\"", "0-3,8"),
             ("0-7:1/2", "0,2,4,6"),
             ("[1, \"4-5\", 0]", "0-1,4-5"),
+            ("allocated", "allocated"),
         ] {
             let rule = only(&format!("{{pid: 1, \"cpus\": {written}}}"));
             assert_eq!(rule.effects.cpus.unwrap().to_string(), cpus, "{written}");
@@ -546,6 +550,10 @@ mod tests {
             (
                 "[]",
                 "2:12: rule 1: cpus: expected CPU numbers, such as 1, \"0-3,8\" or [0, 2], found a list",
+            ),
+            (
+                "alocated",
+                "2:18: rule 1: cpus: expected CPUs, such as 1 or \"0-3,8\", or allocated, found \"alocated\"",
             ),
             (
                 "1.5",
