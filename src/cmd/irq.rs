@@ -93,7 +93,7 @@ fn place(host: &Host, args: &PinArgs) -> Result<()> {
             (_, true) => OnIrqbalance::Ignore,
             _ => OnIrqbalance::Refuse,
         },
-        location: None,
+        ..Placement::default()
     };
     let plan = Plan::of(host, &[placement])?;
     let format = args.output.format;

@@ -23,6 +23,9 @@ const PART: u32 = 10;
 /// ended, and the CPUs that it shared are somebody's alone.
 const LOOK: Duration = Duration::from_secs(30);
 
+/// Delay from a failure to the next look.
+const RETRY: Duration = Duration::from_secs(1);
+
 /// When to look at the cpusets.
 #[derive(Default)]
 pub struct Allocations {
@@ -57,7 +60,7 @@ impl Allocations {
         let done = policy.follow_cpusets(scheduler, context);
         let end = Instant::now();
         self.rests_until = Some(end + PART * (time::of_thread()? - used));
-        self.due = Some(end + LOOK);
+        self.due = Some(end + if done.is_ok() { LOOK } else { RETRY });
         done.map(|()| Some(LOOK))
     }
 }

@@ -3,6 +3,8 @@
 //!
 //! A [`host::Host`] is the machine that all of this works on.
 
+/// The CPUs that nobody wants interrupts on.
+pub mod banned;
 /// The machine.
 pub mod host;
 /// Which interrupts exist.

@@ -120,10 +120,11 @@ impl LivePolicy {
         begin: Instant,
     ) -> Result<()> {
         self.give_up();
-        let others = new.policy.irq != self.now.policy.irq;
+        let (placements, now) = (new.placements(), self.now.placements());
+        let others = placements != now;
         if let (true, Some(irqs)) = (others, &mut self.irqs) {
             // First what may be refused.
-            let ticket = irqs.set(&new.policy.irq);
+            let ticket = irqs.set(&placements);
             self.coming = Some(Coming { ticket, new, whence, begin });
             return Ok(());
         }
@@ -170,12 +171,12 @@ impl LivePolicy {
         context: &PolicyContext<'_>,
         Coming { new, whence, begin, .. }: Coming,
     ) -> Result<()> {
-        let irq = new.policy.irq.clone();
+        let placed = new.placements();
         let done = match self.load(new.text, self.file.as_deref(), context, scheduler) {
             Ok(new) => self.finish(scheduler, context, new, whence, begin),
             Err(e) => self.refuse(whence, e),
         };
-        if self.now.policy.irq != irq {
+        if self.now.placements() != placed {
             self.keep_irqs();
         }
         done
@@ -238,9 +239,9 @@ impl LivePolicy {
     }
 
     /// Places the interrupts as the policy in force wants.
-    fn keep_irqs(&mut self) {
+    pub(super) fn keep_irqs(&mut self) {
         if let Some(irqs) = &mut self.irqs {
-            irqs.keep(&self.now.policy.irq);
+            irqs.keep(&self.now.placements());
         }
     }
 

@@ -17,6 +17,7 @@ use super::control::Proposal;
 use super::marker::Marker;
 use super::reports::{self, Failed, Health, Keys, MarkedTask, Plan, Shown, Status, Traffic};
 use super::throttled;
+use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::count;
@@ -25,7 +26,7 @@ use crate::base::time::{self, rounded_up};
 use crate::base::yaml::Source;
 use crate::irq::host::Host;
 use crate::irq::place::keep::Kept;
-use crate::irq::place::plan::{Absent, Placement};
+use crate::irq::place::plan::{Absent, Avoid, Placement};
 use crate::irq::place::worker::Worker;
 use crate::irq::place::{self, collide};
 use crate::kernel::topology::Topology;
@@ -145,7 +146,7 @@ impl LivePolicy {
     /// Fails when the process can get no more threads or descriptors.
     pub fn place(&mut self, until: BorrowedFd<'_>, patience: Duration) -> Result<()> {
         let irqs = self.irqs.insert(Worker::start(Host::this())?);
-        irqs.keep(&self.now.policy.irq);
+        irqs.keep(&self.now.placements());
         let mut fds = [irqs.as_fd(), until].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
         let _ = poll(&mut fds, rounded_up(Some(patience)));
         irqs.done().into_iter().for_each(|done| coming::say(done.result));
@@ -302,9 +303,13 @@ impl LivePolicy {
             scheduler.set_policy(&new.compiled)?;
             self.out_of_step = false;
         }
+        let moves = new.placements() != self.now.placements();
         let is_new = |note: &&String| !self.now.notes.contains(note);
         log::notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
         self.now = new;
+        if moves {
+            self.keep_irqs();
+        }
         Ok(differs)
     }
 
@@ -339,7 +344,7 @@ impl LivePolicy {
             after: change.after.map(|i| report_rule(&new.policy.rules[i], Some(new_counts[i]))),
         };
         let changes = diff::changes(&self.now.policy, &new.policy);
-        let irqs = place::plan::Plan::of(&Host::this(), &new.policy.irq)?;
+        let irqs = place::plan::Plan::of(&Host::this(), &new.placements())?;
         let shared = shared_cpus(&new, &irqs, context.topology);
         Ok(Plan {
             generation: scheduler.generation(),
@@ -387,8 +392,12 @@ impl LivePolicy {
         if !self.now.compiled.reserved.is_empty() {
             text += &format!(", CPUs {} exclusive", self.now.compiled.reserved);
         }
-        for Placement { nic, cpus, .. } in &self.now.policy.irq {
-            text += &format!(", interrupts of {nic} on CPUs {cpus}");
+        for Placement { nic, cpus, avoid, .. } in &self.now.policy.irq {
+            let nic = if nic.is_empty() { "NICs" } else { nic };
+            text += &match avoid {
+                Some(Avoid::Exclusive) => format!(", interrupts of {nic} off exclusive CPUs"),
+                None => format!(", interrupts of {nic} on CPUs {cpus}"),
+            };
         }
         text
     }
@@ -525,6 +534,16 @@ impl LivePolicy {
 }
 
 impl Loaded {
+    /// Its placements of interrupts, with the CPUs that they avoid now.
+    fn placements(&self) -> Vec<Placement> {
+        let away = |placement: &Placement| match placement.avoid {
+            Some(Avoid::Exclusive) => self.compiled.reserved.clone(),
+            None => CpuList::default(),
+        };
+        let of = |placement: &Placement| Placement { away: away(placement), ..placement.clone() };
+        self.policy.irq.iter().map(of).collect()
+    }
+
     fn shown(&self, generation: Option<u32>, counts: Option<&[usize]>) -> Shown {
         let rules = self.policy.rules.iter().enumerate();
         Shown {
@@ -541,7 +560,7 @@ impl Loaded {
 pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<Shown> {
     let mut loaded = load(text, Some(path), context, Vec::new())?;
     let host = Host::this();
-    let (plan, waiting) = place::plan::Plan::with(&host, &loaded.policy.irq, Absent::Await)?;
+    let (plan, waiting) = place::plan::Plan::with(&host, &loaded.placements(), Absent::Await)?;
     let shared = shared_cpus(&loaded, &plan, context.topology);
     loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
     Ok(loaded.shown(None, None))

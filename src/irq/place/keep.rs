@@ -204,7 +204,7 @@ impl Keeper {
         self.plan_at = now + PLAN;
         let (mut plan, waiting) = Plan::with(&self.host, &self.kept.placements, Absent::Await)?;
         let whole = plan.clone();
-        plan.changes.retain(|change| change.now != change.wanted);
+        plan.changes.retain(|change| !change.is_met_by(&change.now));
         let done = if plan.changes.is_empty() {
             None
         } else {
@@ -269,7 +269,8 @@ fn stays(e: &Error) -> String {
 }
 
 fn is_in_place(host: &Host, change: &Change) -> bool {
-    change.target.is_on(host, &change.wanted).unwrap_or(false)
+    let now = change.target.read(host).ok().flatten();
+    now.is_some_and(|now| change.is_met_by(&now.allowed))
 }
 
 fn report(change: &Change) -> IrqMove {

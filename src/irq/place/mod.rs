@@ -4,6 +4,8 @@
 //! there and makes the changes. [`drift::look`] shows what has been moved since.
 //! [`restore::restore`] puts everything back. [`keep::Keeper`] does all of this for a policy.
 
+/// Keeping interrupts away from CPUs.
+mod avoid;
 /// What gthctl tells irqbalance.
 mod ban;
 /// Exclusive CPUs that take interrupts.

@@ -8,6 +8,7 @@ use super::saved::{By, Entry, Saved, Source, ifindex, lock};
 use super::target::{Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
@@ -205,6 +206,7 @@ fn with_changes(
                 ifindex,
                 source: target.irq().and_then(|irq| Source::of(host, interrupts, irq)),
                 original: before.clone(),
+                banned: banned::cpus(host),
                 by_policy: None,
                 by_hand: None,
                 before: None,

@@ -6,6 +6,7 @@ use std::fs;
 
 use serde::Serialize;
 
+use super::avoid::Detour;
 use super::saved::Source;
 use super::target::{Part, Target, shown};
 use crate::base::cpulist::CpuList;
@@ -14,16 +15,26 @@ use crate::irq::host::Host;
 use crate::irq::inventory::affinity::{Affinity, Fixed};
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::nic::{Nic, NicIrq, is_down};
+use crate::irq::inventory::nic::{Nic, NicIrq, all_of, is_down};
 use crate::irq::inventory::steering::Steering;
 use crate::kernel::topology::Topology;
 
 /// Where a NIC's interrupts are wanted. It is serialized as an entry of a policy's `irq`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// A network device. A virtual one stands for the NICs under it.
+    /// A network device. A virtual one stands for the NICs under it. Empty for all NICs that no
+    /// other placement is about, only with `avoid`.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub nic: String,
+    /// Empty with `avoid`.
+    #[serde(skip_serializing_if = "CpuList::is_empty")]
     pub cpus: CpuList,
+    /// Instead of `cpus`: anywhere but there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub avoid: Option<Avoid>,
+    /// The CPUs that `avoid` means now.
+    #[serde(skip)]
+    pub away: CpuList,
     /// One CPU for each queue, instead of all for each.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
@@ -41,6 +52,14 @@ pub struct Placement {
     /// Its place in the policy file, if it is from one.
     #[serde(skip)]
     pub location: Option<Location>,
+}
+
+/// CPUs that interrupts are kept away from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Avoid {
+    /// The exclusive CPUs of the policy's rules.
+    Exclusive,
 }
 
 /// What to do when irqbalance is running, which would move the IRQs elsewhere.
@@ -101,6 +120,19 @@ pub struct Change {
     /// The CPUs when the plan was made.
     pub now: CpuList,
     pub wanted: CpuList,
+    /// If not empty: it is in place wherever it cannot come to one of these CPUs.
+    #[serde(skip)]
+    pub away: CpuList,
+}
+
+impl Change {
+    /// Whether the target may stay on these CPUs.
+    pub fn is_met_by(&self, now: &CpuList) -> bool {
+        match self.away.is_empty() {
+            true => *now == self.wanted,
+            false => !now.is_empty() && !now.iter().any(|cpu| self.away.contains(cpu)),
+        }
+    }
 }
 
 impl Plan {
@@ -127,8 +159,16 @@ impl Plan {
         let topology = host.topology()?;
         let interrupts = Interrupts::read(&host.proc())?;
         let machine = Machine { host, interrupts: &interrupts, fixed: Fixed::new(host) };
+        // What is said about a NIC goes before what is said about all.
+        let mut placements: Vec<&Placement> = placements.iter().collect();
+        placements.sort_by_key(|placement| (placement.avoid.is_some(), placement.nic.is_empty()));
         for placement in placements {
             let at = |e: Error| Error { at: placement.location.clone().or(e.at), ..e };
+            if placement.nic.is_empty() {
+                let all = all_of(&host.sys(), &interrupts, &Device::all(host)?)?;
+                plan.avoid(&machine, placement, &all, &topology).map_err(at)?;
+                continue;
+            }
             let found = match machine.find(placement) {
                 Err(e) if absent == Absent::Await => {
                     let e = at(Error { help: None, ..e });
@@ -138,13 +178,18 @@ impl Plan {
                 }
                 found => found,
             };
-            check_cpus(&placement.cpus, &topology).map_err(at)?;
+            if placement.avoid.is_none() {
+                check_cpus(&placement.cpus, &topology).map_err(at)?;
+            }
             let (device, nics) = found.map_err(at)?;
             if device.is_virtual() {
                 plan.notes.push(format!("{}; gthctl places the interrupts there", device.on()));
             }
             plan.devices.push(device);
-            plan.add(&machine, placement, &nics).map_err(at)?;
+            match placement.avoid {
+                Some(_) => plan.avoid(&machine, placement, &nics, &topology).map_err(at)?,
+                None => plan.add(&machine, placement, &nics).map_err(at)?,
+            }
         }
         Ok((plan, waiting))
     }
@@ -186,6 +231,7 @@ impl Plan {
                     source: Source::of(host, machine.interrupts, irq.irq),
                     now: now.clone(),
                     wanted: share.of(irq),
+                    away: CpuList::default(),
                 })?;
                 self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             }
@@ -198,6 +244,36 @@ impl Plan {
             }
         }
         if any { Ok(()) } else { Err(not_in_use(host, placement, nics)) }
+    }
+
+    /// Adds the IRQs that may come to CPUs that they have to avoid. Those that other placements
+    /// are about stay with these.
+    fn avoid(
+        &mut self,
+        machine: &Machine<'_>,
+        placement: &Placement,
+        nics: &[Nic],
+        topology: &Topology,
+    ) -> Result<()> {
+        let detour = Detour::new(machine.host, &placement.away, &topology.online)?;
+        for (nic, irq) in nics.iter().flat_map(|nic| nic.irqs.iter().map(move |irq| (nic, irq))) {
+            let target = target(nic, irq);
+            let planned = |change: &Change| change.target.is_same(&target);
+            if self.changes.iter().any(planned) || machine.fixed.is(irq.irq) == Some(true) {
+                continue;
+            }
+            let Some(now) = target.read(machine.host)? else { continue };
+            let Some(wanted) = detour.of(&target, &now.allowed) else { continue };
+            self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
+            self.changes.push(Change {
+                source: Source::of(machine.host, machine.interrupts, irq.irq),
+                now: now.allowed,
+                wanted,
+                away: placement.away.clone(),
+                target,
+            });
+        }
+        Ok(())
     }
 
     fn add_masks(
@@ -227,7 +303,8 @@ impl Plan {
                 (Masks::Match, Some(irq)) => share.of(irq),
                 (Masks::Match, None) => placement.cpus.clone(),
             };
-            self.push(Change { target, source: None, now: now.allowed, wanted })?;
+            let (now, away) = (now.allowed, CpuList::default());
+            self.push(Change { target, source: None, now, wanted, away })?;
         }
         if !any {
             let what = match steering {

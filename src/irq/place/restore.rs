@@ -122,8 +122,9 @@ pub fn released(host: &Host, kept: &Plan) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for entry in saved.into_iter().filter(|entry| is_released(entry, kept)) {
         let Some(now) = entry.read(host)? else { continue };
-        let wanted = entry.by_hand.unwrap_or(entry.original);
-        changes.push(Change { target: entry.target, source: None, now: now.allowed, wanted });
+        let (now, away) = (now.allowed, CpuList::default());
+        let wanted = entry.by_hand.clone().unwrap_or_else(|| entry.without_banned(host));
+        changes.push(Change { target: entry.target, source: None, now, wanted, away });
     }
     Ok(changes)
 }
@@ -183,7 +184,11 @@ fn nics(host: &Host, saved: &Saved, name: &str) -> Result<Vec<String>> {
 
 /// Moves the target of `entry` to where it is wanted; gthctl had `placed` it.
 fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
-    let (target, original) = (entry.target_now(host), entry.wanted().clone());
+    let target = entry.target_now(host);
+    let original = match entry.by() {
+        None => entry.without_banned(host),
+        Some(_) => entry.wanted().clone(),
+    };
     let found = entry.read(host).unwrap_or_default().map(|found| found.allowed);
     let moved = found.as_ref().is_some_and(|cpus| {
         // A change that was killed may not have got this far.

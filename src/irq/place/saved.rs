@@ -17,6 +17,7 @@ use crate::base::atomic_file::Replacement;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::lock::{Lock, make_private_dir};
+use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::interrupts::Interrupts;
@@ -59,6 +60,9 @@ pub struct Entry {
     pub source: Option<Source>,
     /// Before gthctl's first change.
     pub original: CpuList,
+    /// The CPUs that irqbalance's configuration banned then.
+    #[serde(default, skip_serializing_if = "CpuList::is_empty")]
+    pub banned: CpuList,
     /// Where the running policy wants it. This overrides `by_hand`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_policy: Option<CpuList>,
@@ -185,6 +189,18 @@ impl Entry {
         self.by_policy.as_ref().or(self.by_hand.as_ref()).unwrap_or(&self.original)
     }
 
+    /// Where it was before gthctl's first change, without CPUs that irqbalance's configuration has
+    /// banned since; but for these alone there would be none.
+    pub fn without_banned(&self, host: &Host) -> CpuList {
+        if self.target.irq().is_none() {
+            return self.original.clone();
+        }
+        let banned = banned::cpus(host);
+        let is_new = |cpu: &u32| banned.contains(*cpu) && !self.banned.contains(*cpu);
+        let left: CpuList = self.original.iter().filter(|cpu| !is_new(cpu)).collect();
+        if left.is_empty() { self.original.clone() } else { left }
+    }
+
     /// Who wants it there; `None` when it only remains to be put back.
     pub fn by(&self) -> Option<By> {
         let by = |cpus: &Option<CpuList>, by| cpus.as_ref().map(|_| by);
@@ -292,6 +308,7 @@ mod tests {
             ifindex: None,
             source: Some(Source { chip: "PCI-MSIX-0000:00:03.0".into(), hwirq: Some(1) }),
             original: "0-3".parse().unwrap(),
+            banned: CpuList::default(),
             by_policy: None,
             by_hand: Some("2".parse().unwrap()),
             before: None,

@@ -5,10 +5,11 @@ use std::collections::BTreeSet;
 use super::rule::cpus;
 use crate::base::error::Result;
 use crate::base::yaml::{Field, Node, Place, Source, Value};
-use crate::irq::place::plan::{Masks, OnIrqbalance, Placement};
+use crate::irq::place::plan::{Avoid, Masks, OnIrqbalance, Placement};
 
 /// All keys of an entry.
-pub const KEYS: [&str; 7] = ["nic", "cpus", "spread", "queues", "rps", "xps", "irqbalance"];
+pub const KEYS: [&str; 8] =
+    ["nic", "cpus", "avoid", "spread", "queues", "rps", "xps", "irqbalance"];
 
 /// The most entries of a policy.
 const MAX_ENTRIES: usize = 64;
@@ -19,8 +20,11 @@ const MAX_NIC: usize = 15;
 /// No NIC has a queue of this number (16 bits in linux/netdevice.h).
 const MAX_QUEUE: u64 = 65_535;
 
-/// Reads the list.
+/// Reads the list, or its only entry.
 pub(super) fn read(source: Source, field: &Field) -> Result<Vec<Placement>> {
+    if matches!(field.value.value, Value::Map(_)) {
+        return Ok(vec![entry(source, 1, field.value, field.value.place_or(field.place))?]);
+    }
     let items = field.list("a list of NICs, such as [{nic: eth0, cpus: \"2\"}]")?;
     if let Some(extra) = items.get(MAX_ENTRIES) {
         let what = format!("irq: more than {MAX_ENTRIES} entries");
@@ -42,6 +46,12 @@ fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Pla
         match field.name {
             "nic" => placement.nic = nic(field)?,
             "cpus" => placement.cpus = cpus(field)?,
+            "avoid" => match &field.value.value {
+                Value::Text(text) if text == "exclusive" => {
+                    placement.avoid = Some(Avoid::Exclusive);
+                }
+                _ => return Err(field.expected("exclusive")),
+            },
             "spread" => placement.spread = field.bool()?,
             "queues" => placement.queues = queues(field)?,
             "rps" => placement.rps = masks(field)?,
@@ -50,6 +60,15 @@ fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Pla
         }
     }
     let given = |name: &str| fields.iter().any(|field| field.name == name);
+    if placement.avoid.is_some() {
+        let other = ["cpus", "spread", "queues", "rps", "xps"].into_iter().find(|name| given(name));
+        return match other {
+            Some(other) => {
+                Err(source.error(place, format!("{label}: avoid and {other}; give one of them")))
+            }
+            None => Ok(placement),
+        };
+    }
     match ["nic", "cpus"].into_iter().find(|name| !given(name)) {
         Some(missing) => Err(source.error(place, format!("{label}: no {missing}"))),
         None => Ok(placement),
@@ -141,6 +160,18 @@ mod tests {
         }
         assert_eq!(only("{nic: a, cpus: 1, queues: 3}").queues, [3].into());
         assert_eq!(read("[]").unwrap(), []);
+        let all = Placement { avoid: Some(Avoid::Exclusive), ..Placement::default() };
+        for one in ["{avoid: exclusive}", "[{avoid: exclusive}]"] {
+            assert_eq!(
+                read(one).unwrap(),
+                [Placement { location: read(one).unwrap().remove(0).location, ..all.clone() }]
+            );
+        }
+        let named = only("{nic: n6, avoid: exclusive, irqbalance: ban}");
+        assert_eq!(
+            serde_json::to_value(&named).unwrap(),
+            serde_json::json!({"nic": "n6", "avoid": "exclusive", "irqbalance": "ban"})
+        );
     }
 
     #[test]
@@ -150,13 +181,21 @@ mod tests {
                 "",
                 "2:5: irq: expected a list of NICs, such as [{nic: eth0, cpus: \"2\"}], found nothing",
             ),
+            ("{nic: eth0}", "2:1: irq[1]: no cpus"),
             (
-                "{nic: eth0}",
-                "2:1: irq: expected a list of NICs, such as [{nic: eth0, cpus: \"2\"}], found a map of keys",
+                "eth0",
+                "2:6: irq: expected a list of NICs, such as [{nic: eth0, cpus: \"2\"}], found \"eth0\"",
+            ),
+            ("{avoid: 3}", "2:14: irq[1].avoid: expected exclusive, found 3"),
+            ("{avoid: busy}", "2:14: irq[1].avoid: expected exclusive, found \"busy\""),
+            ("[{avoid: exclusive, cpus: 1}]", "2:8: irq[1]: avoid and cpus; give one of them"),
+            (
+                "[{nic: a, avoid: exclusive, rps: off}]",
+                "2:8: irq[1]: avoid and rps; give one of them",
             ),
             (
                 "[eth0]",
-                "2:7: irq[1]: expected keys (nic, cpus, spread, queues, rps, xps, irqbalance), found \"eth0\"",
+                "2:7: irq[1]: expected keys (nic, cpus, avoid, spread, queues, rps, xps, irqbalance), found \"eth0\"",
             ),
             ("[{cpus: 1}]", "2:8: irq[1]: no nic"),
             ("[{nic: a, cpus: 1}, {nic: eth0}]", "2:27: irq[2]: no cpus"),

@@ -10,7 +10,7 @@ use gthctl::kernel::topology::Topology;
 use gthctl::pods::Pod;
 use gthctl::policy::compile::{Compiled, Condition, Machine, compile};
 use gthctl::policy::patterns::Dfa;
-use gthctl::policy::{MAX_RULES, Policy, Rule, SLICE_RANGE};
+use gthctl::policy::{Cpus, MAX_RULES, Policy, Rule, SLICE_RANGE};
 use gthctl::sched::layout::{Limits, MaskIndex};
 
 const FILE: &str = "etc/file.yaml";
@@ -33,8 +33,9 @@ pub fn policy(text: &str) {
         lines.check_place(placement.location.as_ref().expect("it is from a file"));
         // It becomes a part of paths.
         let nic = &placement.nic;
-        assert!((1..=15).contains(&nic.len()) && !nic.contains(['/', '\0']) && nic != "..");
-        assert!(!placement.cpus.is_empty());
+        assert!(nic.len() <= 15 && !nic.contains(['/', '\0']) && nic != "..");
+        assert!(!nic.is_empty() || placement.avoid.is_some());
+        assert_eq!(placement.cpus.is_empty(), placement.avoid.is_some());
     }
 
     let topology = topology();

@@ -1,20 +1,26 @@
 //! The CPUs of `cpus: allocated`: cpusets as the kubelet's static CPU manager writes them.
 
+use std::fs;
 use std::time::{Duration, Instant};
+
+use ::gthctl::base::cpulist::CpuList;
 
 use crate::exclusive::seen_on;
 use crate::support::cgroup::{Cgroup, cpus_used};
-use crate::support::gthctl::report;
+use crate::support::gthctl::{notes, report};
 use crate::support::kernel::{self, cpu_of, runs_on};
+use crate::support::nic::{Pair, Restore, affinities, affinity, irq_of, taken};
 use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
 
-/// How long something may take, however busy the host is.
+/// How long something may take, however busy the host is. gthctl looks unasked after 30 s.
 const SOON: Duration = Duration::from_secs(20);
 const WATCH: Duration = Duration::from_secs(1);
+/// Long beside the time that the test waits for a CPU when it reads what was used.
+const MEASURE: Duration = Duration::from_secs(3);
 
 /// The kubelet's cgroups: of the pods A and E, guaranteed, and of B, burstable.
 struct Node {
@@ -69,26 +75,32 @@ fn come(tasks: &[Task], cpu: usize) -> bool {
     kernel::wait(SOON, || tasks.iter().any(|task| cpu_of(task.pid) == Some(cpu)))
 }
 
+/// Why the task does not run on its rule's CPUs.
+fn note_on(task: &Task) -> String {
+    let explanation = report(&["explain", &task.pid.to_string()]);
+    explanation["notes"][0].as_str().unwrap().to_owned()
+}
+
 const POLICY: &str =
     "strategies: [{name: upf, cgroup: /kubepods/podA, cpus: allocated, exclusive: true}]";
 
 #[test]
 fn a_pod_has_its_cpus_alone_while_they_change_and_until_it_goes() {
-    let cold = task::spinners(2 * kernel::cpus(), "cold");
+    let cold = task::spinners(kernel::cpus(), "cold");
     let gthctl = shared::scheduler(POLICY);
     assert_eq!(exclusive_cpus(), "");
     let mut node = Node::new("2", "0-1,3");
     node.add(2);
     assert!(becomes("2") && leave(&cold, 2));
-    let used = cpus_used(&[node.a()], WATCH)[0];
-    assert!(used > 0.9, "{used:.3} of CPU 2");
+    let used = cpus_used(&[node.a()], MEASURE)[0];
+    assert!(used > 0.85, "{used:.3} of CPU 2");
 
     // The kernel lets them run there at once; then nobody else does.
     node.b.set("cpuset.cpus", "0-1");
     node.a().set("cpuset.cpus", "2-3");
     assert!(becomes("2-3") && leave(&cold, 2) && leave(&cold, 3));
-    let used = cpus_used(&[node.a()], WATCH)[0];
-    assert!(used > 1.8, "{used:.3} of CPUs 2 and 3");
+    let used = cpus_used(&[node.a()], MEASURE)[0];
+    assert!(used > 1.7, "{used:.3} of CPUs 2 and 3");
     node.a().set("cpuset.cpus", "2");
     assert!(becomes("2") && come(&cold, 3));
     assert!(node.a().tasks().iter().all(|task| cpu_of(task.pid) == Some(2)) && leave(&cold, 2));
@@ -116,9 +128,9 @@ fn pods_of_a_rule_stay_on_their_own_cpus_and_the_shared_pool_is_for_all() {
     );
     assert!(becomes("2-3") && leave(&cold, 2) && leave(&cold, 3));
     assert!(runs_on(node.a().tasks()[0].pid, 2));
-    let used = cpus_used(&[node.a(), &e, &node.b], 2 * WATCH);
+    let used = cpus_used(&[node.a(), &e, &node.b], MEASURE);
     println!("CPUs used by A, E and B: {used:.3?}");
-    assert!(used[0] > 0.9 && used[1] > 0.9, "{used:.3?}");
+    assert!(used[0] > 0.85 && used[1] > 0.85, "{used:.3?}");
     // B shares its CPUs with the others.
     assert!((0.1..0.95).contains(&used[2]), "{used:.3?}");
     let status = report(&["status"]);
@@ -137,6 +149,9 @@ fn pods_of_a_rule_stay_on_their_own_cpus_and_the_shared_pool_is_for_all() {
         ("/kubepods/podE/c", "3", true),
     ];
     assert_eq!(found, wanted);
+    let why = note_on(&node.b.tasks()[0]);
+    let wanted = "all: cpus: CPUs 0-1 of /kubepods/burstable/podB/c are not exclusive: the kubelet";
+    assert!(why.starts_with(wanted), "{why}");
     assert_eq!(gthctl.counter("COUNT_RESERVED_MISSED"), 0);
 
     // One that the kubelet gives CPUs that it has not taken from the pool yet.
@@ -145,4 +160,55 @@ fn pods_of_a_rule_stay_on_their_own_cpus_and_the_shared_pool_is_for_all() {
     node.b.set("cpuset.cpus", "0");
     assert!(becomes("1,3") && leave(&cold, 1));
     gthctl.stop();
+}
+
+#[test]
+fn interrupts_leave_cpus_that_become_exclusive_and_come_back() {
+    let _restore = Restore;
+    let pair = Pair::up();
+    let input = irq_of("eth1", "input.0");
+    fs::write(format!("/proc/irq/{input}/smp_affinity_list"), "3").unwrap();
+    let before = ["eth0", "eth1"].map(affinities);
+    let gthctl = shared::scheduler(&format!("irq: {{avoid: exclusive}}\n{POLICY}"));
+    assert_eq!(["eth0", "eth1"].map(affinities), before);
+    let mut node = Node::new("3", "0-2");
+    node.add(1);
+    let off = |cpu: &str| {
+        let lists = || ["eth0", "eth1"].map(affinities).into_iter().flatten();
+        let cpus = |list: String| list.parse::<CpuList>().unwrap();
+        let all = || lists().all(|(_, list)| !cpus(list).contains(cpu.parse().unwrap()));
+        kernel::wait(SOON, all)
+    };
+    assert!(becomes("3") && off("3"), "{:?}", affinities("eth0"));
+    assert_eq!(affinity(input), "0-2");
+    // The first interrupt after a move still comes in where the IRQ was.
+    pair.ping(1);
+    let counts = taken(input, || pair.ping(100));
+    assert!(counts[3] == 0 && counts.iter().sum::<u64>() >= 50, "{counts:?}");
+
+    node.a().set("cpuset.cpus", "2");
+    assert!(becomes("2") && off("2"), "{:?}", affinities("eth0"));
+    assert!(kernel::wait(SOON, || affinity(input) == "3"));
+    node.a = None;
+    assert!(becomes("") && kernel::wait(SOON, || ["eth0", "eth1"].map(affinities) == before));
+    gthctl.stop();
+}
+
+#[test]
+fn a_task_whose_cpuset_has_none_of_its_rules_cpus_runs_there_and_that_is_told() {
+    let mut node = Node::new("2", "0-1,3");
+    node.add(1);
+    for exclusive in ["", ", exclusive: true"] {
+        let rule = format!("{{name: fixed, cgroup: /kubepods/podA, cpus: '3'{exclusive}}}");
+        let gthctl = shared::scheduler(&format!("strategies: [{rule}]"));
+        let task = &node.a().tasks()[0];
+        assert!(runs_on(task.pid, 2));
+        let wanted = "fixed: cpus: its affinity and cpuset allow none of 3; it runs on 2";
+        assert_eq!(note_on(task), wanted);
+        let told = notes(&report(&["status"]));
+        let wanted = "fixed: cpus: 1 of its tasks may run on none of 3, by affinity or cpuset; \
+                      they run on 2";
+        assert!(told.len() == 1 && told[0].ends_with(wanted), "{told:?}");
+        gthctl.stop();
+    }
 }
