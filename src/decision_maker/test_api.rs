@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
@@ -114,8 +114,11 @@ impl TestDecisionMaker {
 
     /// Waits for a request whose head has `text` in it and returns it.
     pub fn request(&self, text: &str) -> String {
+        let end = Instant::now() + LIMIT;
         loop {
-            let request = self.requests.recv_timeout(LIMIT).expect("a request");
+            let left = end.saturating_duration_since(Instant::now());
+            let request = self.requests.recv_timeout(left).expect("a request");
+            assert!(!left.is_zero(), "no request with {text:?}");
             if request.split("\r\n\r\n").next().unwrap().contains(text) {
                 return request;
             }
