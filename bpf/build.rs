@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-or-later
 //! Compiles a BPF program and generates its skeleton: for the build scripts of gthctl and of
 //! what tests it.
 

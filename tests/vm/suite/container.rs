@@ -237,7 +237,6 @@ fn effective(container: &Container) -> u64 {
 }
 
 #[test]
-#[ignore = "not seen to pass yet"]
 fn the_daemonset_has_what_it_needs() {
     let task = Task::spinner("hot");
     let hot = |cpu| {
@@ -287,7 +286,6 @@ fn packets_are_seen_with_one_capability_more() {
 
 /// With the privileges of deploy/irq, and not with those of deploy/.
 #[test]
-#[ignore = "not seen to pass yet"]
 fn interrupts_are_placed_from_a_privileged_container() {
     let _restore = Restore;
     let before = affinities("eth0");
