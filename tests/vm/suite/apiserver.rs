@@ -83,7 +83,6 @@ fn cgroups(uids: &[String; 4]) -> [String; 4] {
 }
 
 #[test]
-#[ignore = "not seen to pass yet"]
 fn pods_come_change_and_go() {
     let mut cluster = Cluster::new();
     cluster.serve("first");
