@@ -266,6 +266,7 @@ struct task_struct {
 	unsigned int flags;
 	unsigned long jobctl;
 	struct sigpending pending;
+	int rcu_read_lock_nesting;
 	int nr_cpus_allowed;
 	const struct cpumask *cpus_ptr;
 	unsigned short migration_disabled;

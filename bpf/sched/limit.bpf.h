@@ -74,10 +74,18 @@ __noinline u32 throttled_above(u32 index)
 	return NO_GROUP;
 }
 
+/* It was preempted in an RCU read-side critical section: the whole machine waits for its end. */
+static __always_inline bool holds_up_rcu(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_lock_nesting) &&
+	       p->rcu_read_lock_nesting > (int)depth_of_programs(p);
+}
+
 /* A task that is to end, or to stop for a signal, a debugger or the freezer, has to run for that. */
 static __always_inline bool must_run(struct task_struct *p)
 {
-	return (p->flags & (PF_EXITING | PF_KTHREAD)) || p->jobctl || (p->pending.signal.sig[0] & SIGKILL_BIT);
+	return (p->flags & (PF_EXITING | PF_KTHREAD)) || p->jobctl || holds_up_rcu(p) ||
+	       (p->pending.signal.sig[0] & SIGKILL_BIT);
 }
 
 /* The group whose limit holds the task back now, or NO_GROUP. */

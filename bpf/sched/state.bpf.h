@@ -260,17 +260,20 @@ static __always_inline u32 match_rule(u64 match)
 }
 
 /*
- * BPF programs run with migration disabled, which the task they run on counts
- * (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of them runs
- * within another.
+ * BPF programs run with migration disabled and in an RCU read-side critical section, which the
+ * task they run on counts (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of
+ * them runs within another.
  */
+static __always_inline u32 depth_of_programs(struct task_struct *p)
+{
+	return bpf_get_current_task_btf() == p ? 1 + cpu_of(bpf_get_smp_processor_id())->releasing : 0;
+}
+
 static __noinline bool is_migration_disabled(struct task_struct *p)
 {
 	u16 depth = p->migration_disabled;
 
-	if (!depth || bpf_get_current_task_btf() != p)
-		return depth;
-	return depth > 1 + cpu_of(bpf_get_smp_processor_id())->releasing;
+	return depth && depth > depth_of_programs(p);
 }
 
 /* It cannot leave its CPU now, whatever its affinity. */

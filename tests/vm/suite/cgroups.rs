@@ -1,7 +1,8 @@
 //! The shares and limits of cgroups (cpu.weight, cpu.max) hold as they do without gthctl.
 
 use std::fs;
-use std::time::Duration;
+use std::ptr;
+use std::time::{Duration, Instant};
 
 use crate::support::cgroup::{Cgroup, CpuHierarchy, cpus_used};
 use crate::support::gthctl::{self, Gthctl, NO_RULES};
@@ -202,6 +203,47 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     // It has a quota left for a moment after each refill that has paid for the last run.
     let held_back = Duration::from_micros(cgroup.throttled_usec);
     assert!(held_back > 2 * WATCHDOG && held_back < 4 * WATCHDOG + SETTLE, "{held_back:?}");
+    gthctl.stop();
+}
+
+/// Changes the protection of its memory for ever. A tick that comes while the kernel does so takes
+/// effect in an RCU read-side critical section (change_pte_range(), mm/mprotect.c).
+fn protect(_: &task::Shared) {
+    const LEN: usize = 16 << 20;
+    let both = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: new memory, which only this function knows.
+    let memory = unsafe { libc::mmap(ptr::null_mut(), LEN, both, flags, -1, 0) };
+    assert_ne!(memory, libc::MAP_FAILED);
+    // SAFETY: as above. A kernel that has no huge pages refuses.
+    unsafe { libc::madvise(memory, LEN, libc::MADV_NOHUGEPAGE) };
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::madvise(memory, LEN, libc::MADV_POPULATE_WRITE) }, 0);
+    for protection in [libc::PROT_READ, both].into_iter().cycle() {
+        // SAFETY: nobody uses that memory.
+        assert_eq!(unsafe { libc::mprotect(memory, LEN, protection) }, 0);
+    }
+}
+
+#[test]
+fn tasks_that_a_limit_holds_back_do_not_hold_up_rcu() {
+    let mut crowd = Cgroup::with("crowd", &[]);
+    let dir = crowd.file();
+    (0..8).for_each(|_| crowd.add(Task::start_in_cgroup("protect", &dir, protect)));
+    let gthctl = shared::scheduler(NO_RULES);
+    std::thread::sleep(SETTLE);
+    crowd.set("cpu.max", "1000 100000");
+    std::thread::sleep(SETTLE);
+    let grace_period = || {
+        let begin = Instant::now();
+        // SAFETY: it takes no pointers. It is synchronize_rcu() (kernel/sched/membarrier.c).
+        let done = unsafe { libc::syscall(libc::SYS_membarrier, libc::MEMBARRIER_CMD_GLOBAL, 0) };
+        assert_eq!(done, 0);
+        begin.elapsed()
+    };
+    let longest = (0..10).map(|_| grace_period()).max().unwrap();
+    println!("longest grace period {longest:?}");
+    assert!(longest < Duration::from_secs(1), "{longest:?}");
     gthctl.stop();
 }
 
