@@ -309,7 +309,10 @@ impl Service {
         let pods_changed = self.pods.update();
         let context = policy_context(&self.config, topology, &self.pods, &self.api);
         if is_due(Watched::Policy, Step::Policy) {
-            self.again.note(Step::Policy, self.policy.reload(scheduler, &context));
+            let is_being_written =
+                || is_being_written(&mut self.watch, &self.watched, &Watched::Policy);
+            let done = self.policy.reload(scheduler, &context, is_being_written);
+            self.again.note(Step::Policy, done);
         }
         if let Err(e) = self.policy.go_on(scheduler, &context) {
             self.again.note(Step::Policy, Err(e));
@@ -340,7 +343,11 @@ impl Service {
     }
 
     fn reload_config(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
-        let (config, notes) = Config::load(&self.options.config)?;
+        let loaded = Config::load(&self.options.config);
+        if loaded.is_err() && is_being_written(&mut self.watch, &self.watched, &Watched::Config) {
+            return Ok(());
+        }
+        let (config, notes) = loaded?;
         log::notes(&notes);
         let path = self.options.config.display();
         for (key, differs) in [
@@ -456,6 +463,12 @@ fn policy_context<'a>(
         kubelets: &config.kubelet_cgroup_roots,
         strategies: api.rules(),
     }
+}
+
+/// Whether a writer has that file open, which could not be read.
+fn is_being_written(watch: &mut Watch, watched: &[Watched], file: &Watched) -> bool {
+    let file = watched.iter().position(|watched| watched == file);
+    file.is_some_and(|file| watch.is_being_written(file))
 }
 
 fn note_malformed(scheduler: &Scheduler<'_>) {

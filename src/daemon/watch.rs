@@ -29,6 +29,9 @@ const SETTLE_CREATED: Duration = Duration::from_millis(20);
 /// Delay after a removal: many programs rewrite a file by deleting it first.
 const SETTLE_REMOVED: Duration = Duration::from_millis(250);
 
+/// How long to wait for the event of a writer that has just opened a file again.
+const REOPENED: Duration = Duration::from_millis(20);
+
 /// How often to check the files without inotify.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often a file's path may change while the watches are set up; later changes are left
@@ -120,16 +123,13 @@ impl Watch {
     /// happens before.
     pub fn changed(&mut self) -> (Vec<usize>, Option<Instant>) {
         let _ = self.inbox.wake.read();
-        let events = std::mem::take(&mut self.inbox.mail().events);
         let now = Instant::now();
-        for event in &events {
-            self.files.iter_mut().for_each(|file| file.take(event, now));
-        }
+        let told = self.take_events(now);
         let look = self.look_at.is_some_and(|at| at <= now);
         if look {
             self.files.iter_mut().for_each(|file| file.look(now));
         }
-        if look || !events.is_empty() {
+        if look || told {
             // Before the files are read, so that later changes are seen.
             self.follow();
         }
@@ -146,6 +146,25 @@ impl Watch {
             }
         }
         (changed, next)
+    }
+
+    /// Whether the file, which was just read, is only partly written: [`Watch::changed`] names it
+    /// again when its writer has closed it. Waits a moment for the writer's event.
+    pub fn is_being_written(&mut self, file: usize) -> bool {
+        std::thread::sleep(REOPENED);
+        if self.take_events(Instant::now()) {
+            self.follow();
+        }
+        self.files[file].state != State::Unchanged
+    }
+
+    /// Notes what has happened to the files. Returns whether something has.
+    fn take_events(&mut self, now: Instant) -> bool {
+        let events = std::mem::take(&mut self.inbox.mail().events);
+        for event in &events {
+            self.files.iter_mut().for_each(|file| file.take(event, now));
+        }
+        !events.is_empty()
     }
 
     /// Watches the directories that the paths now lead through, and their ends.
@@ -419,6 +438,20 @@ mod tests {
         file.write_all(b"half").unwrap();
         assert_eq!(dir.told(), None);
         file.write_all(b"whole").unwrap();
+        drop(file);
+        dir.assert_told();
+    }
+
+    #[test]
+    fn a_writer_opens_it_again_while_it_is_read() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        dir.write("f", "2");
+        dir.assert_told();
+        assert!(!dir.watch.as_mut().unwrap().is_being_written(0));
+        let file = File::create(dir.path("f")).unwrap();
+        assert!(dir.watch.as_mut().unwrap().is_being_written(0));
         drop(file);
         dir.assert_told();
     }

@@ -232,16 +232,21 @@ impl LivePolicy {
     }
 
     /// Brings the file's content into force if it has changed. A mistake changes nothing;
-    /// the content is remembered as rejected.
+    /// the content is remembered as rejected, unless `is_being_written` says that the rest of
+    /// it is still to come.
     pub fn reload(
         &mut self,
         scheduler: &mut Scheduler<'_>,
         context: &PolicyContext<'_>,
+        is_being_written: impl FnOnce() -> bool,
     ) -> Result<()> {
         let Some(file) = self.file.clone() else { return Ok(()) };
         let begin = Instant::now();
         let read = read_text(&file);
         let read = read.and_then(|text| self.load(text, Some(&file), context, scheduler));
+        if read.is_err() && is_being_written() {
+            return Ok(());
+        }
         let done = read.and_then(|new| self.bring_file(scheduler, context, new, begin));
         match &done {
             Ok(()) => self.rejected = None,

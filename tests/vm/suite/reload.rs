@@ -1,6 +1,7 @@
 //! Files that change while the scheduler runs.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{Seek, Write};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -8,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::gthctl::{NO_RULES, notes, replace_file, report, status};
+use crate::support::gthctl::{Gthctl, NO_RULES, notes, replace_file, report, status};
 use crate::support::kernel::{self, runs_elsewhere, runs_on};
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -235,5 +236,34 @@ fn sighup_has_both_files_read_again() {
     assert!(said, "{}", gthctl.stderr());
     gthctl.signal(Signal::SIGHUP);
     assert!(gthctl.says("slices are in force", 2), "{}", gthctl.stderr());
+    gthctl.stop();
+}
+
+/// Rewrites the file in place and has it read while it is half written.
+fn read_half_written(gthctl: &Gthctl, path: &Path, text: &str) {
+    let times = gthctl.has_said("reading config and policy again");
+    let mut file = File::create(path).unwrap();
+    file.write_all(b"[").unwrap();
+    gthctl.signal(Signal::SIGHUP);
+    assert!(gthctl.says("reading config and policy again", times + 1));
+    assert_eq!(report(&["status"])["rejected"], Value::Null);
+    file.set_len(0).unwrap();
+    file.rewind().unwrap();
+    file.write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_half_written_file_is_no_mistake() {
+    let gthctl = shared::scheduler(NO_RULES);
+    read_half_written(&gthctl, &gthctl.policy(), "strategies: [{pid: 1, weight: 200}]");
+    assert!(kernel::wait(SOON, || report(&["status"])["rules"] == 1), "{}", gthctl.stderr());
+    let config = gthctl.config();
+    let before = fs::read_to_string(&config).unwrap();
+    let other = "policy: policy.yaml\nscheduler: {slice_ns_default: 9000000}";
+    read_half_written(&gthctl, &config, other);
+    assert!(gthctl.says("slices are in force", 1), "{}", gthctl.stderr());
+    read_half_written(&gthctl, &config, &before);
+    assert!(gthctl.says("slices are in force", 2), "{}", gthctl.stderr());
+    assert_eq!(gthctl.has_said("error"), 0, "{}", gthctl.stderr());
     gthctl.stop();
 }
