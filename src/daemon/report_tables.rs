@@ -119,6 +119,27 @@ pub fn health(health: &Health) -> String {
 
 /// The state of the running gthctl.
 pub fn status(status: &Status) -> String {
+    let mut rows = policy_rows(status);
+    rows.extend(traffic_rows(status));
+    let mut text = table(rows);
+    let tasks = status.traffic.iter().flat_map(|traffic| &traffic.tasks);
+    let mut rows =
+        vec![row(["task", "TID", "process", "rule", "since", "seen by", "packets", "ends in"])];
+    rows.extend(tasks.map(marked_task));
+    if rows.len() > 1 {
+        text += &format!("\n{}", table(rows));
+    }
+    if !status.allocated.is_empty() {
+        text += &format!("\n{}", allocated(&status.allocated));
+    }
+    if !status.throttled_cgroups.is_empty() {
+        text += &format!("\n{}", throttled(&status.throttled_cgroups));
+    }
+    text
+}
+
+/// The process, and the policy in force.
+fn policy_rows(status: &Status) -> Vec<Vec<String>> {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let mut add = |name: &str, value: String| rows.push(vec![name.into(), value]);
     add("running", format!("PID {}, since {}", status.pid, status.running_since));
@@ -150,6 +171,13 @@ pub fn status(status: &Status) -> String {
     if let Some(rejected) = &status.rejected {
         add("file on disk", format!("REJECTED since {}: {}", rejected.since, rejected.why));
     }
+    rows
+}
+
+/// Traffic, interrupts and notes.
+fn traffic_rows(status: &Status) -> Vec<Vec<String>> {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut add = |name: &str, value: String| rows.push(vec![name.into(), value]);
     if let Some(traffic) = &status.traffic {
         let Traffic { functions, marked, ended, refused, tasks } = traffic;
         let by = if functions.is_empty() { "nothing yet".into() } else { functions.join(", ") };
@@ -168,21 +196,7 @@ pub fn status(status: &Status) -> String {
     for note in &status.notes {
         add("note", note.clone());
     }
-    let mut text = table(rows);
-    let tasks = status.traffic.iter().flat_map(|traffic| &traffic.tasks);
-    let mut rows =
-        vec![row(["task", "TID", "process", "rule", "since", "seen by", "packets", "ends in"])];
-    rows.extend(tasks.map(marked_task));
-    if rows.len() > 1 {
-        text += &format!("\n{}", table(rows));
-    }
-    if !status.allocated.is_empty() {
-        text += &format!("\n{}", allocated(&status.allocated));
-    }
-    if !status.throttled_cgroups.is_empty() {
-        text += &format!("\n{}", throttled(&status.throttled_cgroups));
-    }
-    text
+    rows
 }
 
 /// The cpusets of rules' tasks.
