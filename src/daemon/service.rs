@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -233,29 +233,41 @@ impl Service {
                 heartbeat,
             ];
             let timeout = timeouts.into_iter().flatten().min();
-            let fds = [
-                self.signals.as_fd(),
-                event.as_fd(),
-                self.watch.as_fd(),
-                server.as_fd(),
-                scheduler.changes(),
-            ];
-            let others = [self.pods.fd(), self.api.fd(), self.policy.irqs_fd(), marker.fd()];
-            let mut fds: Vec<PollFd<'_>> = fds
-                .into_iter()
-                .chain(others.into_iter().flatten())
-                .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
-                .collect();
-            match poll(&mut fds, rounded_up(timeout)) {
-                Ok(_) => self.again.note(Step::Wait, Ok(())),
-                Err(Errno::EINTR) => {}
-                Err(e) => {
-                    self.again.note(Step::Wait, Err(Error::failure(format!("poll: {e}"))));
-                    std::thread::sleep(HEARTBEAT);
-                }
-            }
+            self.wait(scheduler, &event, server, &marker, timeout);
         }
         Ok(())
+    }
+
+    /// Waits for an event, or until `timeout` has passed.
+    fn wait(
+        &mut self,
+        scheduler: &Scheduler<'_>,
+        event: &OwnedFd,
+        server: &Server,
+        marker: &Marker,
+        timeout: Option<Duration>,
+    ) {
+        let fds = [
+            self.signals.as_fd(),
+            event.as_fd(),
+            self.watch.as_fd(),
+            server.as_fd(),
+            scheduler.changes(),
+        ];
+        let others = [self.pods.fd(), self.api.fd(), self.policy.irqs_fd(), marker.fd()];
+        let mut fds: Vec<PollFd<'_>> = fds
+            .into_iter()
+            .chain(others.into_iter().flatten())
+            .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+            .collect();
+        match poll(&mut fds, rounded_up(timeout)) {
+            Ok(_) => self.again.note(Step::Wait, Ok(())),
+            Err(Errno::EINTR) => {}
+            Err(e) => {
+                self.again.note(Step::Wait, Err(Error::failure(format!("poll: {e}"))));
+                std::thread::sleep(HEARTBEAT);
+            }
+        }
     }
 
     /// Takes the pending signals.
