@@ -33,7 +33,7 @@ use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::scheduler::types::{
     gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
 };
-use crate::kernel::skeletons::scheduler::{SchedSkel, SchedSkelBuilder};
+use crate::kernel::skeletons::scheduler::{OpenSchedSkel, SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
 use crate::policy::compile::Compiled;
 
@@ -82,36 +82,28 @@ impl<'obj> Scheduler<'obj> {
         let kernel = KernelTypes::read()?;
         libbpf_log::capture(settings.debug);
         let mut open = SchedSkelBuilder::default().open(object).map_err(refused)?;
-        let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
-        describe_machine(topology, settings, machine)?;
-        let per_node = gth_ops_flag::GTH_OPS_BUILTIN_IDLE_PER_NODE;
-        let idle_per_node =
-            topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
-        machine.idle_per_node = idle_per_node.into();
-        let tunables =
-            &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
-        tunables.slice_ns = settings.slice_ns;
-        tunables.slice_min_ns = settings.slice_min_ns;
-        let ops = open.struct_ops.gthctl_ops_mut();
-        ops.timeout_ms = watchdog::time().as_millis() as u32;
-        ops.hotplug_seq = settings.hotplug_seq;
-        let flag = gth_ops_flag::GTH_OPS_ENQ_MIGRATION_DISABLED;
-        if kernel.has_ops_flag("SCX_OPS_ENQ_MIGRATION_DISABLED", flag) {
-            ops.flags |= u64::from(flag.0);
-        }
-        if idle_per_node {
-            ops.flags |= u64::from(per_node.0);
-        }
-        adapt_cgroup_ops(ops, &kernel);
-        let follows_limits = needs_limit_hook(&kernel);
-        open.progs.gth_limit_set.set_autoload(follows_limits);
+        configure(&mut open, settings, topology, &kernel)?;
         let mut skel = open.load().map_err(refused)?;
         run_program(&skel.progs.look_up_kernel)?;
         let nr_llcs = topology.nr_llcs();
         let numbers = Numbers::default().next(&policy.traffic_conditions);
         install(&mut skel, policy, &numbers, nr_llcs, 1)?;
         skel.tunables().generation = 1;
-        let hooks = Hooks::attach(&mut skel.progs, policy, follows_limits)?;
+        let mut scheduler = Self::attach(skel, policy, numbers, kernel, nr_llcs)?;
+        scheduler.skel.request().generation = 1;
+        run_program(&scheduler.skel.progs.go_live)?;
+        Ok(scheduler)
+    }
+
+    /// Attaches the loaded program: its hooks, its iterators, then the scheduler.
+    fn attach(
+        mut skel: SchedSkel<'obj>,
+        policy: &Compiled,
+        numbers: Numbers,
+        kernel: KernelTypes<'static>,
+        nr_llcs: usize,
+    ) -> Result<Self> {
+        let hooks = Hooks::attach(&mut skel.progs, policy, needs_limit_hook(&kernel))?;
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
         let marks = skel.progs.report_mark.attach().map_err(refused)?;
@@ -119,7 +111,7 @@ impl<'obj> Scheduler<'obj> {
         changes.add(&skel.maps.changes, |_| 0).map_err(refused)?;
         let changes = changes.build().map_err(refused)?;
         let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
-        let mut scheduler = Self {
+        Ok(Self {
             skel,
             ops: Some(ops),
             hooks,
@@ -132,10 +124,7 @@ impl<'obj> Scheduler<'obj> {
             malformed: kernel.malformed_kfuncs(),
             kernel,
             nr_llcs,
-        };
-        scheduler.skel.request().generation = 1;
-        run_program(&scheduler.skel.progs.go_live)?;
-        Ok(scheduler)
+        })
     }
 
     /// The kfuncs that the program avoids for their malformed BTF; usually none.
@@ -366,6 +355,38 @@ impl<'obj> Scheduler<'obj> {
         self.ops = None;
         before.or_else(|| self.ended())
     }
+}
+
+/// Sets what the program must know before it is loaded.
+fn configure(
+    open: &mut OpenSchedSkel<'_>,
+    settings: &Settings,
+    topology: &Topology,
+    kernel: &KernelTypes<'_>,
+) -> Result<()> {
+    let machine = &mut open.maps.rodata_data.as_mut().expect("the program has .rodata").machine;
+    describe_machine(topology, settings, machine)?;
+    let per_node = gth_ops_flag::GTH_OPS_BUILTIN_IDLE_PER_NODE;
+    let idle_per_node =
+        topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
+    machine.idle_per_node = idle_per_node.into();
+    let tunables =
+        &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
+    tunables.slice_ns = settings.slice_ns;
+    tunables.slice_min_ns = settings.slice_min_ns;
+    let ops = open.struct_ops.gthctl_ops_mut();
+    ops.timeout_ms = watchdog::time().as_millis() as u32;
+    ops.hotplug_seq = settings.hotplug_seq;
+    let flag = gth_ops_flag::GTH_OPS_ENQ_MIGRATION_DISABLED;
+    if kernel.has_ops_flag("SCX_OPS_ENQ_MIGRATION_DISABLED", flag) {
+        ops.flags |= u64::from(flag.0);
+    }
+    if idle_per_node {
+        ops.flags |= u64::from(per_node.0);
+    }
+    adapt_cgroup_ops(ops, kernel);
+    open.progs.gth_limit_set.set_autoload(needs_limit_hook(kernel));
+    Ok(())
 }
 
 /// Leaves out the callbacks for cgroups that the kernel lacks: all of them without
