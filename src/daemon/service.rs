@@ -477,7 +477,7 @@ fn policy_context<'a>(
     }
 }
 
-/// Whether a writer has that file open, which could not be read.
+/// Whether a writer has not closed `file` yet, so that its content is not complete.
 fn is_being_written(watch: &mut Watch, watched: &[Watched], file: &Watched) -> bool {
     let file = watched.iter().position(|watched| watched == file);
     file.is_some_and(|file| watch.is_being_written(file))

@@ -148,8 +148,8 @@ impl Watch {
         (changed, next)
     }
 
-    /// Whether the file, which was just read, is only partly written: [`Watch::changed`] names it
-    /// again when its writer has closed it. Waits a moment for the writer's event.
+    /// Whether the file was only partly written when it was just read. [`Watch::changed`] names it
+    /// again once its writer has closed it. Waits 20 ms for the writer's event.
     pub fn is_being_written(&mut self, file: usize) -> bool {
         std::thread::sleep(REOPENED);
         if self.take_events(Instant::now()) {
