@@ -244,6 +244,7 @@ struct gth_stats {
 	u64 counters[GTH_NR_COUNTERS];
 	/* priority wake-ups; bucket b counts latencies of [2^b, 2^(b+1)) ns */
 	u64 wakeup_ns[GTH_HIST_BUCKETS];
+	u64 wakeup_sum_ns;
 };
 
 /* Why the kernel ended the scheduler: struct scx_exit_info, copied. */

@@ -257,8 +257,10 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		bucket = log2_bucket(lag);
 		/* The compiler knows that it is below 32; the verifier does not. */
 		barrier_var(bucket);
-		if (s)
+		if (s) {
 			s->wakeup_ns[bucket & (GTH_HIST_BUCKETS - 1)]++;
+			s->wakeup_sum_ns += lag;
+		}
 		if (tctx->interrupts)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 		else if (tctx->follows)

@@ -22,6 +22,9 @@ _gthctl() {
             gthctl,irq)
                 cmd="gthctl__subcmd__irq"
                 ;;
+            gthctl,metrics)
+                cmd="gthctl__subcmd__metrics"
+                ;;
             gthctl,policy)
                 cmd="gthctl__subcmd__policy"
                 ;;
@@ -39,6 +42,9 @@ _gthctl() {
                 ;;
             gthctl__subcmd__help,irq)
                 cmd="gthctl__subcmd__help__subcmd__irq"
+                ;;
+            gthctl__subcmd__help,metrics)
+                cmd="gthctl__subcmd__help__subcmd__metrics"
                 ;;
             gthctl__subcmd__help,policy)
                 cmd="gthctl__subcmd__help__subcmd__policy"
@@ -170,7 +176,7 @@ _gthctl() {
 
     case "${cmd}" in
         gthctl)
-            opts="-h -V --color --help --version run policy status trace irq help"
+            opts="-h -V --color --help --version run policy status metrics trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -188,7 +194,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help)
-            opts="run policy status trace irq help"
+            opts="run policy status metrics trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -288,6 +294,20 @@ _gthctl() {
         gthctl__subcmd__help__subcmd__irq__subcmd__restore)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__metrics)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -741,6 +761,39 @@ _gthctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gthctl__subcmd__metrics)
+            opts="-h --file --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gthctl__subcmd__policy)
             opts="-h --color --help apply check show status explain rollback help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1028,7 +1081,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__run)
-            opts="-c -p -h --config --policy --stats --debug --color --help"
+            opts="-c -p -h --config --policy --stats --metrics --debug --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1095,6 +1148,10 @@ _gthctl() {
                     return 0
                     ;;
                 --stats)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

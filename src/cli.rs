@@ -16,6 +16,7 @@ use crate::base::error::{Error, ExitCode};
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
 use crate::gtp::Module;
+use crate::metrics::server::Address;
 
 /// Where `gthctl run` looks for its config file.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
@@ -101,6 +102,7 @@ pub enum Command {
     #[command(subcommand)]
     Policy(PolicyCommand),
     Status(StatusArgs),
+    Metrics(MetricsArgs),
     Trace(TraceArgs),
     Irq(IrqArgs),
 }
@@ -139,6 +141,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub stats: Option<u64>,
 
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; with a port alone, for this
+    /// machine only (127.0.0.1). They are neither encrypted nor protected: see gthctl-metrics(1)
+    #[arg(long, value_name = "[ADDRESS:]PORT")]
+    pub metrics: Option<Address>,
+
     /// Log more, as `debug: true` in the config file does
     #[arg(long)]
     pub debug: bool,
@@ -148,7 +155,8 @@ const RUN_EXAMPLES: &str = "\
 Examples:
   gthctl run                              as /etc/gthctl/config.yaml says
   gthctl run -c config.yaml --stats 1     counters every second
-  gthctl run -c config.yaml -p upf.yaml   another policy for this run";
+  gthctl run -c config.yaml -p upf.yaml   another policy for this run
+  gthctl run --metrics 9464               metrics at http://127.0.0.1:9464/metrics";
 
 /// Show whether the running gthctl does its work
 ///
@@ -172,6 +180,32 @@ Examples:
   gthctl status           a few lines of words
   gthctl status --ready   as a probe, such as Kubernetes' exec
   gthctl status -o json   for another program";
+
+/// Print the running gthctl's metrics for Prometheus
+///
+/// Prints them once, in Prometheus' text format: the policy's generation, changes and rejections, the
+/// tasks under each rule, the scheduler's counters, the wake-up latency of priority tasks as a
+/// histogram, what the limits of cgroups hold back, and the state of placed interrupts. Names begin
+/// with gthctl_, times are in seconds. Nothing is counted per task. Counters begin anew when gthctl
+/// loads its scheduler; gthctl_scheduler_start_time_seconds tells when that was.
+///
+/// With --file it replaces a file at once, for the textfile collector of Prometheus' node exporter.
+/// If no gthctl runs, it fails and leaves the file as it is; the collector exports the file's age.
+///
+/// `gthctl run --metrics` serves the same over HTTP. Needs root, and an answer within 5 s.
+#[derive(Debug, Args)]
+#[command(after_help = METRICS_EXAMPLES)]
+pub struct MetricsArgs {
+    /// Replace FILE instead of printing
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub file: Option<PathBuf>,
+}
+
+const METRICS_EXAMPLES: &str = "\
+Examples:
+  gthctl metrics                                            on standard output
+  gthctl metrics --file /var/lib/prometheus/node-exporter/gthctl.prom
+  gthctl run --metrics 9464                                 over HTTP, from this machine only";
 
 /// Show which tasks handle GTP packets, and on which CPUs
 ///

@@ -23,5 +23,7 @@ pub mod trace;
 pub mod advice;
 pub mod daemon;
 
+pub mod metrics;
+
 pub mod cli;
 pub mod cmd;

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules on one line do not use each other.
-const LAYERS: [&[&str]; 10] = [
+const LAYERS: [&[&str]; 11] = [
     &["base"],
     &["kernel"],
     // What a policy is compiled for: sizes and numbers of the BPF program's tables. The rest
@@ -15,6 +15,7 @@ const LAYERS: [&[&str]; 10] = [
     &["policy"],
     &["sched", "trace", "decision_maker"],
     &["advice", "daemon"],
+    &["metrics"],
     &["cli"],
     &["cmd"],
 ];

@@ -1,6 +1,7 @@
 //! The subcommands: each file parses its arguments and calls the modules that do the work.
 
 pub mod irq;
+pub mod metrics;
 pub mod policy;
 pub mod run;
 pub mod status;

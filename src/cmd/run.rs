@@ -7,7 +7,9 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use crate::base::error::Result;
 use crate::base::log;
 use crate::cli::RunArgs;
+use crate::cmd::metrics::current;
 use crate::daemon::service::{Options, Service};
+use crate::metrics::server::Server;
 
 /// Runs the scheduler until told to stop, or until the kernel ends it.
 pub fn run(args: &RunArgs) -> Result<()> {
@@ -21,5 +23,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
         stats: args.stats.map(Duration::from_secs),
         debug: args.debug,
     };
-    Service::read(options)?.run()
+    let service = Service::read(options)?;
+    let metrics = args.metrics.map(|address| Server::start(address, current)).transpose()?;
+    if let Some(server) = &metrics {
+        server.announce();
+    }
+    service.run()
 }

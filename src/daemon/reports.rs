@@ -1,5 +1,6 @@
 //! The reports of the running gthctl, in the form that `-o json` prints.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -79,6 +80,45 @@ pub struct Status {
     /// Whether `policy rollback` has a policy to return to.
     pub can_roll_back: bool,
     pub notes: Vec<String>,
+}
+
+/// What the exported metrics come from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Metrics {
+    pub status: Status,
+    pub version: String,
+    /// Times in seconds since 1970.
+    pub started: f64,
+    /// When it loaded its scheduler: its counters and those of cgroups begin there.
+    pub scheduler_started: f64,
+    pub in_force: f64,
+    /// How often another policy came into force.
+    pub policy_changes: u64,
+    /// How often a policy file was not taken.
+    pub policy_rejections: u64,
+    /// The number of exclusive CPUs.
+    pub exclusive_cpus: usize,
+    /// The threads under each rule, in the policy's order.
+    pub rules: Vec<RuleTasks>,
+    pub counters: Counters,
+}
+
+/// How many threads fall under a rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleTasks {
+    pub rule: String,
+    pub tasks: usize,
+}
+
+/// The scheduler's counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counters {
+    /// How often a task got a CPU each way.
+    pub paths: BTreeMap<String, u64>,
+    pub counts: BTreeMap<String, u64>,
+    /// Priority wake-ups that took `2^b` to `2^(b+1)` ns, for each b from 0.
+    pub wakeups: Vec<u64>,
+    pub wakeup_sum_ns: u64,
 }
 
 /// Tasks that rules hold for because they process packets (`gtp`).

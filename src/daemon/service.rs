@@ -23,6 +23,7 @@ use super::live::{LivePolicy, PolicyContext};
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
+use super::reports::{Counters, Metrics, Rule, RuleTasks, Status};
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
 use crate::base::lock::Lock;
@@ -434,15 +435,12 @@ impl Service {
                 policy.health(scheduler, &context, times, last_error).map(Reply::Health)
             }
             Request::Status => {
-                let status = policy.status(scheduler, &context, marker, self.started);
-                let files = [Some(self.options.config.as_path()), policy.file()];
-                let doubts = files.into_iter().flatten().filter_map(ownership::note);
-                status.map(|mut status| {
-                    status.api = self.api.status();
-                    status.notes.extend(doubts);
-                    status.notes.extend(self.late.clone());
-                    Reply::Status(Box::new(status))
-                })
+                let status = self.status(scheduler, topology, marker);
+                status.map(|status| Reply::Status(Box::new(status)))
+            }
+            Request::Metrics => {
+                let metrics = self.metrics(scheduler, topology, marker);
+                metrics.map(|metrics| Reply::Metrics(Box::new(metrics)))
             }
             Request::Show => policy.show(scheduler).map(Reply::Show),
             Request::Explain { tid } => {
@@ -458,6 +456,59 @@ impl Service {
             }
         };
         reply.send(answer.unwrap_or_else(|e| Reply::Failed(e.into())));
+    }
+
+    fn status(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+        marker: &Marker,
+    ) -> Result<Status> {
+        let context = policy_context(&self.config, topology, &self.pods, &self.api);
+        let mut status = self.policy.status(scheduler, &context, marker, self.started)?;
+        let files = [Some(self.options.config.as_path()), self.policy.file()];
+        status.api = self.api.status();
+        status.notes.extend(files.into_iter().flatten().filter_map(ownership::note));
+        status.notes.extend(self.late.clone());
+        Ok(status)
+    }
+
+    fn metrics(
+        &self,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+        marker: &Marker,
+    ) -> Result<Metrics> {
+        let rules = self.policy.show(scheduler)?.rules;
+        let tasks = |rule: Rule| RuleTasks { rule: rule.name, tasks: rule.tasks.unwrap_or(0) };
+        let changes = self.policy.changes();
+        Ok(Metrics {
+            status: self.status(scheduler, topology, marker)?,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started: since_1970(self.started),
+            scheduler_started: since_1970(self.loaded),
+            in_force: since_1970(self.policy.since()),
+            policy_changes: changes.taken,
+            policy_rejections: changes.rejected,
+            exclusive_cpus: self.policy.compiled().reserved.len(),
+            rules: rules.into_iter().map(tasks).collect(),
+            counters: counters(&scheduler.stats()?),
+        })
+    }
+}
+
+/// In seconds.
+fn since_1970(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn counters(stats: &Stats) -> Counters {
+    let named = |(name, count): (&str, u64)| (name.to_owned(), count);
+    Counters {
+        paths: stats.paths().map(named).collect(),
+        counts: stats.counters().map(named).collect(),
+        wakeups: stats.wakeups().to_vec(),
+        wakeup_sum_ns: stats.wakeup_sum_ns(),
     }
 }
 

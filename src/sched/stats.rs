@@ -10,32 +10,34 @@ use tabled::settings::{Alignment, Style};
 use crate::base::units::Nanoseconds;
 use crate::kernel::skeletons::scheduler::types::{gth_counter, gth_path, gth_stats};
 
-const PATHS: [(gth_path, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
-    (gth_path::GTH_PATH_IDLE, "idle CPU"),
-    (gth_path::GTH_PATH_PREEMPT, "priority, preempting"),
-    (gth_path::GTH_PATH_PRIORITY, "priority, queued"),
-    (gth_path::GTH_PATH_SHARED, "fair"),
-    (gth_path::GTH_PATH_PINNED, "fair, one CPU only"),
-    (gth_path::GTH_PATH_STOLEN, "fair, from another LLC"),
-    (gth_path::GTH_PATH_OVERTAKEN, "fair, preempting"),
-    (gth_path::GTH_PATH_KTHREAD, "per-CPU kthread"),
-    (gth_path::GTH_PATH_KEPT, "kept its CPU"),
+/// For each way to a CPU: what tables call it, and its label in metrics.
+const PATHS: [(gth_path, &str, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
+    (gth_path::GTH_PATH_IDLE, "idle CPU", "idle"),
+    (gth_path::GTH_PATH_PREEMPT, "priority, preempting", "priority_preempting"),
+    (gth_path::GTH_PATH_PRIORITY, "priority, queued", "priority_queued"),
+    (gth_path::GTH_PATH_SHARED, "fair", "fair"),
+    (gth_path::GTH_PATH_PINNED, "fair, one CPU only", "fair_pinned"),
+    (gth_path::GTH_PATH_STOLEN, "fair, from another LLC", "fair_other_llc"),
+    (gth_path::GTH_PATH_OVERTAKEN, "fair, preempting", "fair_preempting"),
+    (gth_path::GTH_PATH_KTHREAD, "per-CPU kthread", "kthread"),
+    (gth_path::GTH_PATH_KEPT, "kept its CPU", "kept"),
 ];
 
-const COUNTERS: [(gth_counter, &str); gth_counter::GTH_NR_COUNTERS.0 as usize] = [
-    (gth_counter::GTH_COUNT_PRIO_WAKEUPS, "priority wake-ups"),
-    (gth_counter::GTH_COUNT_PREEMPTIONS, "preemptions"),
-    (gth_counter::GTH_COUNT_LOOKS, "CPUs looked at to preempt"),
-    (gth_counter::GTH_COUNT_DEMOTIONS, "demotions to fair sharing"),
-    (gth_counter::GTH_COUNT_GUARDED, "turns guarded for normal tasks"),
-    (gth_counter::GTH_COUNT_MATCHED, "tasks matched"),
-    (gth_counter::GTH_COUNT_RESERVED_AVOIDED, "exclusive CPU: kept off"),
-    (gth_counter::GTH_COUNT_RESERVED_KTHREAD, "exclusive CPU: kthread let in"),
-    (gth_counter::GTH_COUNT_RESERVED_PINNED, "exclusive CPU: pinned task let in"),
-    (gth_counter::GTH_COUNT_RESERVED_MISSED, "exclusive CPU: outside the task's affinity"),
-    (gth_counter::GTH_COUNT_MARKED, "traffic: tasks marked"),
-    (gth_counter::GTH_COUNT_MARKS_ENDED, "traffic: marks ended"),
-    (gth_counter::GTH_COUNT_MARKS_REFUSED, "traffic: refused, max_tasks are marked"),
+/// For each counter: what tables call it, and its name in metrics.
+const COUNTERS: [(gth_counter, &str, &str); gth_counter::GTH_NR_COUNTERS.0 as usize] = [
+    (gth_counter::GTH_COUNT_PRIO_WAKEUPS, "priority wake-ups", "priority_wakeups"),
+    (gth_counter::GTH_COUNT_PREEMPTIONS, "preemptions", "preemptions"),
+    (gth_counter::GTH_COUNT_LOOKS, "CPUs looked at to preempt", "preemption_looks"),
+    (gth_counter::GTH_COUNT_DEMOTIONS, "demotions to fair sharing", "demotions"),
+    (gth_counter::GTH_COUNT_GUARDED, "turns guarded for normal tasks", "guarded_turns"),
+    (gth_counter::GTH_COUNT_MATCHED, "tasks matched", "matches"),
+    (gth_counter::GTH_COUNT_RESERVED_AVOIDED, "exclusive CPU: kept off", "exclusive_kept_off"),
+    (gth_counter::GTH_COUNT_RESERVED_KTHREAD, "exclusive CPU: kthread let in", "exclusive_kthreads"),
+    (gth_counter::GTH_COUNT_RESERVED_PINNED, "exclusive CPU: pinned task let in", "exclusive_pinned"),
+    (gth_counter::GTH_COUNT_RESERVED_MISSED, "exclusive CPU: outside the task's affinity", "exclusive_missed"),
+    (gth_counter::GTH_COUNT_MARKED, "traffic: tasks marked", "traffic_marks"),
+    (gth_counter::GTH_COUNT_MARKS_ENDED, "traffic: marks ended", "traffic_marks_ended"),
+    (gth_counter::GTH_COUNT_MARKS_REFUSED, "traffic: refused, max_tasks are marked", "traffic_marks_refused"),
 ];
 
 /// Counters since the scheduler was loaded, summed over the CPUs.
@@ -45,6 +47,8 @@ pub struct Stats {
     counters: [u64; COUNTERS.len()],
     /// Bucket `b` counts priority wake-ups that took `2^b` to `2^(b+1)` ns.
     wakeup_ns: [u64; 32],
+    /// The sum of these times.
+    wakeup_sum_ns: u64,
 }
 
 impl Stats {
@@ -58,6 +62,7 @@ impl Stats {
             add(&mut sum.paths, &one.paths);
             add(&mut sum.counters, &one.counters);
             add(&mut sum.wakeup_ns, &one.wakeup_ns);
+            sum.wakeup_sum_ns += one.wakeup_sum_ns;
         }
         sum
     }
@@ -73,6 +78,26 @@ impl Stats {
             seen >= wanted
         });
         bucket.map(|bucket| 2 << bucket)
+    }
+
+    /// How often a task got a CPU each way, by the way's label in metrics.
+    pub fn paths(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        PATHS.iter().map(|(path, _, label)| (*label, self.paths[path.0 as usize]))
+    }
+
+    /// The counters by their names in metrics.
+    pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        COUNTERS.iter().map(|(counter, _, name)| (*name, self.counters[counter.0 as usize]))
+    }
+
+    /// The priority wake-ups: how many took `2^b` to `2^(b+1)` ns, for each b from 0.
+    pub fn wakeups(&self) -> &[u64] {
+        &self.wakeup_ns
+    }
+
+    /// How long all priority wake-ups took together, in nanoseconds.
+    pub fn wakeup_sum_ns(&self) -> u64 {
+        self.wakeup_sum_ns
     }
 
     /// Tasks marked for their traffic, marks ended, and marks refused because of `max_tasks`.
@@ -113,11 +138,11 @@ impl fmt::Display for Report {
             let rate = now.saturating_sub(earlier) as f64 / seconds;
             table.push_record([name.to_string(), now.to_string(), format!("{rate:.0}")]);
         };
-        for (path, name) in PATHS {
+        for (path, name, _) in PATHS {
             let i = path.0 as usize;
             row(name, self.now.paths[i], self.earlier.paths[i]);
         }
-        for (counter, name) in COUNTERS {
+        for (counter, name, _) in COUNTERS {
             let i = counter.0 as usize;
             row(name, self.now.counters[i], self.earlier.counters[i]);
         }
@@ -158,8 +183,8 @@ mod tests {
 
     #[test]
     fn tables_are_in_the_order_of_the_enums() {
-        assert!(PATHS.iter().enumerate().all(|(i, (path, _))| path.0 as usize == i));
-        assert!(COUNTERS.iter().enumerate().all(|(i, (counter, _))| counter.0 as usize == i));
+        assert!(PATHS.iter().enumerate().all(|(i, (path, ..))| path.0 as usize == i));
+        assert!(COUNTERS.iter().enumerate().all(|(i, (counter, ..))| counter.0 as usize == i));
     }
 
     #[test]

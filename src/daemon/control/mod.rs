@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reports::{Applied, Explanation, Health, Plan, Shown, Status};
+use super::reports::{Applied, Explanation, Health, Metrics, Plan, Shown, Status};
 use crate::base::error::{Error, ExitCode, Location};
 
 /// Where the running gthctl listens. Only root may enter the directory.
@@ -35,6 +35,7 @@ pub enum Request {
     /// Answered without a look at any task.
     Health,
     Status,
+    Metrics,
     Show,
     Explain {
         tid: u32,
@@ -62,6 +63,7 @@ pub enum Proposal {
 pub enum Reply {
     Health(Health),
     Status(Box<Status>),
+    Metrics(Box<Metrics>),
     Show(Shown),
     Explain(Explanation),
     Plan(Plan),

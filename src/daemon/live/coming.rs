@@ -259,6 +259,7 @@ impl LivePolicy {
         let old = std::mem::replace(&mut self.now, new);
         self.previous = Some(old.text);
         self.since = SystemTime::now();
+        self.changes.taken += 1;
         let file = self.file.as_deref().unwrap_or(std::path::Path::new("policy"));
         self.log_in_force(&file.display().to_string(), scheduler.generation(), begin);
         Ok(())

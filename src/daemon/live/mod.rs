@@ -83,6 +83,7 @@ pub struct LivePolicy {
     /// The previous policy's text.
     previous: Option<String>,
     rejected: Option<(Error, SystemTime)>,
+    changes: Changes,
     /// The NICs' interrupts, once [`LivePolicy::place`] has been called.
     irqs: Option<Worker>,
     /// A policy that waits for its interrupts.
@@ -93,6 +94,15 @@ pub struct LivePolicy {
     shared: Option<Vec<String>>,
     /// When to check: a check takes longer than bringing the next policy into force.
     look_at: Instant,
+}
+
+/// How often the policy changed since gthctl was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Another policy came into force.
+    pub taken: u64,
+    /// A policy file was not taken. A file that stays as it is counts once.
+    pub rejected: u64,
 }
 
 /// Delay from a policy's start to the check which of its CPUs take interrupts.
@@ -110,6 +120,7 @@ impl LivePolicy {
             since: SystemTime::now(),
             previous: None,
             rejected: None,
+            changes: Changes::default(),
             irqs: None,
             coming: None,
             out_of_step: false,
@@ -259,6 +270,7 @@ impl LivePolicy {
     fn reject(&mut self, why: &Error) {
         if self.rejected.as_ref().is_none_or(|(before, _)| before != why) {
             self.rejected = Some((why.clone(), SystemTime::now()));
+            self.changes.rejected += 1;
         }
     }
 
@@ -287,6 +299,7 @@ impl LivePolicy {
         let begin = Instant::now();
         if self.renew(scheduler, context)? {
             self.since = SystemTime::now();
+            self.changes.taken += 1;
             self.log_in_force(name, scheduler.generation(), begin);
         }
         Ok(())
@@ -325,6 +338,15 @@ impl LivePolicy {
             self.summary(),
             begin.elapsed().as_secs_f64() * 1e3,
         ));
+    }
+
+    pub fn changes(&self) -> Changes {
+        self.changes
+    }
+
+    /// When the policy came into force.
+    pub fn since(&self) -> SystemTime {
+        self.since
     }
 
     /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] repairs that.

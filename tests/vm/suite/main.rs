@@ -29,6 +29,7 @@ mod lifecycle;
 mod lock;
 mod marks;
 mod matching;
+mod metrics;
 mod placement;
 mod policy;
 mod priority;
@@ -50,7 +51,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 32] = modules![
+const MODULES: [(&str, Vm); 33] = modules![
     allocated,
     cgroups,
     conditions,
@@ -70,6 +71,7 @@ const MODULES: [(&str, Vm); 32] = modules![
     lock,
     marks,
     matching,
+    metrics,
     placement,
     policy,
     priority,

@@ -1,0 +1,34 @@
+//! `gthctl metrics`, and the metrics of `gthctl run`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crate::base::atomic_file::Replacement;
+use crate::base::error::Result;
+use crate::base::log;
+use crate::cli::MetricsArgs;
+use crate::daemon::control::{Reply, Request, SOCKET, client};
+use crate::metrics::text;
+
+/// How long the running gthctl may take: it answers between two of its steps.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Prints the metrics of the running gthctl, or replaces a file with them.
+pub fn run(args: &MetricsArgs) -> Result<()> {
+    let text = current()?;
+    match &args.file {
+        None => print!("{text}"),
+        Some(file) => {
+            let note = Replacement::prepare(file, &text)?.commit()?;
+            log::notes(note.as_slice());
+        }
+    }
+    Ok(())
+}
+
+/// The metrics, asked of the running gthctl.
+pub fn current() -> Result<String> {
+    let reply = client::ask_within(Path::new(SOCKET), &Request::Metrics, PATIENCE)?;
+    let Reply::Metrics(metrics) = reply else { return Err(client::puzzled()) };
+    text::write(&metrics)
+}

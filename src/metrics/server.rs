@@ -1,0 +1,249 @@
+//! An HTTP server for the metrics: one path, one request a connection.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::runtime::Builder;
+use tokio::sync::{Semaphore, oneshot};
+use tokio::time::{sleep, timeout};
+
+use crate::base::error::{Error, Result};
+use crate::base::{log, signals};
+
+/// Where the metrics are.
+const PATH: &str = "/metrics";
+/// The text format's version (<https://prometheus.io/docs/instrumenting/exposition_formats/>).
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// How many clients are served at a time; others wait.
+const CLIENTS: usize = 8;
+/// How long a client may take until it has its answer.
+const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
+/// How many answers are made at a time. Each of their threads asks the running gthctl.
+const ANSWERS: usize = 2;
+/// How long to wait when the machine has no descriptors or memory left for a client.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Where to listen: `ADDRESS:PORT`, or a port of the loopback address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Address(pub SocketAddr);
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let port = text.strip_prefix(':').unwrap_or(text).parse();
+        let of_loopback = port.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let address = of_loopback.or_else(|_| text.parse::<SocketAddr>());
+        match address {
+            Ok(address) if address.port() != 0 => Ok(Self(address)),
+            _ => Err("expected ADDRESS:PORT, such as 127.0.0.1:9464, or a port".to_owned()),
+        }
+    }
+}
+
+/// What the server answers with.
+type Answer = Arc<dyn Fn() -> Result<String> + Send + Sync>;
+
+/// Serves until dropped, in a thread of its own.
+pub struct Server {
+    address: SocketAddr,
+    /// Dropping it tells the thread to end.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Server {
+    /// Listens at `address`; each request gets the text of a new `answer`.
+    ///
+    /// Fails if something else listens there, and if the address is none of this machine's.
+    pub fn start(
+        Address(address): Address,
+        answer: impl Fn() -> Result<String> + Send + Sync + 'static,
+    ) -> Result<Self> {
+        let failed = |e| Error::because_of(format_args!("metrics at {address}"), e);
+        let listener = TcpListener::bind(address)
+            .map_err(|e| failed(e).help("name another address with --metrics ADDRESS:PORT"))?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let mut runtime = Builder::new_current_thread();
+        runtime.enable_all().max_blocking_threads(ANSWERS);
+        let runtime = runtime.build().map_err(failed)?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let run = move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    () = serve(listener, Arc::new(answer)) => {}
+                }
+            });
+            // Not for an answer that is being made.
+            runtime.shutdown_background();
+        };
+        signals::spawn("metrics", run).map_err(failed)?;
+        Ok(Self { address, _stop: stop })
+    }
+
+    /// Says where the metrics are, and warns if other machines may read them.
+    pub fn announce(&self) {
+        log::err(format_args!("gthctl: metrics: http://{}{PATH}", self.address));
+        let is_local = |ip: IpAddr| ip.to_canonical().is_loopback();
+        if !is_local(self.address.ip()) {
+            log::err(format_args!(
+                "gthctl: note: everyone who reaches {} can read the metrics, with the names of rules \
+                 and cgroups",
+                self.address
+            ));
+        }
+    }
+}
+
+async fn serve(listener: TcpListener, answer: Answer) {
+    let seats = Arc::new(Semaphore::new(CLIENTS));
+    let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+    loop {
+        let Ok(seat) = Arc::clone(&seats).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            sleep(RETRY).await;
+            continue;
+        };
+        let answer = Arc::clone(&answer);
+        tokio::spawn(async move {
+            let one = service_fn(move |request| respond(request, Arc::clone(&answer)));
+            let mut http = http1::Builder::new();
+            http.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            // A client that goes or is late has itself to blame.
+            let _ = timeout(PATIENCE, http.serve_connection(TokioIo::new(stream), one)).await;
+            drop(seat);
+        });
+    }
+}
+
+fn respond(
+    request: Request<Incoming>,
+    answer: Answer,
+) -> impl Future<Output = std::result::Result<Response<Full<Bytes>>, Infallible>> {
+    async move {
+        Ok(match (request.method(), request.uri().path()) {
+            (&Method::GET | &Method::HEAD, PATH) => {
+                let made = tokio::task::spawn_blocking(move || answer()).await;
+                match made {
+                    Ok(Ok(text)) => response(StatusCode::OK, text),
+                    Ok(Err(e)) => response(StatusCode::SERVICE_UNAVAILABLE, format!("{e}\n")),
+                    Err(e) => response(StatusCode::INTERNAL_SERVER_ERROR, format!("{e}\n")),
+                }
+            }
+            (&Method::GET | &Method::HEAD, _) => {
+                response(StatusCode::NOT_FOUND, format!("gthctl: the metrics are at {PATH}\n"))
+            }
+            _ => {
+                let text = "gthctl: only GET and HEAD are served\n".to_owned();
+                let mut response = response(StatusCode::METHOD_NOT_ALLOWED, text);
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+                response
+            }
+        })
+    }
+}
+
+fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(text));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(TEXT));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn start(answer: impl Fn() -> Result<String> + Send + Sync + 'static) -> Server {
+        Server::start(Address(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))), answer).unwrap()
+    }
+
+    fn ask(server: &Server, request: &str) -> String {
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        write!(stream, "{request} HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    }
+
+    #[test]
+    fn addresses() {
+        let loopback = |port| Ok(Address(SocketAddr::from((Ipv4Addr::LOCALHOST, port))));
+        assert_eq!("9464".parse(), loopback(9464));
+        assert_eq!(":9464".parse(), loopback(9464));
+        assert_eq!("127.0.0.1:1".parse(), loopback(1));
+        assert_eq!("[::]:9464".parse::<Address>().unwrap().0.port(), 9464);
+        for bad in ["", ":", "0", "127.0.0.1", "127.0.0.1:0", "host:9464", "70000", "::1:"] {
+            assert!(bad.parse::<Address>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn one_path_and_two_methods() {
+        let server = start(|| Ok("a_metric 1\n".to_owned()));
+        let text = ask(&server, "GET /metrics");
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(text.contains("content-type: text/plain; version=0.0.4"), "{text}");
+        assert!(text.ends_with("\r\n\r\na_metric 1\n"), "{text}");
+        let text = ask(&server, "HEAD /metrics");
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n") && text.ends_with("\r\n\r\n"), "{text}");
+        assert!(ask(&server, "GET /").starts_with("HTTP/1.1 404 "));
+        let text = ask(&server, "POST /metrics");
+        assert!(text.starts_with("HTTP/1.1 405 ") && text.contains("allow: GET, HEAD"), "{text}");
+    }
+
+    #[test]
+    fn an_answer_that_fails_is_told() {
+        let server = start(|| Err(Error::failure("it hangs")));
+        let text = ask(&server, "GET /metrics");
+        assert!(text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nit hangs\n"), "{text}");
+    }
+
+    /// Silent clients hold all seats, for as long as they may.
+    #[test]
+    fn clients_that_say_nothing_are_let_go() {
+        let server = start(|| Ok(String::new()));
+        let begin = Instant::now();
+        let _silent: Vec<_> =
+            (0..CLIENTS).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+        assert!(ask(&server, "GET /metrics").starts_with("HTTP/1.1 200 OK"));
+        assert!(begin.elapsed() < PATIENCE * 5, "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn a_port_in_use_is_an_error() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        let started = Server::start(Address(address), || Ok(String::new()));
+        let e = started.err().unwrap().to_string();
+        assert!(e.contains(&format!("metrics at {address}: ")) && e.contains("in use"), "{e}");
+    }
+
+    #[test]
+    fn it_ends_when_dropped() {
+        let server = start(|| Ok(String::new()));
+        let address = server.address;
+        drop(server);
+        let begin = Instant::now();
+        while TcpStream::connect(address).is_ok() {
+            assert!(begin.elapsed() < Duration::from_secs(5));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The metrics in Prometheus' text format
+//! (<https://prometheus.io/docs/instrumenting/exposition_formats/>): base units, `_total` at the
+//! end of a counter, and no metric per PID, whose number would have no bound.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::Registry;
+
+use crate::base::error::{Error, Result};
+use crate::daemon::reports::{Counters, Metrics, ThrottledCgroup};
+
+/// What each of the scheduler's counters counts, by its name.
+const COUNTERS: [(&str, &str); 13] = [
+    ("priority_wakeups", "Wake-ups of priority tasks"),
+    ("preemptions", "Tasks that a priority task has preempted"),
+    ("preemption_looks", "CPUs looked at to preempt"),
+    ("demotions", "Priority tasks that used up their burst and shared fairly from then on"),
+    ("guarded_turns", "Turns that normal tasks got before priority tasks"),
+    ("matches", "Tasks matched with the rules"),
+    ("exclusive_kept_off", "Wake-ups of tasks that were kept off an exclusive CPU"),
+    ("exclusive_kthreads", "Per-CPU kernel threads let onto an exclusive CPU"),
+    ("exclusive_pinned", "Tasks let onto an exclusive CPU because they may use no other"),
+    ("exclusive_missed", "Wake-ups of tasks that may use none of their rule's exclusive CPUs"),
+    ("traffic_marks", "Tasks marked for the packets that they process"),
+    ("traffic_marks_ended", "Marks that have ended"),
+    ("traffic_marks_refused", "Tasks not marked because max_tasks were"),
+];
+
+/// The text. Fails only if the running gthctl, perhaps of another version, sent nonsense.
+pub fn write(metrics: &Metrics) -> Result<String> {
+    let mut registry = Registry::with_prefix("gthctl");
+    registry.register_collector(Box::new(Exported(metrics.clone())));
+    let mut text = String::new();
+    prometheus_text::encode(&mut text, &registry)
+        .map_err(|e| Error::failure(format!("writing the metrics: {e}")))?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Exported(Metrics);
+
+impl Collector for Exported {
+    fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let mut out = Out(encoder);
+        let metrics = &self.0;
+        process(&mut out, metrics)?;
+        policy(&mut out, metrics)?;
+        scheduler(&mut out, &metrics.counters)?;
+        cgroups(&mut out, &metrics.status.throttled_cgroups)?;
+        if let Some(irqs) = &metrics.status.irqs {
+            let help = "Interrupts that are where the policy puts them";
+            out.gauge("irqs_in_place", help, irqs.in_place as f64)?;
+            let help = "Interrupts that somebody has moved away";
+            out.gauge("irqs_away", help, irqs.away as f64)?;
+            let help = "Interrupts placed again since the policy came into force";
+            out.counter("irqs_placed_again", help, irqs.placed_again as f64)?;
+        }
+        Ok(())
+    }
+}
+
+fn process(out: &mut Out<'_>, metrics: &Metrics) -> fmt::Result {
+    let labels = [("version", metrics.version.as_str())];
+    out.info("build", "The version of the running gthctl", &labels)?;
+    out.gauge("start_time_seconds", "When gthctl was started, in Unix time", metrics.started)?;
+    let help = "When gthctl loaded its scheduler, in Unix time; the counters begin there";
+    out.gauge("scheduler_start_time_seconds", help, metrics.scheduler_started)
+}
+
+fn policy(out: &mut Out<'_>, metrics: &Metrics) -> fmt::Result {
+    let status = &metrics.status;
+    let generation = f64::from(status.generation);
+    out.gauge("policy_generation", "The generation of the policy in force", generation)?;
+    let help = "When the policy came into force, in Unix time";
+    out.gauge("policy_start_time_seconds", help, metrics.in_force)?;
+    let help = "Whether the kernel's tables hold what the policy in force says";
+    out.flag("policy_in_step", help, status.kernel_in_step)?;
+    let help = "Whether the policy file on disk is not in force because of a mistake";
+    out.flag("policy_rejected", help, status.rejected.is_some())?;
+    let help = "Policies that came into force after the first";
+    out.counter("policy_changes", help, metrics.policy_changes as f64)?;
+    let help = "Policy files with a mistake, which did not come into force";
+    out.counter("policy_rejections", help, metrics.policy_rejections as f64)?;
+    let help = "CPUs that only the tasks of their rules may use";
+    out.gauge("exclusive_cpus", help, metrics.exclusive_cpus as f64)?;
+    out.gauge("tasks", "Threads that the scheduler knows", status.tasks as f64)?;
+    let tasks = metrics.rules.iter().map(|rule| ([("rule", &*rule.rule)], rule.tasks as f64));
+    out.gauges("rule_tasks", "Threads under each rule", tasks)?;
+    if let Some(api) = &status.api {
+        let help = "Rules in force that come from the API";
+        out.gauge("api_rules", help, api.rules as f64)?;
+        if let Some(age) = api.answer_age_ms {
+            let help = "The time since the API's last good answer";
+            out.gauge("api_answer_age_seconds", help, age as f64 / 1e3)?;
+        }
+    }
+    Ok(())
+}
+
+fn scheduler(out: &mut Out<'_>, counters: &Counters) -> fmt::Result {
+    let paths = counters.paths.iter().map(|(path, count)| ([("path", &**path)], *count as f64));
+    out.counters("dispatches", "Tasks that got a CPU, by the way they took", paths)?;
+    for (name, help) in COUNTERS {
+        if let Some(count) = counters.counts.get(name) {
+            out.counter(name, help, *count as f64)?;
+        }
+    }
+    out.wakeups(counters)
+}
+
+fn cgroups(out: &mut Out<'_>, cgroups: &[ThrottledCgroup]) -> fmt::Result {
+    let each = |value: fn(&ThrottledCgroup) -> f64| {
+        cgroups.iter().map(move |cgroup| ([("cgroup", &*cgroup.cgroup)], value(cgroup)))
+    };
+    let help = "The CPUs that a cgroup may use on average, of those ever held back by it (cpu.max)";
+    out.gauges("cgroup_limit_cpus", help, each(|cgroup| cgroup.limit_cpus))?;
+    let help = "Whether the cgroup's tasks wait for its next period";
+    out.gauges("cgroup_throttled", help, each(|cgroup| f64::from(u8::from(cgroup.throttled))))?;
+    let help = "Periods in which the cgroup ran";
+    out.counters("cgroup_periods", help, each(|cgroup| cgroup.nr_periods as f64))?;
+    let help = "How often the cgroup used up its quota";
+    out.counters("cgroup_throttled_periods", help, each(|cgroup| cgroup.nr_throttled as f64))?;
+    let help = "How long the cgroup had no quota left";
+    let throttled = each(|cgroup| cgroup.throttled_usec as f64 / 1e6);
+    out.counters("cgroup_throttled_seconds", help, throttled)
+}
+
+/// A value, and the label that tells it from others of its metric.
+type Labelled<'s> = ([(&'s str, &'s str); 1], f64);
+
+/// Writes one metric with its description at a time.
+struct Out<'a>(DescriptorEncoder<'a>);
+
+impl Out<'_> {
+    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
+    }
+
+    fn flag(&mut self, name: &str, help: &str, value: bool) -> fmt::Result {
+        self.gauge(name, help, f64::from(u8::from(value)))
+    }
+
+    /// The format's writer adds `_total` to the name.
+    fn counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
+        metric.encode_counter::<NoLabelSet, f64, f64>(&value, None)
+    }
+
+    fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str); 1]) -> fmt::Result {
+        self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
+    }
+
+    fn gauges<'s>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = Labelled<'s>>,
+    ) -> fmt::Result {
+        self.family(MetricType::Gauge, name, help, values)
+    }
+
+    fn counters<'s>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = Labelled<'s>>,
+    ) -> fmt::Result {
+        self.family(MetricType::Counter, name, help, values)
+    }
+
+    /// A gauge or counter with a value for each label; nothing without any.
+    fn family<'s>(
+        &mut self,
+        kind: MetricType,
+        name: &str,
+        help: &str,
+        values: impl Iterator<Item = Labelled<'s>>,
+    ) -> fmt::Result {
+        let mut values = values.peekable();
+        if values.peek().is_none() {
+            return Ok(());
+        }
+        let is_counter = matches!(kind, MetricType::Counter);
+        let mut metric = self.0.encode_descriptor(name, help, None, kind)?;
+        for (labels, value) in values {
+            let mut one = metric.encode_family(&labels)?;
+            match is_counter {
+                true => one.encode_counter::<NoLabelSet, f64, f64>(&value, None)?,
+                false => one.encode_gauge(&value)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Bucket b of the counters ends at `2^(b+1)` ns.
+    fn wakeups(&mut self, counters: &Counters) -> fmt::Result {
+        let bound = |bucket: usize| seconds(2 << bucket);
+        let buckets: Vec<(f64, u64)> =
+            counters.wakeups.iter().enumerate().map(|(b, count)| (bound(b), *count)).collect();
+        let count = counters.wakeups.iter().sum();
+        let help = "The time from the wake-up of a priority task until it runs";
+        let name = "priority_wakeup_latency_seconds";
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        metric.encode_histogram::<NoLabelSet>(
+            seconds(counters.wakeup_sum_ns),
+            count,
+            &buckets,
+            None,
+        )
+    }
+}
+
+/// Of nanoseconds.
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::daemon::reports::{RuleTasks, Status};
+
+    fn status() -> Status {
+        serde_json::from_value(serde_json::json!({
+            "pid": 7, "running_since": "then", "generation": 3, "in_force_since": "then",
+            "rules": 1, "file_rules": 1, "exclusive_cpus": "2-3", "tasks_matched": 4, "tasks": 90,
+            "kernel_in_step": true, "rejected": {"why": "bad", "since": "then"},
+            "throttled_cgroups": [{"cgroup": "/a\"b\\c", "limit_cpus": 0.5, "nr_periods": 10,
+                "nr_throttled": 2, "throttled_usec": 1_500_000, "throttled": true}],
+            "irqs": {"in_place": 5, "away": 1, "placed_again": 6, "waiting": []},
+            "can_roll_back": false, "notes": []
+        }))
+        .unwrap()
+    }
+
+    fn metrics() -> Metrics {
+        let mut wakeups = vec![0; 32];
+        (wakeups[9], wakeups[10]) = (3, 4);
+        Metrics {
+            status: status(),
+            version: "1.2".into(),
+            started: 1_700_000_000.5,
+            scheduler_started: 1_700_000_001.0,
+            in_force: 1_700_000_002.0,
+            policy_changes: 2,
+            policy_rejections: 1,
+            exclusive_cpus: 2,
+            rules: vec![RuleTasks { rule: "upf".into(), tasks: 4 }],
+            counters: Counters {
+                paths: [("idle".to_owned(), 5)].into(),
+                counts: [("preemptions".to_owned(), 8)].into(),
+                wakeups,
+                wakeup_sum_ns: 9_000,
+            },
+        }
+    }
+
+    #[test]
+    fn names_units_labels_and_the_histogram() {
+        let text = write(&metrics()).unwrap();
+        for line in [
+            "# TYPE gthctl_policy_changes_total counter",
+            "gthctl_policy_changes_total 2.0",
+            "gthctl_policy_rejections_total 1.0",
+            "gthctl_policy_rejected 1.0",
+            "gthctl_policy_in_step 1.0",
+            "gthctl_policy_generation 3.0",
+            "gthctl_start_time_seconds 1700000000.5",
+            "gthctl_build_info{version=\"1.2\"} 1",
+            "gthctl_rule_tasks{rule=\"upf\"} 4.0",
+            "gthctl_exclusive_cpus 2.0",
+            "gthctl_dispatches_total{path=\"idle\"} 5.0",
+            "gthctl_preemptions_total 8.0",
+            "gthctl_cgroup_throttled_seconds_total{cgroup=\"/a\\\"b\\\\c\"} 1.5",
+            "gthctl_irqs_away 1.0",
+            "gthctl_priority_wakeup_latency_seconds_bucket{le=\"1.024e-06\"} 3",
+            "gthctl_priority_wakeup_latency_seconds_bucket{le=\"2.048e-06\"} 7",
+            "gthctl_priority_wakeup_latency_seconds_bucket{le=\"+Inf\"} 7",
+            "gthctl_priority_wakeup_latency_seconds_count 7",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+    }
+
+    /// The dashboard and the alerting rules ask for metrics that exist.
+    #[test]
+    fn deployed_queries_name_exported_metrics() {
+        let mut metrics = metrics();
+        let stats = crate::sched::stats::Stats::default();
+        metrics.counters.counts = stats.counters().map(|(name, n)| (name.to_owned(), n)).collect();
+        let text = write(&metrics).unwrap();
+        let end = |rest: &str| rest.find(|c: char| !c.is_alphanumeric() && c != '_');
+        let exported: Vec<&str> = text.lines().filter_map(|line| line.get(..end(line)?)).collect();
+        for (file, queries) in [
+            ("gthctl.rules.yaml", include_str!("../../deploy/prometheus/gthctl.rules.yaml")),
+            ("gthctl.json", include_str!("../../deploy/grafana/gthctl.json")),
+        ] {
+            let asked: Vec<&str> = queries
+                .match_indices("gthctl_")
+                .map(|(at, _)| &queries[at..])
+                .filter_map(|rest| rest.get(..end(rest)?))
+                .collect();
+            assert!(asked.len() > 5, "{file}: {asked:?}");
+            for name in asked {
+                assert!(exported.contains(&name), "{file}: nothing exports {name}");
+            }
+        }
+    }
+
+    /// A counter without a help text would not be exported.
+    #[test]
+    fn every_counter_of_the_scheduler_has_a_help_text() {
+        let stats = crate::sched::stats::Stats::default();
+        let names: Vec<_> = stats.counters().map(|(name, _)| name).collect();
+        assert_eq!(names, COUNTERS.map(|(name, _)| name));
+    }
+}
