@@ -319,7 +319,7 @@ mod tests {
 
     /// The NIC and CPUs of each entry of `irq`, and whether they are spread.
     fn placements(policy: &Policy) -> Vec<(String, String, bool)> {
-        let irq = policy.irq.iter();
+        let irq = policy.irq.iter().map(|entry| &entry.placement);
         irq.map(|entry| (entry.nic.clone(), entry.cpus.to_string(), entry.spread)).collect()
     }
 

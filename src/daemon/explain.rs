@@ -56,7 +56,7 @@ pub fn explain(
         threads: others
             .map(|other| ThreadRule { tid: other.tid, rule: name(other.rule), comm: other.comm })
             .collect(),
-        notes: policy.why_not_its_cpus(&one).into_iter().collect(),
+        notes: policy.why_not_its_cpus(&one).into_iter().chain(policy.nics_of(tid)).collect(),
     })
 }
 

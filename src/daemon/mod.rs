@@ -11,6 +11,7 @@ pub mod live;
 pub mod marker;
 mod missed;
 mod node_pods;
+mod pod_nics;
 pub mod report_tables;
 pub mod reports;
 pub mod service;

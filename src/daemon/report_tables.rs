@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::reports::{
     Allocated, ApiStatus, ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan,
-    Rule, Shown, Status, ThrottledCgroup, Traffic,
+    PodNic, Rule, Shown, Status, ThrottledCgroup, Traffic,
 };
 use crate::base::output::{Cell, row, table};
 use crate::base::units::Nanoseconds;
@@ -132,6 +132,9 @@ pub fn status(status: &Status) -> String {
     if !status.allocated.is_empty() {
         text += &format!("\n{}", allocated(&status.allocated));
     }
+    if status.pod_nics.iter().any(|nic| !nic.found.is_empty()) {
+        text += &format!("\n{}", pod_nics(&status.pod_nics));
+    }
     if !status.throttled_cgroups.is_empty() {
         text += &format!("\n{}", throttled(&status.throttled_cgroups));
     }
@@ -197,6 +200,14 @@ fn traffic_rows(status: &Status) -> Vec<Vec<String>> {
         add("note", note.clone());
     }
     rows
+}
+
+/// What is known of pods' NICs; notes say what is not.
+fn pod_nics(all: &[PodNic]) -> String {
+    let mut rows = vec![row(["pod", "NIC", "where"])];
+    let found = all.iter().flat_map(|nic| nic.found.iter().map(move |how| (nic, how)));
+    rows.extend(found.map(|(nic, how)| vec![nic.pod.clone(), nic.nic.clone(), how.clone()]));
+    table(rows)
 }
 
 /// The cpusets of rules' tasks.
@@ -492,6 +503,7 @@ mod tests {
             kubernetes: None,
             traffic: None,
             throttled_cgroups: Vec::new(),
+            pod_nics: Vec::new(),
             irqs: None,
             can_roll_back: false,
             notes: Vec::new(),

@@ -74,6 +74,9 @@ pub struct Status {
     /// The cgroups that have used up their `cpu.max` since gthctl was started.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_cgroups: Vec<ThrottledCgroup>,
+    /// The NICs of pods whose interrupts the policy places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pod_nics: Vec<PodNic>,
     /// The state of the NICs' interrupts, if the policy places them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub irqs: Option<Irqs>,
@@ -193,6 +196,21 @@ pub struct Allocated {
     /// Why its CPUs are not exclusive, if others share them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<String>,
+}
+
+/// What an entry of `irq` means for one pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodNic {
+    /// Its namespace and name; empty if the node has no such pod.
+    pub pod: String,
+    /// The network, as in the policy.
+    pub nic: String,
+    /// How it leads to devices of this machine.
+    pub found: Vec<String>,
+    /// Network devices, or addresses of PCI functions.
+    pub devices: Vec<String>,
+    /// Why something is not known.
+    pub missing: Vec<String>,
 }
 
 /// What failed, such as reading a file that is therefore not in force.

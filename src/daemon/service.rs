@@ -23,6 +23,7 @@ use super::live::{LivePolicy, PolicyContext};
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
+use super::pod_nics::PodNics;
 use super::reports::{Counters, Metrics, Rule, RuleTasks, Status};
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
@@ -204,6 +205,7 @@ impl Service {
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut missed = Missed::default();
         let mut allocations = Allocations::default();
+        let mut pod_nics = PodNics::default();
         let mut marker = Marker::default();
         let mut printed = (Stats::default(), Instant::now());
         while !self.is_told_to_stop() && scheduler.ended().is_none() {
@@ -221,6 +223,7 @@ impl Service {
             let made_up = missed.make_up_for(scheduler, self.policy.compiled());
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
             let allocated = allocations.follow(scheduler, &mut self.policy, &context);
+            let pod_nics_due = pod_nics.follow(&mut self.policy, &context);
             let (_, half_made) = self.policy.missing_netns();
             let timeouts = [
                 self.print_stats(scheduler, &mut printed),
@@ -228,6 +231,7 @@ impl Service {
                 half_made.then_some(MOUNT_CHECK),
                 self.again.note_due(Step::Missed, made_up),
                 self.again.note_due(Step::Cpusets, allocated),
+                pod_nics_due,
                 self.again.note_due(Step::Marks, marker_due),
                 self.policy.note_shared_cpus(topology),
                 self.again.left(),

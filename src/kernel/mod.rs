@@ -8,6 +8,7 @@ pub mod comm;
 pub mod cpusets;
 pub mod kallsyms;
 pub mod libbpf_log;
+pub mod links;
 pub mod modules;
 pub mod procfs;
 pub mod sched_ext;

@@ -5,6 +5,7 @@
 //! `kube`'s choice (from about 1 s up to a minute). The last known pods stay until then.
 
 mod api;
+pub mod networks;
 #[cfg(test)]
 mod test_api;
 #[cfg(test)]
@@ -26,6 +27,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
 use serde::{Deserialize, Serialize};
 
+use self::networks::Network;
 use crate::base::error::Result;
 use crate::base::root::Root;
 #[cfg(test)]
@@ -60,7 +62,12 @@ pub struct Pod {
     pub namespace: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
+    /// Its networks; `None` while nobody has told of them.
+    pub networks: Option<Networks>,
 }
+
+/// The networks of a pod, or why the annotation about them cannot be read.
+pub type Networks = std::result::Result<Vec<Network>, String>;
 
 /// A pod as the API sends it, with few of its fields: `k8s_openapi`'s own type would
 /// read, and have code for, every field.
@@ -230,18 +237,20 @@ fn apply(pods: &mut BTreeMap<String, Pod>, pod: ApiPod) {
         pods.remove(&uid);
         return;
     }
+    let mut annotations = metadata.annotations.unwrap_or_default();
+    let networks = annotations.remove(networks::ANNOTATION);
     let pod = Pod {
-        uid: static_uid(metadata.annotations).unwrap_or_else(|| uid.clone()),
+        uid: static_uid(annotations).unwrap_or_else(|| uid.clone()),
         namespace: metadata.namespace.unwrap_or_default(),
         name: metadata.name.unwrap_or_default(),
         labels: metadata.labels.unwrap_or_default(),
+        networks: networks.map(|text| networks::parse(&text)),
     };
     pods.insert(uid, pod);
 }
 
-/// The kubelet's uid of a static pod, if `annotations` are those of its mirror pod.
-fn static_uid(annotations: Option<BTreeMap<String, String>>) -> Option<String> {
-    let mut all = annotations?;
+/// The kubelet's uid of a static pod, if the annotations are those of its mirror pod.
+fn static_uid(mut all: BTreeMap<String, String>) -> Option<String> {
     let mirrored = all.remove(MIRROR)?;
     all.remove(STATIC_POD_UID).filter(|uid| *uid == mirrored)
 }

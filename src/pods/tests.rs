@@ -117,6 +117,7 @@ fn the_first_list() {
         namespace: "default".to_owned(),
         name: "a".to_owned(),
         labels: BTreeMap::from(labels),
+        networks: None,
     };
     assert_eq!(pods[0], a);
     assert!(pods[1].labels.is_empty());
@@ -210,6 +211,29 @@ fn a_static_pod_has_the_kubelets_uid() {
         api.delete(name);
         node.wait_soon_for(&["a"]);
     }
+}
+
+#[test]
+fn networks_come_change_and_go_with_their_annotation() {
+    let api = api();
+    let node = Node::new(&url(&api));
+    assert_eq!(node.wait_for(&["a"])[0].networks, None);
+    let status = |status: &str| {
+        let key = "k8s.v1.cni.cncf.io/network-status";
+        let annotations = format!(r#"{{"{key}":{},"other":"x"}}"#, serde_json::json!(status));
+        api.put("a", &format!(r#","annotations":{annotations}"#), "Running");
+    };
+    let networks = |state: &PodState| state.pods.as_ref().unwrap()[0].networks.clone();
+    let wait = |what: &str, wanted: &dyn Fn(Option<Networks>) -> bool| {
+        node.wait(what, |state| wanted(networks(state)));
+    };
+    status(r#"[{"name":"core/n3","interface":"net1"}]"#);
+    let n3 = Network { name: "core/n3".into(), interface: "net1".into(), pci: None };
+    wait("one network", &|now| now == Some(Ok(vec![n3.clone()])));
+    status("[{");
+    wait("no JSON", &|now| matches!(now, Some(Err(why)) if why.contains("EOF")));
+    api.put("a", "", "Running");
+    wait("no annotation", &|now| now.is_none());
 }
 
 #[test]
@@ -371,6 +395,7 @@ fn selecting() {
         namespace: namespace.to_owned(),
         name: String::new(),
         labels: labels.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+        networks: None,
     };
     let selectors = |all: &[(&str, &str)]| -> Vec<Selector> {
         let label = |(key, value): &(&str, &str)| Selector {

@@ -12,11 +12,12 @@ pub(crate) mod globs;
 mod model;
 mod parse;
 pub mod patterns;
+pub mod pod_nics;
 mod reserve;
 pub mod resolve;
 
 pub use model::{
-    Conditions, CpuLimit, Cpus, Effects, Gtp, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE,
+    Conditions, CpuLimit, Cpus, Effects, Gtp, IrqEntry, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE,
     regex_syntax_config,
 };
 pub use parse::placements::KEYS as IRQ_KEYS;

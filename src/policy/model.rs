@@ -28,7 +28,27 @@ pub const SLICE_RANGE: RangeInclusive<u64> = 10_000..=1_000_000_000;
 pub struct Policy {
     pub rules: Vec<Rule>,
     /// Where NICs' interrupts go.
-    pub irq: Vec<Placement>,
+    pub irq: Vec<IrqEntry>,
+}
+
+/// Where the interrupts of a NIC go: one of this machine's, or one of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IrqEntry {
+    /// Labels of pods. With these or `k8s_namespace`, `nic` is a network of the pods.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub selectors: Vec<Selector>,
+    /// Kubernetes namespaces, any of which may hold the pods.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub k8s_namespace: Vec<String>,
+    #[serde(flatten)]
+    pub placement: Placement,
+}
+
+impl IrqEntry {
+    /// Whether the NIC is one of pods.
+    pub fn of_pods(&self) -> bool {
+        !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
+    }
 }
 
 /// A task that meets all of the conditions gets the effects.
@@ -220,6 +240,16 @@ impl Priority {
 }
 
 impl Policy {
+    /// Whether a rule or an entry of `irq` asks about Kubernetes pods.
+    pub fn of_pods(&self) -> bool {
+        self.rules.iter().any(|rule| rule.conditions.of_pods()) || self.of_nics_of_pods()
+    }
+
+    /// Whether an entry of `irq` does.
+    pub fn of_nics_of_pods(&self) -> bool {
+        self.irq.iter().any(IrqEntry::of_pods)
+    }
+
     /// Reads a policy file. The second value holds notes for the user, one line each.
     ///
     /// Every error is of [`ExitCode::Usage`](crate::base::error::ExitCode::Usage) and says where.

@@ -257,6 +257,7 @@ impl LivePolicy {
         log::notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
         let old = std::mem::replace(&mut self.now, new);
+        self.say_pod_nics(&old.pod_nics);
         self.previous = Some(old.text);
         self.since = SystemTime::now();
         self.changes.taken += 1;

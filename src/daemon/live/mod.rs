@@ -3,6 +3,7 @@
 
 mod coming;
 mod cpusets;
+mod pod_nics;
 
 use std::ops::RangeFrom;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -33,7 +34,8 @@ use crate::kernel::topology::Topology;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::resolve;
-use crate::policy::{MAX_RULES, Policy, Rule, diff, forgery};
+use crate::policy::pod_nics::PodNic;
+use crate::policy::{IrqEntry, MAX_RULES, Policy, Rule, diff, forgery};
 use crate::sched::Scheduler;
 use crate::sched::traffic::Mark;
 use crate::sched::verdict::Verdict;
@@ -72,6 +74,8 @@ struct Loaded {
     compiled: Compiled,
     /// What `cpus: allocated` stood for then.
     allocated: Allocations,
+    /// What the networks of pods in `irq` stood for then.
+    pod_nics: Vec<PodNic>,
     notes: Vec<String>,
 }
 
@@ -113,6 +117,7 @@ impl LivePolicy {
     pub fn read(file: Option<PathBuf>, context: &PolicyContext<'_>) -> Result<Self> {
         let text = file.as_deref().map(read_text).transpose()?;
         let now = load(text.unwrap_or(NO_RULES.into()), file.as_deref(), context, Vec::new())?;
+        let now = now.with_pod_nics(context, &[]);
         log::notes(&now.notes);
         Ok(Self {
             file,
@@ -137,14 +142,15 @@ impl LivePolicy {
         &self.now.compiled
     }
 
-    /// Whether a rule is about Kubernetes pods.
+    /// Whether it is about Kubernetes pods.
     pub fn asks_for_pods(&self) -> bool {
-        self.now.policy.rules.iter().any(|rule| rule.conditions.of_pods())
+        self.now.policy.of_pods()
     }
 
     /// Recompiles the policy in force before the scheduler is loaded.
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
         let new = load(self.now.text.clone(), self.file.as_deref(), context, Vec::new())?;
+        let new = new.with_pod_nics(context, &self.now.pod_nics);
         self.now = self.with_same_processes(new, 0..);
         self.out_of_step = false;
         Ok(())
@@ -211,6 +217,7 @@ impl LivePolicy {
         scheduler: &mut Scheduler<'_>,
     ) -> Result<Loaded> {
         let new = load_here(text, path, context, scheduler)?;
+        let new = new.with_pod_nics(context, &self.now.pod_nics);
         let of_api = new.file_rules..;
         Ok(self.with_same_processes(new, of_api))
     }
@@ -313,6 +320,7 @@ impl LivePolicy {
     ) -> Result<bool> {
         let text = self.now.text.clone();
         let new = load_here(text, self.file.as_deref(), context, scheduler)?;
+        let new = new.with_pod_nics(context, &self.now.pod_nics);
         let new = self.with_same_processes(new, 0..);
         let differs = new.compiled != self.now.compiled || self.out_of_step;
         if differs {
@@ -324,7 +332,8 @@ impl LivePolicy {
         let moves = new.placements() != self.now.placements();
         let is_new = |note: &&String| !self.now.notes.contains(note);
         log::notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
-        self.now = new;
+        let old = std::mem::replace(&mut self.now, new);
+        self.say_pod_nics(&old.pod_nics);
         if moves {
             self.keep_irqs();
         }
@@ -419,8 +428,13 @@ impl LivePolicy {
         if !self.now.compiled.reserved.is_empty() {
             text += &format!(", CPUs {} exclusive", self.now.compiled.reserved);
         }
-        for Placement { nic, cpus, avoid, .. } in &self.now.policy.irq {
-            let nic = if nic.is_empty() { "NICs" } else { nic };
+        for entry in &self.now.policy.irq {
+            let Placement { nic, cpus, avoid, .. } = &entry.placement;
+            let nic = match (nic.as_str(), entry.of_pods()) {
+                ("", _) => "NICs".into(),
+                (nic, true) => format!("{nic} of pods"),
+                (nic, false) => nic.to_owned(),
+            };
             text += &match avoid {
                 Some(Avoid::Exclusive) => format!(", interrupts of {nic} off exclusive CPUs"),
                 None => format!(", interrupts of {nic} on CPUs {cpus}"),
@@ -487,6 +501,7 @@ impl LivePolicy {
             kubernetes: self.kubernetes(context),
             traffic: self.traffic(scheduler, marker)?,
             throttled_cgroups: throttled::cgroups(scheduler)?,
+            pod_nics: self.report_pod_nics(),
             irqs: self.irqs.as_ref().and_then(|irqs| irqs.kept().report(irqs.host())),
             can_roll_back: self.previous.is_some(),
             notes: self
@@ -561,14 +576,18 @@ impl LivePolicy {
 }
 
 impl Loaded {
-    /// Its placements of interrupts, with the CPUs that they avoid now.
+    /// Its placements of interrupts, with the CPUs that they avoid now and the devices of pods.
     fn placements(&self) -> Vec<Placement> {
         let away = |placement: &Placement| match placement.avoid {
             Some(Avoid::Exclusive) => self.compiled.reserved.clone(),
             None => CpuList::default(),
         };
-        let of = |placement: &Placement| Placement { away: away(placement), ..placement.clone() };
-        self.policy.irq.iter().map(of).collect()
+        let of = |(index, IrqEntry { placement, .. }): (usize, &IrqEntry)| Placement {
+            away: away(placement),
+            of_pods: self.devices_of_pods(index),
+            ..placement.clone()
+        };
+        self.policy.irq.iter().enumerate().map(of).collect()
     }
 
     fn shown(&self, generation: Option<u32>, counts: Option<&[usize]>) -> Shown {
@@ -634,7 +653,7 @@ fn load(
             format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)
         }));
     }
-    Ok(Loaded { text, policy, file_rules, compiled, allocated, notes })
+    Ok(Loaded { text, policy, file_rules, compiled, allocated, pod_nics: Vec::new(), notes })
 }
 
 /// Adds the rules of the API behind those of the file.

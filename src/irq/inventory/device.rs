@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::lower::Lower;
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
-use crate::kernel::sysfs::{class_dir, entries};
+use crate::kernel::sysfs::{class_dir, entries, pci_dir};
 
 /// A network device, and the NICs that carry its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -24,10 +24,15 @@ pub struct Device {
 }
 
 impl Device {
-    /// Looks at the device `name` of this network namespace.
+    /// Looks at the device `name` of this network namespace, or at the PCI function with that
+    /// address.
     ///
     /// Fails when there is none.
     pub fn read(host: &Host, name: &str) -> Result<Self> {
+        if name.contains(':') {
+            pci_dir(&host.sys(), name)?;
+            return Ok(Self { name: name.into(), nics: vec![name.into()], ..Self::default() });
+        }
         let Lower { nics, elsewhere } = Lower::read(&host.sys(), name)?;
         let uevent = fs::read_to_string(class_dir(&host.sys(), name)?.join("uevent"));
         let uevent = uevent.unwrap_or_default();

@@ -15,7 +15,7 @@ use super::device::Device;
 use super::interrupts::{Interrupt, Interrupts};
 use super::queue::Queue;
 use crate::base::error::Result;
-use crate::kernel::sysfs::{class_dir, entries, failed, file_name, link_name, number};
+use crate::kernel::sysfs::{class_dir, entries, failed, file_name, link_name, number, pci_dir};
 
 /// A network device and its IRQs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -43,12 +43,17 @@ pub struct NicIrq {
 
 impl Nic {
     /// Finds the IRQs of the network device `name` by `sys_root` (/sys except in tests) and
-    /// /proc/interrupts. A virtual device has none: see [`super::lower::Lower`].
+    /// /proc/interrupts. A virtual device has none: see [`super::lower::Lower`]. A name with a
+    /// colon is the address of a PCI function, whose network device may be in another network
+    /// namespace.
     ///
     /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
     pub fn read(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Self> {
-        let class = class_dir(sys_root, name)?;
-        let link = class.join("device");
+        let is_function = name.contains(':');
+        let link = match is_function {
+            true => pci_dir(sys_root, name)?,
+            false => class_dir(sys_root, name)?.join("device"),
+        };
         let device = match fs::canonicalize(&link) {
             Ok(device) => device,
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -63,7 +68,7 @@ impl Nic {
             driver: link_name(&device.join("driver")),
             device: file_name(&device),
             pci: pci.map(|dir| file_name(dir)),
-            others: others(&device, name)?,
+            others: if is_function { Vec::new() } else { others(&device, name)? },
         };
         let mut numbers = Vec::new();
         for dir in devices.iter().flat_map(|dir| [dir.join("irqs"), dir.join("msi_irqs")]) {

@@ -26,6 +26,10 @@ pub struct Placement {
     /// other placement is about, only with `avoid`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub nic: String,
+    /// What `nic` means now, if it is a network of pods: network devices, or the addresses of PCI
+    /// functions. They come and go with the pods, so each is placed as far as that is possible.
+    #[serde(skip)]
+    pub of_pods: Option<Vec<String>>,
     /// Empty with `avoid`.
     #[serde(skip_serializing_if = "CpuList::is_empty")]
     pub cpus: CpuList,
@@ -159,39 +163,64 @@ impl Plan {
         let topology = host.topology()?;
         let interrupts = Interrupts::read(&host.proc())?;
         let machine = Machine { host, interrupts: &interrupts, fixed: Fixed::new(host) };
-        // What is said about a NIC goes before what is said about all.
+        // What is said about a NIC goes before what is said about all, and a name of this machine
+        // before one of pods.
         let mut placements: Vec<&Placement> = placements.iter().collect();
-        placements.sort_by_key(|placement| (placement.avoid.is_some(), placement.nic.is_empty()));
+        placements.sort_by_key(|one| (one.avoid.is_some(), one.nic.is_empty(), one.of_pods.is_some()));
         for placement in placements {
-            let at = |e: Error| Error { at: placement.location.clone().or(e.at), ..e };
-            if placement.nic.is_empty() {
-                let all = all_of(&host.sys(), &interrupts, &Device::all(host)?)?;
-                plan.avoid(&machine, placement, &all, &topology).map_err(at)?;
+            let Some(devices) = &placement.of_pods else {
+                waiting.extend(plan.place(&machine, placement, &topology, absent)?);
                 continue;
-            }
-            let found = match machine.find(placement) {
-                Err(e) if absent == Absent::Await => {
-                    let e = at(Error { help: None, ..e });
-                    waiting
-                        .push(format!("{e}; gthctl places its interrupts once that has changed"));
-                    continue;
-                }
-                found => found,
             };
             if placement.avoid.is_none() {
-                check_cpus(&placement.cpus, &topology).map_err(at)?;
+                check_cpus(&placement.cpus, &topology).map_err(|e| placement.at(e))?;
             }
-            let (device, nics) = found.map_err(at)?;
-            if device.is_virtual() {
-                plan.notes.push(format!("{}; gthctl places the interrupts there", device.on()));
-            }
-            plan.devices.push(device);
-            match placement.avoid {
-                Some(_) => plan.avoid(&machine, placement, &nics, &topology).map_err(at)?,
-                None => plan.add(&machine, placement, &nics).map_err(at)?,
+            for nic in devices {
+                let one = Placement { nic: nic.clone(), of_pods: None, ..placement.clone() };
+                let before = plan.clone();
+                waiting.extend(plan.place(&machine, &one, &topology, Absent::Await).unwrap_or_else(
+                    |e| {
+                        plan = before;
+                        Some(later(&e))
+                    },
+                ));
             }
         }
         Ok((plan, waiting))
+    }
+
+    /// Adds what one placement changes. Returns why it has to wait, if it may.
+    fn place(
+        &mut self,
+        machine: &Machine<'_>,
+        placement: &Placement,
+        topology: &Topology,
+        absent: Absent,
+    ) -> Result<Option<String>> {
+        let at = |e: Error| placement.at(e);
+        if placement.nic.is_empty() {
+            let (sys, interrupts) = (machine.host.sys(), machine.interrupts);
+            let all = all_of(&sys, interrupts, &Device::all(machine.host)?)?;
+            self.avoid(machine, placement, &all, topology).map_err(at)?;
+            return Ok(None);
+        }
+        let found = match machine.find(placement) {
+            Err(e) if absent == Absent::Await => return Ok(Some(later(&at(e)))),
+            found => found,
+        };
+        if placement.avoid.is_none() {
+            check_cpus(&placement.cpus, topology).map_err(at)?;
+        }
+        let (device, nics) = found.map_err(at)?;
+        if device.is_virtual() {
+            self.notes.push(format!("{}; gthctl places the interrupts there", device.on()));
+        }
+        self.devices.push(device);
+        match placement.avoid {
+            Some(_) => self.avoid(machine, placement, &nics, topology).map_err(at)?,
+            None => self.add(machine, placement, &nics).map_err(at)?,
+        }
+        Ok(None)
     }
 
     /// The IRQs among the changes.
@@ -341,7 +370,18 @@ impl Plan {
     }
 }
 
+/// Why something is placed later.
+fn later(e: &Error) -> String {
+    let e = Error { help: None, ..e.clone() };
+    format!("{e}; gthctl places its interrupts once that has changed")
+}
+
 impl Placement {
+    /// The error with the placement's place in the policy file.
+    fn at(&self, e: Error) -> Error {
+        Error { at: self.location.clone().or(e.at), ..e }
+    }
+
     /// True when it selects all IRQs of the NIC.
     fn is_whole(&self) -> bool {
         self.queues.is_empty() && self.irqs.is_empty()

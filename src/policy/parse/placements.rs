@@ -2,14 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use super::rule::cpus;
+use super::rule::{cpus, namespaces, selectors};
 use crate::base::error::Result;
 use crate::base::yaml::{Field, Node, Place, Source, Value};
 use crate::irq::place::plan::{Avoid, Masks, OnIrqbalance, Placement};
+use crate::policy::IrqEntry;
 
 /// All keys of an entry.
-pub const KEYS: [&str; 8] =
-    ["nic", "cpus", "avoid", "spread", "queues", "rps", "xps", "irqbalance"];
+pub const KEYS: [&str; 10] = [
+    "selectors",
+    "k8s_namespace",
+    "nic",
+    "cpus",
+    "avoid",
+    "spread",
+    "queues",
+    "rps",
+    "xps",
+    "irqbalance",
+];
 
 /// The most entries of a policy.
 const MAX_ENTRIES: usize = 64;
@@ -17,11 +28,14 @@ const MAX_ENTRIES: usize = 64;
 /// The longest name of a network device (IFNAMSIZ of linux/if.h, without the final 0).
 const MAX_NIC: usize = 15;
 
+/// The longest name of a pod's network: a namespace and a name (Kubernetes, "Object Names and IDs").
+pub const MAX_NETWORK: usize = 63 + 1 + 253;
+
 /// No NIC has a queue of this number (16 bits in linux/netdevice.h).
 const MAX_QUEUE: u64 = 65_535;
 
 /// Reads the list, or its only entry.
-pub(super) fn read(source: Source, field: &Field) -> Result<Vec<Placement>> {
+pub(super) fn read(source: Source, field: &Field) -> Result<Vec<IrqEntry>> {
     if matches!(field.value.value, Value::Map(_)) {
         return Ok(vec![entry(source, 1, field.value, field.value.place_or(field.place))?]);
     }
@@ -34,45 +48,74 @@ pub(super) fn read(source: Source, field: &Field) -> Result<Vec<Placement>> {
     items.iter().enumerate().map(entry).collect()
 }
 
-fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Placement> {
+fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<IrqEntry> {
     let label = format!("irq[{number}]");
     if matches!(item.value, Value::Null) {
         return Err(source.error(place, format!("{label}: expected keys, found nothing")));
     }
     let fields = item.fields(source, &format!("{label}."), &KEYS, &[], &[])?;
-    let mut placement =
-        Placement { location: Some(source.location(place)), ..Placement::default() };
+    let given = |name: &str| fields.iter().any(|field| field.name == name);
+    let of_pods = ["selectors", "k8s_namespace"].into_iter().find(|name| given(name));
+    let mut entry = IrqEntry::default();
+    entry.placement.location = Some(source.location(place));
     for field in &fields {
+        let placement = &mut entry.placement;
         match field.name {
-            "nic" => placement.nic = nic(field)?,
-            "cpus" => placement.cpus = cpus(field)?,
-            "avoid" => match &field.value.value {
-                Value::Text(text) if text == "exclusive" => {
-                    placement.avoid = Some(Avoid::Exclusive);
-                }
-                _ => return Err(field.expected("exclusive")),
-            },
-            "spread" => placement.spread = field.bool()?,
-            "queues" => placement.queues = queues(field)?,
-            "rps" => placement.rps = masks(field)?,
-            "xps" => placement.xps = masks(field)?,
-            _irqbalance => placement.irqbalance = irqbalance(field)?,
+            "selectors" => entry.selectors = not_empty(field, selectors(source, field)?)?,
+            "k8s_namespace" => entry.k8s_namespace = not_empty(field, namespaces(field)?)?,
+            "nic" if of_pods.is_some() => placement.nic = network(field)?,
+            _ => set(placement, field)?,
         }
     }
-    let given = |name: &str| fields.iter().any(|field| field.name == name);
-    if placement.avoid.is_some() {
+    check_whole(given, of_pods).map_err(|what| source.error(place, format!("{label}: {what}")))?;
+    Ok(entry)
+}
+
+/// Sets what one key says.
+fn set(placement: &mut Placement, field: &Field) -> Result<()> {
+    match field.name {
+        "nic" => placement.nic = nic(field)?,
+        "cpus" => placement.cpus = cpus(field)?,
+        "avoid" => match &field.value.value {
+            Value::Text(text) if text == "exclusive" => {
+                placement.avoid = Some(Avoid::Exclusive);
+            }
+            _ => return Err(field.expected("exclusive")),
+        },
+        "spread" => placement.spread = field.bool()?,
+        "queues" => placement.queues = queues(field)?,
+        "rps" => placement.rps = masks(field)?,
+        "xps" => placement.xps = masks(field)?,
+        _irqbalance => placement.irqbalance = irqbalance(field)?,
+    }
+    Ok(())
+}
+
+/// Fails with the reason when the `given` keys make no entry together; `of_pods` is the key that
+/// asks for pods.
+fn check_whole(
+    given: impl Fn(&str) -> bool,
+    of_pods: Option<&str>,
+) -> std::result::Result<(), String> {
+    if let (Some(key), false) = (of_pods, given("nic")) {
+        return Err(format!("{key} without nic; name a network of the pods, such as n3"));
+    }
+    if given("avoid") {
         let other = ["cpus", "spread", "queues", "rps", "xps"].into_iter().find(|name| given(name));
         return match other {
-            Some(other) => {
-                Err(source.error(place, format!("{label}: avoid and {other}; give one of them")))
-            }
-            None => Ok(placement),
+            Some(other) => Err(format!("avoid and {other}; give one of them")),
+            None => Ok(()),
         };
     }
     match ["nic", "cpus"].into_iter().find(|name| !given(name)) {
-        Some(missing) => Err(source.error(place, format!("{label}: no {missing}"))),
-        None => Ok(placement),
+        Some(missing) => Err(format!("no {missing}")),
+        None => Ok(()),
     }
+}
+
+/// Empty selectors would mean all pods.
+fn not_empty<T>(field: &Field, items: Vec<T>) -> Result<Vec<T>> {
+    if items.is_empty() { Err(field.error("empty; name the pods")) } else { Ok(items) }
 }
 
 fn nic(field: &Field) -> Result<String> {
@@ -81,6 +124,18 @@ fn nic(field: &Field) -> Result<String> {
     // dev_valid_name(), net/core/dev.c.
     let bad = |c: char| c.is_whitespace() || c == '/' || c == ':';
     if name.len() > MAX_NIC || name.contains(bad) || [".", ".."].contains(&name) {
+        return Err(field.expected(what));
+    }
+    Ok(name.into())
+}
+
+/// A pod's network, by its interface, its name, or its namespace and name.
+fn network(field: &Field) -> Result<String> {
+    let what = "a network of the pods, such as n3 or core/n3";
+    let name = field.text(what)?;
+    let parts: Vec<&str> = name.split('/').collect();
+    let bad = |part: &&str| part.is_empty() || part.contains(|c: char| c.is_whitespace() || c == ':');
+    if name.len() > MAX_NETWORK || parts.len() > 2 || parts.iter().any(bad) {
         return Err(field.expected(what));
     }
     Ok(name.into())
@@ -127,14 +182,21 @@ mod tests {
     use super::*;
     use crate::policy::Policy;
 
-    fn read(irq: &str) -> Result<Vec<Placement>> {
+    fn read(irq: &str) -> Result<Vec<IrqEntry>> {
         let text = format!("strategies: []\nirq: {irq}");
         Policy::parse(&text, Path::new("p.yaml")).map(|(policy, _)| policy.irq)
     }
 
     #[track_caller]
+    fn only_entry(entry: &str) -> IrqEntry {
+        let mut entry = read(&format!("[{entry}]")).unwrap().remove(0);
+        entry.placement.location = None;
+        entry
+    }
+
+    #[track_caller]
     fn only(entry: &str) -> Placement {
-        Placement { location: None, ..read(&format!("[{entry}]")).unwrap().remove(0) }
+        only_entry(entry).placement
     }
 
     #[test]
@@ -152,7 +214,7 @@ mod tests {
                 "xps": "match", "irqbalance": "ban",
             })
         );
-        let location = read("\n- {nic: eth0, cpus: 1}").unwrap().remove(0).location.unwrap();
+        let location = read("\n- {nic: eth0, cpus: 1}").unwrap().remove(0).placement.location.unwrap();
         assert_eq!((location.line, location.column), (3, 4));
         for (masks, same) in [("true", "match"), ("on", "match"), ("false", "off")] {
             let of = |masks: &str| only(&format!("{{nic: a, cpus: 1, rps: {masks}}}"));
@@ -162,16 +224,39 @@ mod tests {
         assert_eq!(read("[]").unwrap(), []);
         let all = Placement { avoid: Some(Avoid::Exclusive), ..Placement::default() };
         for one in ["{avoid: exclusive}", "[{avoid: exclusive}]"] {
-            assert_eq!(
-                read(one).unwrap(),
-                [Placement { location: read(one).unwrap().remove(0).location, ..all.clone() }]
-            );
+            let found = read(one).unwrap().remove(0).placement;
+            assert_eq!(Placement { location: None, ..found }, all);
         }
         let named = only("{nic: n6, avoid: exclusive, irqbalance: ban}");
         assert_eq!(
             serde_json::to_value(&named).unwrap(),
             serde_json::json!({"nic": "n6", "avoid": "exclusive", "irqbalance": "ban"})
         );
+    }
+
+    #[test]
+    fn nics_of_pods() {
+        let keys = |entry: &str| serde_json::to_value(only_entry(entry)).unwrap();
+        let found = keys(
+            "{selectors: [{key: app, value: upf}], k8s_namespace: core, nic: core/n3, cpus: 2}",
+        );
+        assert_eq!(
+            found,
+            serde_json::json!({
+                "selectors": [{"key": "app", "value": "upf"}], "k8s_namespace": ["core"],
+                "nic": "core/n3", "cpus": "2",
+            })
+        );
+        // A whole namespace, whatever the order of the keys; a name too long for a device.
+        let long = "a-network-with-a-long-name";
+        let found = only_entry(&format!("{{nic: {long}, avoid: exclusive, k8s_namespace: [core]}}"));
+        assert_eq!((found.placement.nic.as_str(), found.of_pods()), (long, true));
+        assert!(!only_entry("{nic: n3, cpus: 1}").of_pods());
+        let policy = |irq: &str| {
+            let text = format!("irq: {{{irq}, nic: n3, cpus: 1}}");
+            Policy::parse(&text, Path::new("p.yaml")).unwrap().0
+        };
+        assert!(policy("k8s_namespace: core").of_pods() && !policy("spread: true").of_pods());
     }
 
     #[test]
@@ -195,13 +280,46 @@ mod tests {
             ),
             (
                 "[eth0]",
-                "2:7: irq[1]: expected keys (nic, cpus, avoid, spread, queues, rps, xps, irqbalance), found \"eth0\"",
+                "2:7: irq[1]: expected keys (selectors, k8s_namespace, nic, cpus, avoid, spread, queues, rps, xps, irqbalance), found \"eth0\"",
             ),
             ("[{cpus: 1}]", "2:8: irq[1]: no nic"),
             ("[{nic: a, cpus: 1}, {nic: eth0}]", "2:27: irq[2]: no cpus"),
             (
                 "[{nic: a/b, cpus: 1}]",
                 "2:13: irq[1].nic: expected the name of a network device, such as eth0, found \"a/b\"",
+            ),
+            (
+                "{selectors: [{key: app, value: upf}], cpus: 1}",
+                "2:6: irq[1]: selectors without nic; name a network of the pods, such as n3",
+            ),
+            (
+                "{k8s_namespace: core, avoid: exclusive}",
+                "2:6: irq[1]: k8s_namespace without nic; name a network of the pods, such as n3",
+            ),
+            (
+                "{selectors: [{key: app, value: upf}], nic: n3}",
+                "2:6: irq[1]: no cpus",
+            ),
+            (
+                "{selectors: [], nic: n3, cpus: 1}",
+                "2:18: irq[1].selectors: empty; name the pods",
+            ),
+            (
+                "{selectors: upf, nic: n3, cpus: 1}",
+                "2:18: irq[1].selectors: expected a list of labels, such as [{key: app, value: upf}], found \"upf\"",
+            ),
+            (
+                "{k8s_namespace: core, nic: a/b/c, cpus: 1}",
+                "2:33: irq[1].nic: expected a network of the pods, such as n3 or core/n3, found \"a/b/c\"",
+            ),
+            (
+                "{k8s_namespace: core, nic: /n3, cpus: 1}",
+                "2:33: irq[1].nic: expected a network of the pods, such as n3 or core/n3, found \"/n3\"",
+            ),
+            // Without pods, it is a device of this machine.
+            (
+                "{nic: core/n3, cpus: 1}",
+                "2:12: irq[1].nic: expected the name of a network device, such as eth0, found \"core/n3\"",
             ),
             ("[{nic: a, cpus: ''}]", "2:22: irq[1].cpus: \"\": "),
             ("[{nic: a, cpus: 3-1}]", "2:22: irq[1].cpus: \"3-1\": "),

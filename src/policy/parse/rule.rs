@@ -255,7 +255,7 @@ fn netns(field: &Field) -> Result<String> {
     Ok(text.into())
 }
 
-fn selectors(source: Source, field: &Field) -> Result<Vec<Selector>> {
+pub(super) fn selectors(source: Source, field: &Field) -> Result<Vec<Selector>> {
     let what = "a list of labels, such as [{key: app, value: upf}]";
     items(field, what)?
         .iter()
@@ -278,7 +278,7 @@ fn selectors(source: Source, field: &Field) -> Result<Vec<Selector>> {
         .collect()
 }
 
-fn namespaces(field: &Field) -> Result<Vec<String>> {
+pub(super) fn namespaces(field: &Field) -> Result<Vec<String>> {
     let what = "a Kubernetes namespace, or a list of them";
     if let Value::Text(_) = field.value.value {
         return Ok(vec![short(field, what, MAX_TEXT)?.into()]);

@@ -29,12 +29,14 @@ pub fn policy(text: &str) {
         check_rule(rule, text);
         assert!(policy.rules[..i].iter().all(|earlier| earlier.name != rule.name));
     }
-    for placement in &policy.irq {
+    for entry in &policy.irq {
+        let placement = &entry.placement;
         lines.check_place(placement.location.as_ref().expect("it is from a file"));
-        // It becomes a part of paths.
         let nic = &placement.nic;
-        assert!(nic.len() <= 15 && !nic.contains(['/', '\0']) && nic != "..");
-        assert!(!nic.is_empty() || placement.avoid.is_some());
+        // A device's becomes a part of paths.
+        let is_device = nic.len() <= 15 && !nic.contains(['/', '\0']) && nic != "..";
+        assert!(is_device || entry.of_pods());
+        assert!(!nic.is_empty() || placement.avoid.is_some() && !entry.of_pods());
         assert_eq!(placement.cpus.is_empty(), placement.avoid.is_some());
     }
 
@@ -207,6 +209,7 @@ fn pods() -> [Pod; 3] {
         namespace: namespace.into(),
         name: name.into(),
         labels: [("app".into(), app.into())].into(),
+        networks: None,
     };
     [
         pod("6a7c2f0e-0000-4000-8000-0123456789ab", "upf-0", "core", "upf"),
