@@ -356,8 +356,8 @@ pub enum IrqCommand {
 /// that this kernel tells only when a move is tried.
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// Only this device; for a virtual one (macvlan, VLAN, bond, bridge or its veth): the NICs
-    /// under it
+    /// Only this device, or the PCI function with this address; for a virtual one (macvlan, VLAN,
+    /// bond, bridge or its veth): the NICs under it
     #[arg(value_name = "NIC")]
     pub nic: Option<String>,
 

@@ -558,6 +558,13 @@ mod tests {
                 ends_in_ms: 1500,
             }],
         });
+        status.pod_nics = vec![PodNic {
+            pod: "core/upf-0".into(),
+            nic: "n3".into(),
+            found: vec!["net1 (macvlan) leads to eth1".into()],
+            devices: vec!["eth1".into()],
+            missing: Vec::new(),
+        }];
         status.throttled_cgroups = vec![ThrottledCgroup {
             cgroup: "/kubepods/pod1".into(),
             limit_cpus: 0.25,
@@ -591,6 +598,8 @@ mod tests {
         ] {
             assert!(rows(&bad).contains(&row.to_vec()), "{row:?} in\n{bad}");
         }
+        let of_pod = ["core/upf-0", "n3", "net1 (macvlan) leads to eth1"];
+        assert!(rows(&bad).contains(&of_pod.to_vec()), "{bad}");
         let marked = ["rx", "12", "10", "a", "then", "gtp_rx", "7", "1.5s"];
         assert!(rows(&bad).contains(&marked.to_vec()), "{bad}");
         let held_back = ["/kubepods/pod1", "0.250 CPUs", "40", "39", "2.9s", "throttled"];

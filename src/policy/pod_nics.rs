@@ -285,3 +285,234 @@ fn links_of(uids: &BTreeSet<String>, node: &Node<'_>) -> BTreeMap<String, Result
 fn pattern(uid: &str, kubelets: &[String]) -> Option<Vec<Dfa>> {
     compile(&[(0, &cgroups::pods([uid], kubelets))], &mut Budget::default()).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::error::Error;
+    use crate::irq::place::plan::Placement;
+    use crate::irq::tree::Tree;
+    use crate::pods::Selector;
+
+    const UID: &str = "6a7c2f0e-0000-4000-8000-0123456789ab";
+    const VF: &str = "0000:03:02.1";
+
+    fn on_host(index: u32, name: &str, kind: &str, lower: Lower) -> Link {
+        let (name, kind) = (name.into(), Some(kind.into()));
+        Link { index, name, kind, lower: Some(lower), ..Link::default() }
+    }
+
+    fn on_bus(index: u32, name: &str, bus: &str, device: &str) -> Link {
+        let parent = Some((bus.into(), device.into()));
+        Link { index, name: name.into(), parent, ..Link::default() }
+    }
+
+    /// The devices in a made-up network namespace, whose file holds its name.
+    fn links(netns: &Path) -> Result<Vec<Link>> {
+        let vf = || on_bus(3, "net1", "pci", VF);
+        Ok(match fs::read_to_string(netns).unwrap().as_str() {
+            "macvlan" => vec![
+                Link { index: 1, name: "lo".into(), ..Link::default() },
+                on_host(2, "eth0", "veth", Lower::Here(7)),
+                // With the number that its parent has on the host.
+                on_host(5, "n3", "macvlan", Lower::Here(5)),
+            ],
+            "sriov" => vec![vf()],
+            "on top" => vec![
+                vf(),
+                on_host(4, "n3", "macvlan", Lower::Beside(6)),
+                on_host(6, "v6", "vlan", Lower::Beside(3)),
+                on_host(8, "loop", "vlan", Lower::Beside(8)),
+            ],
+            "bond" => vec![
+                Link { index: 9, name: "n3".into(), kind: Some("bond".into()), ..Link::default() },
+                Link { master: Some(9), ..vf() },
+                Link { master: Some(9), ..on_bus(4, "net2", "virtio", "virtio3") },
+            ],
+            "third" => vec![on_host(2, "n3", "macvlan", Lower::Elsewhere)],
+            "gone" => vec![on_host(2, "n3", "macvlan", Lower::Here(77))],
+            "tap" => vec![Link { index: 2, name: "n3".into(), ..Link::default() }],
+            "empty" => vec![],
+            other => return Err(Error::failure(format!("{other}: not permitted"))),
+        })
+    }
+
+    /// A machine with eth1, a virtual function of it, and a virtio NIC.
+    fn machine() -> Tree {
+        let tree = Tree::new();
+        let (physical, virtual_) = ("pci0000:00/0000:03:00.0", "pci0000:00/0000:03:02.1");
+        tree.pci(physical, "iavf", &[40]);
+        tree.nic("eth1", physical);
+        tree.index("eth1", 5, 5);
+        tree.pci(virtual_, "iavf", &[50, 51]);
+        tree.pci("pci0000:00/0000:00:05.0", "virtio-pci", &[60]);
+        tree.link("sys/devices/pci0000:00/0000:00:05.0/virtio3/subsystem", "sys/bus/virtio");
+        tree.link("sys/bus/virtio/devices/virtio3", "sys/devices/pci0000:00/0000:00:05.0/virtio3");
+        for device in [physical, virtual_] {
+            let address = device.rsplit('/').next().unwrap();
+            tree.link(&format!("sys/bus/pci/devices/{address}"), &format!("sys/devices/{device}"));
+            tree.write(&format!("sys/devices/{device}/class"), "0x020000\n");
+        }
+        let physfn = format!("sys/devices/{virtual_}/physfn");
+        tree.link(&physfn, &format!("sys/devices/{physical}"));
+        tree
+    }
+
+    /// A process in the cgroup and network namespace.
+    fn process(tree: &Tree, pid: u32, cgroup: &str, netns: &str) {
+        tree.write(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
+        tree.write(&format!("proc/{pid}/ns/net"), netns);
+    }
+
+    fn cgroup(uid: &str) -> String {
+        format!("/kubepods/burstable/pod{uid}/c")
+    }
+
+    fn pod(networks: &[(&str, &str, Option<&str>)]) -> Pod {
+        let network = |&(name, interface, pci): &(&str, &str, Option<&str>)| Network {
+            name: name.into(),
+            interface: interface.into(),
+            pci: pci.map(Into::into),
+        };
+        Pod {
+            uid: UID.into(),
+            namespace: "core".into(),
+            name: "upf-0".into(),
+            labels: [("app".into(), "upf".into())].into(),
+            networks: Some(Ok(networks.iter().map(network).collect())),
+        }
+    }
+
+    fn entry(nic: &str) -> IrqEntry {
+        let selectors = vec![Selector { key: "app".into(), value: "upf".into() }];
+        let placement = Placement { nic: nic.into(), ..Placement::default() };
+        IrqEntry { selectors, placement, ..IrqEntry::default() }
+    }
+
+    fn look(tree: &Tree, nic: &str, pods: &[Pod], before: &[PodNic]) -> Vec<PodNic> {
+        let root = &Root::at(tree.path(""));
+        find(&[entry(nic)], pods, &Node { root, kubelets: &[], links }, before)
+    }
+
+    /// The devices of n3, and how or why not, in a network namespace.
+    fn n3(netns: &str, pci: Option<&str>) -> (Vec<String>, String, bool) {
+        let tree = machine();
+        process(&tree, 70, &cgroup(UID), netns);
+        let name = if netns == "sriov" { "net1" } else { "n3" };
+        let mut found = look(&tree, "n3", &[pod(&[("core/n3", name, pci)])], &[]);
+        let PodNic { devices, found, missing, may_come, .. } = found.remove(0);
+        (devices, [found, missing].concat().join("; "), may_come)
+    }
+
+    #[test]
+    fn devices_of_every_kind_of_network() {
+        for (netns, devices, how) in [
+            ("macvlan", &["eth1"][..], "n3 (macvlan) leads to eth1"),
+            ("sriov", &[VF], "net1 is the virtual function 0000:03:02.1 of eth1"),
+            ("on top", &[VF], "n3 (macvlan) is on the virtual function 0000:03:02.1 of eth1"),
+            (
+                "bond",
+                &["0000:00:05.0", VF],
+                "n3 (bond) leads to 0000:00:05.0, 0000:03:02.1",
+            ),
+        ] {
+            let wanted = devices.iter().map(|&name| name.to_owned()).collect();
+            assert_eq!(n3(netns, None), (wanted, how.into(), false), "{netns}");
+        }
+        // What the kernel says goes before the annotation.
+        assert_eq!(n3("macvlan", Some(VF)).0, ["eth1"]);
+    }
+
+    #[test]
+    fn a_function_that_a_driver_in_user_space_has() {
+        let how = "n3 is the virtual function 0000:03:02.1 of eth1".to_owned();
+        assert_eq!(n3("empty", Some(VF)), (vec![VF.into()], how.clone(), false));
+        let tree = machine();
+        let pods = [pod(&[("core/n3", "", Some(VF))])];
+        // Its processes need not be seen.
+        assert_eq!(look(&tree, "n3", &pods, &[])[0].found, [how.replace("n3 ", "core/n3 ")]);
+        // Whoever changes the pod chooses the address: not every device is one of a pod's.
+        for other in ["0000:03:00.0", "0000:03:09.9", "../../x:y", "eth1"] {
+            let (devices, why, _) = n3("empty", Some(other));
+            let wanted = format!("n3: its annotation names {other}: no virtual function of a NIC");
+            assert_eq!((devices.len(), why), (0, wanted));
+        }
+        tree.write("sys/devices/pci0000:00/0000:03:02.1/class", "0x010802\n");
+        assert_eq!(look(&tree, "n3", &pods, &[])[0].devices, [""; 0]);
+    }
+
+    #[test]
+    fn why_a_nic_is_not_known() {
+        for (netns, why) in [
+            ("third", "n3 (macvlan) leads to a third network namespace"),
+            ("gone", "n3: what it is on has gone"),
+            ("tap", "n3 leads to no device of this machine"),
+            ("empty", "its network namespace has no device n3"),
+            ("secret", "secret: not permitted"),
+        ] {
+            assert_eq!(n3(netns, None), (vec![], why.into(), true), "{netns}");
+        }
+        let tree = machine();
+        let why = |pods: &[Pod]| {
+            let PodNic { devices, missing, may_come, .. } = look(&tree, "n3", pods, &[]).remove(0);
+            assert_eq!((devices.len(), missing.len()), (0, 1));
+            (missing[0].clone(), may_come)
+        };
+        let other = Pod { labels: BTreeMap::new(), ..pod(&[]) };
+        let none = "no pod of this node has these labels and namespaces";
+        assert_eq!(why(&[other]), (none.into(), false));
+        let none = "no annotation tells of its networks";
+        assert_eq!(why(&[Pod { networks: None, ..pod(&[]) }]), (none.into(), false));
+        let none = "n3 is none of its networks (cbr0, core/n6)";
+        let pods = [pod(&[("cbr0", "eth0", None), ("core/n6", "n6", None)])];
+        assert_eq!(why(&pods), (none.into(), false));
+        let pods = [pod(&[("core/n3", "n3", None)])];
+        assert_eq!(why(&pods), ("no process of it is there".into(), true));
+        // Neither one that has ended nor one that named its own cgroup.
+        tree.write("proc/70/cgroup", &format!("0::{}\n", cgroup(UID)));
+        process(&tree, 71, &format!("/user.slice/user-1000.slice{}", cgroup(UID)), "macvlan");
+        process(&tree, 72, &cgroup("6a7c2f0e-0000-4000-8000-0123456789ac"), "macvlan");
+        assert_eq!(why(&pods).0, "no process of it is there");
+        process(&tree, 73, &cgroup(UID), "macvlan");
+        process(&tree, 9000, &cgroup(UID), "empty");
+        assert_eq!(look(&tree, "n3", &pods, &[])[0].devices, ["eth1"]);
+    }
+
+    #[test]
+    fn an_annotation_that_becomes_unreadable_changes_nothing() {
+        let tree = machine();
+        process(&tree, 70, &cgroup(UID), "macvlan");
+        let before = look(&tree, "n3", &[pod(&[("core/n3", "n3", None)])], &[]);
+        let bad = [Pod { networks: Some(Err("no JSON".into())), ..pod(&[]) }];
+        let after = look(&tree, "n3", &bad, &before).remove(0);
+        assert_eq!((&after.devices, &after.found), (&before[0].devices, &before[0].found));
+        assert_eq!(after.missing, ["the annotation about its networks cannot be read: no JSON"]);
+        let other = Pod { uid: UID.replace('6', "7"), ..bad[0].clone() };
+        assert_eq!(look(&tree, "n3", &[other], &before)[0].devices, [""; 0]);
+    }
+
+    #[test]
+    fn several_pods_and_entries() {
+        let tree = machine();
+        let other = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
+        process(&tree, 70, &cgroup(UID), "macvlan");
+        process(&tree, 71, &format!("/kubepods/pod{other}/c"), "sriov");
+        let upf_1 = pod(&[("core/n3", "net1", None)]);
+        let upf_1 = Pod { uid: other.into(), name: "upf-1".into(), ..upf_1 };
+        let pods = [pod(&[("core/n3", "n3", None), ("core/n6", "n6", None)]), upf_1];
+        let device = IrqEntry { selectors: vec![], ..entry("eth0") };
+        let irq = [device, entry("core/n3"), entry("n6")];
+        let root = &Root::at(tree.path(""));
+        let found = find(&irq, &pods, &Node { root, kubelets: &[], links }, &[]);
+        let short: Vec<_> = found.iter().map(|one| (one.entry, &one.pod[..], one.devices.join(","))).collect();
+        assert_eq!(short, [
+            (1, "core/upf-0", "eth1".into()),
+            (1, "core/upf-1", VF.into()),
+            (2, "core/upf-0", String::new()),
+            (2, "core/upf-1", String::new()),
+        ]);
+        let unknown = unknown(&irq, "nobody answers");
+        assert_eq!(unknown.iter().map(|one| one.entry).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!(unknown[0].missing, ["nobody answers"]);
+    }
+}

@@ -378,6 +378,22 @@ mod tests {
     }
 
     #[test]
+    fn the_nic_of_a_pod_that_comes_and_goes() {
+        let tree = Tree::with_this_process();
+        let mut keeper = Keeper::new(tree.host());
+        let pod = |devices: &[&str]| {
+            let of_pods = Some(devices.iter().map(|&name| name.into()).collect());
+            Placement { of_pods, ..on("n3", "2") }
+        };
+        tree.on_top("n6", &["eth0"]);
+        for (devices, cpus) in [(&[][..], "0-3"), (&["n6"], "2"), (&["eth0"], "2"), (&[], "0-3")] {
+            keeper.keep(&[pod(devices)]).unwrap();
+            assert_eq!(affinities(&tree), vec![cpus; 5], "{devices:?}");
+        }
+        assert_eq!(saved(&tree), None);
+    }
+
+    #[test]
     fn all_or_nothing() {
         let tree = Tree::with_this_process();
         let mut keeper = keeper(&tree);

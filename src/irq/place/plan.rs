@@ -669,6 +669,55 @@ mod tests {
         assert_eq!(plan.irqs(), (37..=41).collect());
     }
 
+    /// n3 of pods, which stands for these devices.
+    fn of_pods(devices: &[&str], cpus: &str) -> Placement {
+        let of_pods = Some(devices.iter().map(|&name| name.into()).collect());
+        Placement { of_pods, ..on("n3", cpus) }
+    }
+
+    #[test]
+    fn devices_of_pods_are_placed_as_far_as_possible() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        // A virtual function whose network device is in a pod.
+        tree.pci("pci0000:00/0000:03:02.1", "iavf", &[50, 51]);
+        tree.link("sys/bus/pci/devices/0000:03:02.1", "sys/devices/pci0000:00/0000:03:02.1");
+        let mut text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        for (irq, name) in [(50, "iavf-0000:03:02.1:mbx"), (51, "iavf-eth7-TxRx-0")] {
+            text += &format!("{irq}: 0 0 0 0  PCI-MSIX-0000:03:02.1  {name}\n");
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        }
+        tree.write("proc/interrupts", &text);
+        let vf = Nic::read(&tree.sys(), &Interrupts::read(&tree.proc()).unwrap(), "0000:03:02.1");
+        let vf = vf.unwrap();
+        assert_eq!((vf.irqs.len(), vf.pci.as_deref()), (2, Some("0000:03:02.1")));
+        assert_eq!(vf.irqs[1].queue.unwrap().to_string(), "rxtx0");
+
+        let plan = |placements: &[Placement]| {
+            let (plan, waiting) = Plan::with(&tree.host(), placements, Absent::Refuse).unwrap();
+            let changes = plan.changes.iter();
+            let changes: Vec<_> =
+                changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect();
+            (changes, waiting)
+        };
+        let (changes, waiting) = plan(&[of_pods(&["0000:03:02.1", "0000:03:02.2", "eth9"], "2")]);
+        assert_eq!(changes, ["0000:03:02.1: IRQ 50 2", "0000:03:02.1: IRQ 51 2"]);
+        assert_eq!(waiting.len(), 2);
+        assert!(waiting[0].starts_with("\"0000:03:02.2\": no such PCI function"), "{waiting:?}");
+        assert!(waiting[1].starts_with("\"eth9\": no such network device"), "{waiting:?}");
+        // What another entry says goes first, and the rest of the plan stays.
+        let both = [of_pods(&["eth0", "0000:03:02.1"], "2"), on("eth0", "3")];
+        let (changes, waiting) = plan(&both);
+        assert_eq!(changes.len(), 7);
+        assert_eq!((&changes[0][..], &changes[6][..]), ("eth0: IRQ 37 3", "0000:03:02.1: IRQ 51 2"));
+        let conflict = "eth0: IRQ 37 is wanted on CPUs 3 and 2; gthctl places its interrupts once \
+                        that has changed";
+        assert_eq!(waiting, [conflict]);
+        // The CPUs are checked though there is no pod.
+        let e = Plan::of(&tree.host(), &[of_pods(&[], "9")]).unwrap_err();
+        assert_eq!(e.what, "CPUs 9: this machine has CPUs 0-3");
+        assert_eq!(plan(&[of_pods(&[], "2")]), (vec![], vec![]));
+    }
+
     #[test]
     fn bad_cpus_are_named() {
         let tree = Tree::machine(&Machine::VIRTIO);

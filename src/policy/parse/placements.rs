@@ -290,19 +290,19 @@ mod tests {
             ),
             (
                 "{selectors: [{key: app, value: upf}], cpus: 1}",
-                "2:6: irq[1]: selectors without nic; name a network of the pods, such as n3",
+                "2:1: irq[1]: selectors without nic; name a network of the pods, such as n3",
             ),
             (
                 "{k8s_namespace: core, avoid: exclusive}",
-                "2:6: irq[1]: k8s_namespace without nic; name a network of the pods, such as n3",
+                "2:1: irq[1]: k8s_namespace without nic; name a network of the pods, such as n3",
             ),
             (
                 "{selectors: [{key: app, value: upf}], nic: n3}",
-                "2:6: irq[1]: no cpus",
+                "2:1: irq[1]: no cpus",
             ),
             (
                 "{selectors: [], nic: n3, cpus: 1}",
-                "2:18: irq[1].selectors: empty; name the pods",
+                "2:7: irq[1].selectors: empty; name the pods",
             ),
             (
                 "{selectors: upf, nic: n3, cpus: 1}",

@@ -3,7 +3,7 @@
 
 #[path = "../../../src/pods/test_api.rs"]
 #[allow(dead_code)]
-mod test_api;
+pub mod test_api;
 
 use std::fs;
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ const RETRIED: Duration = Duration::from_secs(30);
 /// A container's id.
 pub const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 /// The uid by which the kubelet knows the static pod.
-const STATIC: &str = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
+pub const STATIC: &str = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
 
 /// A spinner in a cgroup of its own, which is removed after it.
 pub struct Contained {

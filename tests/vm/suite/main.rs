@@ -31,6 +31,7 @@ mod marks;
 mod matching;
 mod metrics;
 mod placement;
+mod pod_nics;
 mod policy;
 mod priority;
 mod reload;
@@ -73,6 +74,7 @@ const MODULES: [(&str, Vm); 33] = modules![
     matching,
     metrics,
     placement,
+    pod_nics,
     policy,
     priority,
     reload,
