@@ -63,8 +63,7 @@ fn read(theirs: &File) -> io::Result<Vec<Link>> {
         setns(theirs, CloneFlags::CLONE_NEWNET)?;
     }
     let flags = SockFlag::SOCK_CLOEXEC;
-    let socket =
-        socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+    let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
     let links = ask(&socket, &Message::all_links())?;
     // Only now: the kernel numbers a namespace when it first tells of a device there.
     let ours = match is_ours {
@@ -267,7 +266,10 @@ mod tests {
     fn what_is_under_a_device_and_where() {
         let lower = |netnsid, ours| link(&macvlan(netnsid), ours).unwrap().lower.unwrap();
         let found = link(&macvlan(0), Some(0)).unwrap();
-        assert_eq!((found.index, found.name.as_str(), found.kind.as_deref()), (3, "n3", Some("macvlan")));
+        assert_eq!(
+            (found.index, found.name.as_str(), found.kind.as_deref()),
+            (3, "n3", Some("macvlan"))
+        );
         assert_eq!(lower(0, Some(0)), Lower::Here(2));
         assert_eq!(lower(1, Some(0)), Lower::Elsewhere);
         assert_eq!((lower(0, None), lower(-1, None)), (Lower::Elsewhere, Lower::Elsewhere));

@@ -55,11 +55,10 @@ pub(super) fn parse(annotation: &str) -> Result<Vec<Network>, String> {
 /// The networks that `name` means: those with this interface, or else with this name, or else with
 /// this name in any namespace.
 pub fn named<'a>(networks: &'a [Network], name: &str) -> Vec<&'a Network> {
-    let kinds: [&dyn Fn(&Network) -> bool; 3] = [
-        &|network| network.interface == name,
-        &|network| network.name == name,
-        &|network| network.name.rsplit_once('/').is_some_and(|(_, short)| short == name),
-    ];
+    let kinds: [&dyn Fn(&Network) -> bool; 3] =
+        [&|network| network.interface == name, &|network| network.name == name, &|network| {
+            network.name.rsplit_once('/').is_some_and(|(_, short)| short == name)
+        }];
     let of = |is: &&dyn Fn(&Network) -> bool| networks.iter().filter(|one| is(one)).collect();
     kinds.iter().map(of).find(|found: &Vec<_>| !found.is_empty()).unwrap_or_default()
 }
@@ -90,11 +89,10 @@ mod tests {
         let of = |name: &str| -> Vec<String> {
             named(&all, name).iter().map(|network| network.interface.clone()).collect()
         };
-        assert_eq!((of("net1"), of("core/n3"), of("eth0")), (
-            vec!["net1".into()],
-            vec!["net1".into()],
-            vec!["eth0".into()]
-        ));
+        assert_eq!(
+            (of("net1"), of("core/n3"), of("eth0")),
+            (vec!["net1".into()], vec!["net1".into()], vec!["eth0".into()])
+        );
         assert_eq!(of("n3"), ["net1", "net3"]);
         // An interface goes before a name.
         assert_eq!((of("n6"), of("cbr0")), (vec!["n6".into()], vec!["eth0".into()]));

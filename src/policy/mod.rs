@@ -17,8 +17,8 @@ mod reserve;
 pub mod resolve;
 
 pub use model::{
-    Conditions, CpuLimit, Cpus, Effects, Gtp, IrqEntry, MAX_RULES, Policy, Priority, Rule, SLICE_RANGE,
-    regex_syntax_config,
+    Conditions, CpuLimit, Cpus, Effects, Gtp, IrqEntry, MAX_RULES, Policy, Priority, Rule,
+    SLICE_RANGE, regex_syntax_config,
 };
 pub use parse::placements::KEYS as IRQ_KEYS;
 pub use parse::rule::{GTP_KEYS, KEYS, MAX_NAME};

@@ -157,7 +157,9 @@ fn devices_of(
     };
     let address = network.pci.as_deref().ok_or(no_link)?;
     if !is_virtual_function(node.root, address) {
-        return Err(format!("{name}: its annotation names {address}: no virtual function of a NIC"));
+        return Err(format!(
+            "{name}: its annotation names {address}: no virtual function of a NIC"
+        ));
     }
     Ok((vec![address.into()], format!("{name} is {}", function(node.root, address))))
 }
@@ -410,11 +412,7 @@ mod tests {
             ("macvlan", &["eth1"][..], "n3 (macvlan) leads to eth1"),
             ("sriov", &[VF], "net1 is the virtual function 0000:03:02.1 of eth1"),
             ("on top", &[VF], "n3 (macvlan) is on the virtual function 0000:03:02.1 of eth1"),
-            (
-                "bond",
-                &["0000:00:05.0", VF],
-                "n3 (bond) leads to 0000:00:05.0, 0000:03:02.1",
-            ),
+            ("bond", &["0000:00:05.0", VF], "n3 (bond) leads to 0000:00:05.0, 0000:03:02.1"),
         ] {
             let wanted = devices.iter().map(|&name| name.to_owned()).collect();
             assert_eq!(n3(netns, None), (wanted, how.into(), false), "{netns}");
@@ -504,13 +502,17 @@ mod tests {
         let irq = [device, entry("core/n3"), entry("n6")];
         let root = &Root::at(tree.path(""));
         let found = find(&irq, &pods, &Node { root, kubelets: &[], links }, &[]);
-        let short: Vec<_> = found.iter().map(|one| (one.entry, &one.pod[..], one.devices.join(","))).collect();
-        assert_eq!(short, [
-            (1, "core/upf-0", "eth1".into()),
-            (1, "core/upf-1", VF.into()),
-            (2, "core/upf-0", String::new()),
-            (2, "core/upf-1", String::new()),
-        ]);
+        let short: Vec<_> =
+            found.iter().map(|one| (one.entry, &one.pod[..], one.devices.join(","))).collect();
+        assert_eq!(
+            short,
+            [
+                (1, "core/upf-0", "eth1".into()),
+                (1, "core/upf-1", VF.into()),
+                (2, "core/upf-0", String::new()),
+                (2, "core/upf-1", String::new()),
+            ]
+        );
         let unknown = unknown(&irq, "nobody answers");
         assert_eq!(unknown.iter().map(|one| one.entry).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(unknown[0].missing, ["nobody answers"]);

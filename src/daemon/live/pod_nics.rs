@@ -1,8 +1,8 @@
 //! Which devices the networks of pods stand for now, in entries of `irq` with `selectors`.
 
 use super::{LivePolicy, Loaded, PolicyContext};
-use crate::base::{escape, log};
 use crate::base::root::Root;
+use crate::base::{escape, log};
 use crate::daemon::reports;
 use crate::irq::place::plan::Placement;
 use crate::kernel::{links, procfs};
@@ -115,7 +115,8 @@ impl LivePolicy {
         let its = self.now.pod_nics.iter().filter(|nic| nic.uid == uid);
         its.flat_map(|nic| {
             let placement = &self.now.policy.irq[nic.entry].placement;
-            let found = nic.found.iter().map(|how| format!("{}: {}", line(nic, how), goal(placement)));
+            let found =
+                nic.found.iter().map(|how| format!("{}: {}", line(nic, how), goal(placement)));
             found.chain(self.now.why_missing(nic)).collect::<Vec<_>>()
         })
         .collect()

@@ -33,10 +33,14 @@ impl Steering {
         sys_root.join("class/net").join(nic).join(format!("queues/{prefix}{queue}/{file}"))
     }
 
-    /// The queues of `nic` that have this mask, ascending.
+    /// The queues of `nic` that have this mask, ascending. None are seen of a NIC that is given by
+    /// its PCI address.
     ///
     /// Fails when there is no such NIC in this network namespace.
     pub fn queues(self, sys_root: &Path, nic: &str) -> Result<Vec<u32>> {
+        if nic.contains(':') {
+            return Ok(Vec::new());
+        }
         let names = entries(&class_dir(sys_root, nic)?.join("queues"))?;
         let number = |name: &String| name.strip_prefix(self.names().0)?.parse().ok();
         let mut queues: Vec<u32> = names.iter().filter_map(number).collect();

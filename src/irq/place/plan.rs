@@ -166,7 +166,8 @@ impl Plan {
         // What is said about a NIC goes before what is said about all, and a name of this machine
         // before one of pods.
         let mut placements: Vec<&Placement> = placements.iter().collect();
-        placements.sort_by_key(|one| (one.avoid.is_some(), one.nic.is_empty(), one.of_pods.is_some()));
+        placements
+            .sort_by_key(|one| (one.avoid.is_some(), one.nic.is_empty(), one.of_pods.is_some()));
         for placement in placements {
             let Some(devices) = &placement.of_pods else {
                 waiting.extend(plan.place(&machine, placement, &topology, absent)?);
@@ -178,12 +179,12 @@ impl Plan {
             for nic in devices {
                 let one = Placement { nic: nic.clone(), of_pods: None, ..placement.clone() };
                 let before = plan.clone();
-                waiting.extend(plan.place(&machine, &one, &topology, Absent::Await).unwrap_or_else(
-                    |e| {
+                waiting.extend(
+                    plan.place(&machine, &one, &topology, Absent::Await).unwrap_or_else(|e| {
                         plan = before;
                         Some(later(&e))
-                    },
-                ));
+                    }),
+                );
             }
         }
         Ok((plan, waiting))
@@ -699,7 +700,9 @@ mod tests {
                 changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect();
             (changes, waiting)
         };
-        let (changes, waiting) = plan(&[of_pods(&["0000:03:02.1", "0000:03:02.2", "eth9"], "2")]);
+        // Its queues' masks are not seen from here.
+        let pods = of_pods(&["0000:03:02.1", "0000:03:02.2", "eth9"], "2");
+        let (changes, waiting) = plan(&[Placement { rps: Masks::Match, xps: Masks::Off, ..pods }]);
         assert_eq!(changes, ["0000:03:02.1: IRQ 50 2", "0000:03:02.1: IRQ 51 2"]);
         assert_eq!(waiting.len(), 2);
         assert!(waiting[0].starts_with("\"0000:03:02.2\": no such PCI function"), "{waiting:?}");
@@ -708,7 +711,10 @@ mod tests {
         let both = [of_pods(&["eth0", "0000:03:02.1"], "2"), on("eth0", "3")];
         let (changes, waiting) = plan(&both);
         assert_eq!(changes.len(), 7);
-        assert_eq!((&changes[0][..], &changes[6][..]), ("eth0: IRQ 37 3", "0000:03:02.1: IRQ 51 2"));
+        assert_eq!(
+            (&changes[0][..], &changes[6][..]),
+            ("eth0: IRQ 37 3", "0000:03:02.1: IRQ 51 2")
+        );
         let conflict = "eth0: IRQ 37 is wanted on CPUs 3 and 2; gthctl places its interrupts once \
                         that has changed";
         assert_eq!(waiting, [conflict]);

@@ -134,7 +134,8 @@ fn network(field: &Field) -> Result<String> {
     let what = "a network of the pods, such as n3 or core/n3";
     let name = field.text(what)?;
     let parts: Vec<&str> = name.split('/').collect();
-    let bad = |part: &&str| part.is_empty() || part.contains(|c: char| c.is_whitespace() || c == ':');
+    let bad =
+        |part: &&str| part.is_empty() || part.contains(|c: char| c.is_whitespace() || c == ':');
     if name.len() > MAX_NETWORK || parts.len() > 2 || parts.iter().any(bad) {
         return Err(field.expected(what));
     }
@@ -214,7 +215,8 @@ mod tests {
                 "xps": "match", "irqbalance": "ban",
             })
         );
-        let location = read("\n- {nic: eth0, cpus: 1}").unwrap().remove(0).placement.location.unwrap();
+        let location =
+            read("\n- {nic: eth0, cpus: 1}").unwrap().remove(0).placement.location.unwrap();
         assert_eq!((location.line, location.column), (3, 4));
         for (masks, same) in [("true", "match"), ("on", "match"), ("false", "off")] {
             let of = |masks: &str| only(&format!("{{nic: a, cpus: 1, rps: {masks}}}"));
@@ -249,7 +251,8 @@ mod tests {
         );
         // A whole namespace, whatever the order of the keys; a name too long for a device.
         let long = "a-network-with-a-long-name";
-        let found = only_entry(&format!("{{nic: {long}, avoid: exclusive, k8s_namespace: [core]}}"));
+        let found =
+            only_entry(&format!("{{nic: {long}, avoid: exclusive, k8s_namespace: [core]}}"));
         assert_eq!((found.placement.nic.as_str(), found.of_pods()), (long, true));
         assert!(!only_entry("{nic: n3, cpus: 1}").of_pods());
         let policy = |irq: &str| {
@@ -296,14 +299,8 @@ mod tests {
                 "{k8s_namespace: core, avoid: exclusive}",
                 "2:1: irq[1]: k8s_namespace without nic; name a network of the pods, such as n3",
             ),
-            (
-                "{selectors: [{key: app, value: upf}], nic: n3}",
-                "2:1: irq[1]: no cpus",
-            ),
-            (
-                "{selectors: [], nic: n3, cpus: 1}",
-                "2:7: irq[1].selectors: empty; name the pods",
-            ),
+            ("{selectors: [{key: app, value: upf}], nic: n3}", "2:1: irq[1]: no cpus"),
+            ("{selectors: [], nic: n3, cpus: 1}", "2:7: irq[1].selectors: empty; name the pods"),
             (
                 "{selectors: upf, nic: n3, cpus: 1}",
                 "2:18: irq[1].selectors: expected a list of labels, such as [{key: app, value: upf}], found \"upf\"",

@@ -138,7 +138,10 @@ fn the_parent_of_a_macvlan_while_the_pod_is_there() {
     let how = "n3 of default/upf: net1 (macvlan) leads to eth1";
     assert!(gthctl.says(&format!("gthctl: {how}\n"), 1), "{}", gthctl.stderr());
     let pid = pod.sandbox.id().to_string();
-    assert_eq!(report(&["explain", &pid])["notes"], json!([format!("{how}: interrupts on CPUs 2")]));
+    assert_eq!(
+        report(&["explain", &pid])["notes"],
+        json!([format!("{how}: interrupts on CPUs 2")])
+    );
     let table = policy(&["status"]).stdout;
     assert!(table.contains("| net1 (macvlan) leads to eth1"), "{table}");
     // The pod's own traffic comes in there.
