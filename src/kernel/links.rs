@@ -310,7 +310,8 @@ mod tests {
             .map(|dir| dir.map(|one| one.unwrap().file_name().into_string().unwrap()).collect())
             .unwrap_or_default();
         shown.retain(|name| name != "bonding_masters");
-        (names.sort(), shown.sort());
+        names.sort();
+        shown.sort();
         assert!(names.contains(&"lo".to_owned()));
         assert_eq!(names, shown);
         assert!(links(Path::new("/proc/4194304/ns/net")).is_err());
