@@ -1,5 +1,7 @@
 //! What the kernel's BTF says about sched_ext.
 
+use std::path::Path;
+
 use libbpf_rs::ReferencesType;
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Struct};
 use libbpf_rs::btf::{Btf, BtfType};
@@ -7,35 +9,48 @@ use libbpf_rs::btf::{Btf, BtfType};
 use crate::base::error::{Error, ExitCode, Result};
 use crate::kernel::skeletons::scheduler::types::gth_ops_flag;
 
+/// Where the kernel shows its BTF (Documentation/bpf/btf.rst).
+pub const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
 /// The kernel types that the loader itself needs.
 pub struct KernelTypes<'btf> {
     btf: Btf<'btf>,
 }
 
 impl KernelTypes<'_> {
-    /// Reads `/sys/kernel/btf/vmlinux` and checks what cannot be relocated.
+    /// Reads the kernel's BTF and checks what cannot be relocated.
     ///
     /// Fails with [`ExitCode::KernelUnsupported`] when there is none or when the flags of
     /// `struct sched_ext_ops` differ from those gthctl was built with.
     pub fn read() -> Result<Self> {
-        let unsupported = |what: String| Error::new(ExitCode::KernelUnsupported, what);
-        let btf = Btf::from_vmlinux().map_err(|e| {
-            unsupported(format!("/sys/kernel/btf/vmlinux: {e}"))
+        let types = Self::open(Path::new(VMLINUX))?;
+        types.check_flags()?;
+        Ok(types)
+    }
+
+    /// Reads the BTF in the file at `path`, which is [`VMLINUX`] except in tests.
+    pub fn open(path: &Path) -> Result<Self> {
+        let btf = Btf::from_path(path).map_err(|e| {
+            Error::new(ExitCode::KernelUnsupported, format!("{}: {e}", path.display()))
                 .help("the kernel must be built with CONFIG_DEBUG_INFO_BTF=y")
         })?;
-        let types = Self { btf };
+        Ok(Self { btf })
+    }
+
+    /// Fails with [`ExitCode::KernelUnsupported`] when the flags of `struct sched_ext_ops` differ
+    /// from those gthctl was built with.
+    pub fn check_flags(&self) -> Result<()> {
         for (name, value) in [
             ("SCX_OPS_ENQ_LAST", gth_ops_flag::GTH_OPS_ENQ_LAST),
             ("SCX_OPS_ENQ_EXITING", gth_ops_flag::GTH_OPS_ENQ_EXITING),
         ] {
-            if !types.has_ops_flag(name, value) {
-                return Err(unsupported(format!(
-                    "this kernel's {name} is not the one gthctl knows"
-                ))
-                .help("use a gthctl that was built for this kernel"));
+            if !self.has_ops_flag(name, value) {
+                let what = format!("this kernel's {name} is not the one gthctl knows");
+                return Err(Error::new(ExitCode::KernelUnsupported, what)
+                    .help("use a gthctl that was built for this kernel"));
             }
         }
-        Ok(types)
+        Ok(())
     }
 
     /// Whether `ops.flags` has this flag, with the value gthctl was built with.
@@ -63,6 +78,28 @@ impl KernelTypes<'_> {
         let e = self.btf.type_by_name::<Enum64<'_>>(name)?;
         let member = e.iter().find(|m| m.name.is_some_and(|name| name == enumerator))?;
         i64::try_from(member.value).ok()
+    }
+
+    /// What the kernel lacks for the weights and limits of cgroups, as a sentence.
+    pub fn lacks_for_cgroups(&self) -> Option<&'static str> {
+        if !self.has_op("cgroup_init") {
+            Some(
+                "the weights and limits of cgroups do not hold: the kernel has no CONFIG_EXT_GROUP_SCHED",
+            )
+        } else if !self.has_op("cgroup_set_bandwidth") && !self.needs_limit_hook() {
+            Some(
+                "a changed cpu.max does not hold before the next start: the kernel does not tell of it",
+            )
+        } else {
+            None
+        }
+    }
+
+    /// Whether the scheduler learns of changed limits by a hook: before 6.17 there is no callback.
+    pub fn needs_limit_hook(&self) -> bool {
+        self.has_op("cgroup_init")
+            && !self.has_op("cgroup_set_bandwidth")
+            && self.has_function("tg_set_cfs_bandwidth")
     }
 
     /// The sched_ext kfuncs whose BTF is malformed.
@@ -94,5 +131,58 @@ impl KernelTypes<'_> {
             proto.iter().last().is_some_and(|last| last.name.is_some_and(|name| name == "aux"))
         });
         takes_aux && self.btf.type_by_name::<Func<'_>>(&format!("{name}_impl")).is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::test_btf::{SOUND, Type, write};
+    use super::*;
+
+    fn types(all: &[Type]) -> KernelTypes<'static> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        write(file.path(), all);
+        KernelTypes::open(file.path()).unwrap()
+    }
+
+    #[test]
+    fn a_kfunc_that_keeps_its_implicit_argument_is_malformed() {
+        let kick = |arguments| Type::Function("scx_bpf_kick_cpu", arguments);
+        let full = Type::Function("scx_bpf_kick_cpu_impl", &["cpu", "aux"]);
+        let other = Type::Function("scx_bpf_dsq_insert", &["p", "aux"]);
+        let malformed = |all: &[Type]| types(all).malformed_kfuncs();
+        assert_eq!(malformed(&[kick(&["cpu", "aux"]), other]), ["scx_bpf_kick_cpu"]);
+        assert_eq!(malformed(&[kick(&["cpu"]), full]), [""; 0]);
+        assert_eq!(malformed(&[kick(&["cpu", "flags"])]), [""; 0]);
+        assert_eq!(malformed(&[kick(&[])]), [""; 0]);
+    }
+
+    #[test]
+    fn flags_that_differ_are_named() {
+        assert!(types(&SOUND).check_flags().is_ok());
+        let mut others = SOUND;
+        others[0] = Type::Enum("scx_ops_flags", &[("SCX_OPS_ENQ_LAST", 0x4000)]);
+        let e = types(&others).check_flags().unwrap_err();
+        assert_eq!(e.code, ExitCode::KernelUnsupported);
+        assert!(e.what.contains("SCX_OPS_ENQ_LAST"), "{e}");
+    }
+
+    #[test]
+    fn what_cgroups_need() {
+        let lacks = |members, more: &[Type]| {
+            types(&[&[Type::Struct("sched_ext_ops", members)], more].concat()).lacks_for_cgroups()
+        };
+        let hook = Type::Function("tg_set_cfs_bandwidth", &["tg"]);
+        assert!(lacks(&["dispatch"], &[]).unwrap().contains("CONFIG_EXT_GROUP_SCHED"));
+        assert!(lacks(&["cgroup_init"], &[]).unwrap().contains("cpu.max"));
+        assert_eq!(lacks(&["cgroup_init"], &[hook]), None);
+        assert_eq!(lacks(&["cgroup_init", "cgroup_set_bandwidth"], &[]), None);
+    }
+
+    #[test]
+    fn no_btf_is_an_error_with_its_option() {
+        let missing = KernelTypes::open(Path::new("/none")).err().unwrap();
+        assert_eq!(missing.code, ExitCode::KernelUnsupported);
+        assert!(missing.to_string().contains("CONFIG_DEBUG_INFO_BTF=y"), "{missing}");
     }
 }

@@ -8,6 +8,8 @@ pub mod limited;
 pub mod scheduler;
 pub mod stats;
 pub mod tables;
+#[cfg(test)]
+pub(crate) mod test_btf;
 pub mod traffic;
 pub mod verdict;
 pub mod watchdog;

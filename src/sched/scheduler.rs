@@ -103,7 +103,7 @@ impl<'obj> Scheduler<'obj> {
         kernel: KernelTypes<'static>,
         nr_llcs: usize,
     ) -> Result<Self> {
-        let hooks = Hooks::attach(&mut skel.progs, policy, needs_limit_hook(&kernel))?;
+        let hooks = Hooks::attach(&mut skel.progs, policy, kernel.needs_limit_hook())?;
         let report = skel.progs.report_task.attach().map_err(refused)?;
         let rematch = skel.progs.rematch_task.attach().map_err(refused)?;
         let marks = skel.progs.report_mark.attach().map_err(refused)?;
@@ -134,17 +134,7 @@ impl<'obj> Scheduler<'obj> {
 
     /// What the kernel lacks for the weights and limits of cgroups, as a sentence.
     pub fn lacks_for_cgroups(&self) -> Option<&'static str> {
-        if !self.kernel.has_op("cgroup_init") {
-            Some(
-                "the weights and limits of cgroups do not hold: the kernel has no CONFIG_EXT_GROUP_SCHED",
-            )
-        } else if !self.kernel.has_op("cgroup_set_bandwidth") && !needs_limit_hook(&self.kernel) {
-            Some(
-                "a changed cpu.max does not hold before the next start: the kernel does not tell of it",
-            )
-        } else {
-            None
-        }
+        self.kernel.lacks_for_cgroups()
     }
 
     /// Whether the BPF program can wake an idle CPU by itself.
@@ -385,7 +375,7 @@ fn configure(
         ops.flags |= u64::from(per_node.0);
     }
     adapt_cgroup_ops(ops, kernel);
-    open.progs.gth_limit_set.set_autoload(needs_limit_hook(kernel));
+    open.progs.gth_limit_set.set_autoload(kernel.needs_limit_hook());
     Ok(())
 }
 
@@ -405,13 +395,6 @@ fn adapt_cgroup_ops(ops: &mut sched_ext_ops, kernel: &KernelTypes<'_>) {
             *callback = ptr::null_mut();
         }
     }
-}
-
-/// Whether the scheduler learns of changed limits by a hook: before 6.17 there is no callback.
-fn needs_limit_hook(kernel: &KernelTypes<'_>) -> bool {
-    kernel.has_op("cgroup_init")
-        && !kernel.has_op("cgroup_set_bandwidth")
-        && kernel.has_function("tg_set_cfs_bandwidth")
 }
 
 /// Writes `policy` into the tables and masks of `generation`.
