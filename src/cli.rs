@@ -16,6 +16,7 @@ use crate::base::error::{Error, ExitCode};
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
 use crate::gtp::Module;
+use crate::kernel::sched_ext::KERNELS;
 use crate::metrics::server::Address;
 
 /// Where `gthctl run` looks for its config file.
@@ -26,8 +27,9 @@ static VERSION: LazyLock<String> = LazyLock::new(|| {
     // SAFETY: both return a constant and touch nothing.
     let libbpf =
         unsafe { (libbpf_sys::libbpf_major_version(), libbpf_sys::libbpf_minor_version()) };
+    let [oldest, newest] = KERNELS.map(|(major, minor)| format!("{major}.{minor}"));
     format!(
-        "{}\ncommit: {}\nsched_ext: Linux 6.12 to 7.3\nlibbpf: {}.{}",
+        "{}\ncommit: {}\nsched_ext: Linux {oldest} to {newest}\nlibbpf: {}.{}",
         env!("CARGO_PKG_VERSION"),
         option_env!("GTHCTL_COMMIT").unwrap_or("unknown"),
         libbpf.0,

@@ -14,6 +14,7 @@ use crate::base::error::Result;
 use crate::base::{escape, log};
 use crate::gtp::Module;
 use crate::kernel::kallsyms::{KALLSYMS, Symbols, place};
+use crate::kernel::kprobes;
 use crate::kernel::modules::{self, Life, MODULES};
 use crate::kernel::skeletons::MARK_OBJECT;
 use crate::kernel::uevents::Uevents;
@@ -252,8 +253,8 @@ fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, Unattached> {
 }
 
 fn refused(e: libbpf_rs::Error) -> Unattached {
-    let kprobes = ["/sys/bus/event_source/devices/kprobe", "/sys/kernel/tracing/kprobe_events"];
-    match kprobes.iter().any(|path| Path::new(path).exists()) {
+    let older = Path::new("/sys/kernel/tracing/kprobe_events");
+    match kprobes::are_there(Path::new("/sys")) || older.exists() {
         true => Unattached::Refused(Rc::new(e)),
         false => Unattached::NoKprobes,
     }

@@ -28,7 +28,7 @@ use serde::Serialize;
 use super::host::Host;
 use crate::base::error::{Error, Result};
 use crate::base::ownership;
-use crate::kernel::sysfs::entries;
+use crate::kernel::procfs;
 
 /// A second; less in the tests.
 const SECOND: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000 });
@@ -166,12 +166,8 @@ impl Irqbalance {
     }
 
     fn all(host: &Host, patience: Duration) -> Result<Vec<Self>> {
-        let mut pids: Vec<u32> = entries(&host.proc())?
-            .iter()
-            .filter_map(|name| name.parse().ok())
-            .filter(|&pid| is_irqbalance(host, pid))
-            .collect();
-        pids.sort_unstable();
+        let mut pids = procfs::processes(&host.proc())?;
+        pids.retain(|&pid| is_irqbalance(host, pid));
         let deadline = Deadline::after(patience);
         Ok(pids.into_iter().map(|pid| Self::of(host, pid, deadline)).collect())
     }

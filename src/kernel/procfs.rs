@@ -5,11 +5,14 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use nix::errno::Errno;
 use serde::{Deserialize, Serialize};
 
+use super::sysfs::entries;
 use crate::base::cpulist::CpuList;
+use crate::base::error::Result;
 
 /// What policies may ask about the thread `tid`, by the names that users know; `None` if
 /// there is no such thread. `proc_root` is /proc except in tests.
@@ -69,13 +72,24 @@ impl Process {
     /// It is unknown whether there is one, say for want of descriptors or memory.
     pub fn find(proc_root: &Path, pid: u32) -> io::Result<Option<Self>> {
         let path = proc_root.join(format!("{pid}/stat"));
-        Ok(if_there(fs::read_to_string(path))?.and_then(|stat| {
-            // The comm, in parentheses, may itself hold blanks and parentheses.
-            let after_comm = &stat[stat.rfind(')')? + 1..];
-            let start_ticks = after_comm.split_ascii_whitespace().nth(19)?.parse().ok()?;
-            Some(Self { pid, start_ticks })
-        }))
+        Ok(if_there(fs::read_to_string(path))?
+            .and_then(|stat| Some(Self { pid, start_ticks: stat_field(&stat, 22)? })))
     }
+}
+
+/// A number in the text of /proc/PID/stat, by its place in proc_pid_stat(5), from 3.
+pub fn stat_field<T: FromStr>(stat: &str, field: usize) -> Option<T> {
+    // The comm, in parentheses, may itself hold blanks and parentheses.
+    let after_comm = &stat[stat.rfind(')')? + 1..];
+    after_comm.split_ascii_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
+}
+
+/// The ids of all processes, ascending.
+pub fn processes(proc_root: &Path) -> Result<Vec<u32>> {
+    let names = entries(proc_root)?;
+    let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    pids.sort_unstable();
+    Ok(pids)
 }
 
 /// `None` for a missing or forbidden file; an error if neither is certain.

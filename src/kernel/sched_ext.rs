@@ -8,22 +8,50 @@ use crate::base::error::{Error, ExitCode, Result};
 /// Where the kernel shows sched_ext (Documentation/scheduler/sched-ext.rst).
 pub const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 
+/// The oldest and the newest Linux that gthctl is built for.
+pub const KERNELS: [(u32, u32); 2] = [(6, 12), (7, 3)];
+
+/// What the kernel says about its sched_ext scheduler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The kernel has no sched_ext.
+    Missing,
+    /// No scheduler is loaded.
+    Disabled,
+    /// A scheduler is loaded, or is being loaded or unloaded, as `state` says.
+    InUse { state: String, name: String },
+}
+
+impl State {
+    /// Reads it; `root` is [`SCHED_EXT`] except in tests.
+    pub fn read(root: &Path) -> Self {
+        let Ok(state) = fs::read_to_string(root.join("state")) else { return Self::Missing };
+        let state = state.trim().to_owned();
+        if state == "disabled" {
+            return Self::Disabled;
+        }
+        let name = fs::read_to_string(root.join("root/ops")).unwrap_or_default();
+        let name = if name.trim().is_empty() { "unknown" } else { name.trim() }.to_owned();
+        Self::InUse { state, name }
+    }
+}
+
 /// Fails when the kernel has no sched_ext ([`ExitCode::NoSchedExt`]) or another scheduler
 /// is using it ([`ExitCode::OtherScheduler`]); `root` is [`SCHED_EXT`] except in tests.
 pub fn check_sched_ext(root: &Path) -> Result<()> {
-    let Ok(state) = fs::read_to_string(root.join("state")) else {
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let what = format!("this kernel ({}) has no sched_ext", release.trim());
-        return Err(Error::new(ExitCode::NoSchedExt, what)
-            .help("gthctl needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"));
-    };
-    if state.trim() == "disabled" {
-        return Ok(());
+    match State::read(root) {
+        State::Missing => {
+            let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+            let what = format!("this kernel ({}) has no sched_ext", release.trim());
+            Err(Error::new(ExitCode::NoSchedExt, what)
+                .help("gthctl needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"))
+        }
+        State::Disabled => Ok(()),
+        State::InUse { state, name } => {
+            let what = format!("the sched_ext scheduler `{name}` is loaded ({state})");
+            Err(Error::new(ExitCode::OtherScheduler, what).help("stop it first"))
+        }
     }
-    let name = fs::read_to_string(root.join("root/ops")).unwrap_or_default();
-    let name = if name.trim().is_empty() { "unknown" } else { name.trim() };
-    let what = format!("the sched_ext scheduler `{name}` is loaded ({})", state.trim());
-    Err(Error::new(ExitCode::OtherScheduler, what).help("stop it first"))
 }
 
 /// How often CPUs have come and gone since boot. 0, which the kernel does not compare, if

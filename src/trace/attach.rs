@@ -17,6 +17,7 @@ use crate::base::error::{Error, ExitCode, Result};
 use crate::gtp::Function;
 use crate::kernel::btf::{BtfFunction, KernelBtf};
 use crate::kernel::kallsyms::{KALLSYMS, Symbol, Symbols, place};
+use crate::kernel::kprobes;
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::tracer::OBJECT;
 use crate::kernel::skeletons::tracer::types::{gth_trace_cookie, gth_trace_limit, gth_trace_what};
@@ -69,9 +70,6 @@ enum Attached {
     Kprobe { links: [Link; 2] },
 }
 
-/// Exists on kernels with kprobes (Documentation/ABI/testing/sysfs-bus-event_source-devices).
-const KPROBES: &str = "/sys/bus/event_source/devices/kprobe";
-
 const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
 /// Run once, before anything is attached.
 const LOOK_UP: &str = "look_up_kernel";
@@ -81,7 +79,7 @@ impl Tracer {
     /// Loads the program; nothing is attached yet.
     pub fn load(settings: Settings) -> Result<Self> {
         libbpf_log::capture(false);
-        if !Path::new(KPROBES).exists() {
+        if !kprobes::are_there(Path::new("/sys")) {
             let what = "this kernel cannot trace its functions";
             let help = "tracing needs CONFIG_BPF_EVENTS=y and CONFIG_KPROBE_EVENTS=y";
             return Err(Error::new(ExitCode::KernelUnsupported, what).help(help));
