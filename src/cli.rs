@@ -15,6 +15,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode};
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
+use crate::doctor::features;
 use crate::gtp::Module;
 use crate::kernel::sched_ext::KERNELS;
 use crate::metrics::server::Address;
@@ -104,6 +105,7 @@ pub enum Command {
     #[command(subcommand)]
     Policy(PolicyCommand),
     Status(StatusArgs),
+    Doctor(DoctorArgs),
     Metrics(MetricsArgs),
     Trace(TraceArgs),
     Irq(IrqArgs),
@@ -182,6 +184,39 @@ Examples:
   gthctl status           a few lines of words
   gthctl status --ready   as a probe, such as Kubernetes' exec
   gthctl status -o json   for another program";
+
+/// Check the machine before anything is loaded
+///
+/// Looks at the kernel and the options it was built with, its BTF, other schedulers, capabilities,
+/// lockdown, cgroups, isolated CPUs, real-time tasks, GTP modules, irqbalance and the queues of NICs.
+/// With --config also at that file, at the policy that it names, and whether the servers that these
+/// ask for answer. Each finding is OK, a note, a warning or an error, with what mends it.
+///
+/// Changes nothing. Needs no root: one line names what this user may not read.
+///
+/// Fails (exit code 1) if a finding is an error: then `gthctl run` does not work.
+#[derive(Debug, Args)]
+#[command(after_help = DOCTOR_EXAMPLES)]
+pub struct DoctorArgs {
+    /// Also check this config file
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
+
+    /// Also write what the machine has to a file for node-feature-discovery, which makes it labels
+    /// of the Kubernetes node, such as gthctl.sched_ext=true
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
+        default_missing_value = features::FILE, value_hint = ValueHint::FilePath)]
+    pub nfd: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  sudo gthctl doctor                    everything that can be read
+  gthctl doctor -c config.yaml -o json  with a config file, for another program
+  gthctl doctor --nfd                   for node-feature-discovery";
 
 /// Print the running gthctl's metrics for Prometheus
 ///

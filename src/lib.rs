@@ -23,6 +23,7 @@ pub mod trace;
 pub mod advice;
 pub mod daemon;
 
+pub mod doctor;
 pub mod metrics;
 
 pub mod cli;

@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         Command::Run(args) => cmd::run::run(args),
         Command::Policy(command) => cmd::policy::run(command),
         Command::Status(args) => cmd::status::run(args),
+        Command::Doctor(args) => cmd::doctor::run(args),
         Command::Metrics(args) => cmd::metrics::run(args),
         Command::Trace(args) => cmd::trace::run(args),
         Command::Irq(args) => cmd::irq::run(args),

@@ -1,5 +1,6 @@
 //! The subcommands: each file parses its arguments and calls the modules that do the work.
 
+pub mod doctor;
 pub mod irq;
 pub mod metrics;
 pub mod policy;

@@ -18,9 +18,35 @@ pub fn paths(ids: impl IntoIterator<Item = u64>) -> BTreeMap<u64, String> {
     paths.into_iter().filter_map(|(id, path)| Some((id, path?))).collect()
 }
 
+/// Which versions of cgroups are mounted (cgroups(7)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    None,
+    V1,
+    V2,
+    /// Version 2, and controllers of version 1.
+    Hybrid,
+}
+
+/// Which versions are mounted; `mounts` is the text of /proc/self/mountinfo.
+pub fn mode(mounts: &str) -> Mode {
+    let kinds = mounts.lines().filter_map(|line| line.split_once(" - ")?.1.split(' ').next());
+    let (mut v1, mut v2) = (false, false);
+    for kind in kinds {
+        v1 |= kind == "cgroup";
+        v2 |= kind == "cgroup2";
+    }
+    match (v1, v2) {
+        (false, false) => Mode::None,
+        (true, false) => Mode::V1,
+        (false, true) => Mode::V2,
+        (true, true) => Mode::Hybrid,
+    }
+}
+
 /// Where the cpu controller's hierarchy is mounted (proc_pid_mountinfo(5)): its own one
 /// (cgroup v1), or else the unified one.
-fn hierarchy(mounts: &str) -> Option<PathBuf> {
+pub fn hierarchy(mounts: &str) -> Option<PathBuf> {
     let mount = |wanted: &dyn Fn(&str, &str) -> bool| {
         mounts.lines().find_map(|line| {
             let (before, after) = line.split_once(" - ")?;
@@ -62,6 +88,8 @@ mod tests {
                       32 30 0:28 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
         let own = Some("/sys/fs/cgroup/cpu,cpuacct".into());
         assert_eq!(hierarchy(&(UNIFIED.to_owned() + hybrid)), own);
+        assert_eq!([UNIFIED, hybrid, ""].map(mode), [Mode::V2, Mode::V1, Mode::None]);
+        assert_eq!(mode(&(UNIFIED.to_owned() + hybrid)), Mode::Hybrid);
     }
 
     #[test]

@@ -1,0 +1,94 @@
+//! The GTP data planes in the kernel: which are loaded, and whether their functions can be traced.
+
+use super::finding::Finding;
+use super::sight::Sight;
+use crate::gtp::Module;
+use crate::kernel::kallsyms::{KALLSYMS, Symbols};
+use crate::kernel::kprobes;
+use crate::kernel::modules::{MODULES, life};
+
+const CHECK: &str = "data-plane";
+
+/// Whether the module is in the kernel.
+pub fn is_loaded(sight: &Sight<'_>, module: Module) -> bool {
+    life(&sight.path(MODULES), module.name()).is_some()
+}
+
+pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
+    let loaded = Module::ALL.into_iter().filter(|module| is_loaded(sight, *module));
+    let findings: Vec<Finding> = loaded.map(|module| finding(sight, module)).collect();
+    if findings.is_empty() {
+        let what = "no GTP data plane is loaded: rules with gtp wait for one";
+        return vec![Finding::note(CHECK, what).fix("modprobe gtp5g, or modprobe gtp")];
+    }
+    findings
+}
+
+fn finding(sight: &Sight<'_>, module: Module) -> Finding {
+    let name = module.name();
+    let entries = module.entries();
+    let symbols = Symbols::read(&sight.path(KALLSYMS), entries.iter().map(String::as_str));
+    let symbols = match symbols {
+        Ok(symbols) => symbols,
+        Err(e) => return Finding::note(CHECK, format!("{name} is loaded; {}", e.what)),
+    };
+    let missing = entries.iter().filter(|entry| symbols.of(entry, Some(name)).is_none());
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    if !missing.is_empty() {
+        let what = format!(
+            "{name} is loaded, but is no version that gthctl knows: it has no {}",
+            missing.join(", ")
+        );
+        return Finding::warning(CHECK, what)
+            .fix(format!("gthctl trace {name} --verbose says what is traced"));
+    }
+    let functions = entries.join(", ");
+    match (sight.exists(&format!("/sys/kernel/btf/{name}")), kprobes::are_there(&sight.host.sys()))
+    {
+        (_, false) => {
+            let what = format!("{name} is loaded, but the kernel cannot trace {functions}");
+            Finding::warning(CHECK, what)
+                .fix("boot a kernel that was built with CONFIG_KPROBE_EVENTS=y")
+        }
+        (true, true) => {
+            Finding::ok(CHECK, format!("{name} is loaded, with {functions} and its BTF"))
+        }
+        (false, true) => {
+            let what =
+                format!("{name} is loaded, with {functions} and without BTF: kprobes trace it");
+            Finding::ok(CHECK, what)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+    use crate::irq::tree::Tree;
+
+    #[test]
+    fn what_is_loaded_and_how_it_is_traced() {
+        let tree = Tree::new();
+        let host = tree.host();
+        let found = || findings(&Sight::new(&host));
+        assert_eq!((found().len(), found()[0].level), (1, Level::Note));
+        tree.write("sys/module/gtp/initstate", "live\n");
+        tree.write("sys/module/gtp5g/initstate", "coming\n");
+        assert!(found()[0].what.contains("kallsyms"), "{:?}", found());
+        tree.write("proc/kallsyms", "0 t gtp_encap_recv\t[gtp]\n");
+        let old = found();
+        assert_eq!(old[0].level, Level::Warning);
+        assert!(old[0].what.ends_with("it has no gtp_dev_xmit"), "{old:?}");
+        tree.write("proc/kallsyms", "0 t gtp_encap_recv\t[gtp]\n0 t gtp_dev_xmit\t[gtp]\n");
+        assert!(found()[0].what.contains("cannot trace"), "{:?}", found());
+        tree.write("sys/bus/event_source/devices/kprobe/type", "8\n");
+        assert_eq!(found()[0].level, Level::Ok);
+        assert!(found()[0].what.ends_with("without BTF: kprobes trace it"), "{:?}", found());
+        tree.write("sys/kernel/btf/gtp", "");
+        assert!(found()[0].what.ends_with("and its BTF"), "{:?}", found());
+        assert_eq!(found().len(), 1);
+        assert!(is_loaded(&Sight::new(&host), Module::Gtp));
+        assert!(!is_loaded(&Sight::new(&host), Module::Gtp5g));
+    }
+}

@@ -1,0 +1,53 @@
+//! Checks of the machine before anything is loaded. They only read.
+
+mod cgroups;
+mod cpus;
+mod data_plane;
+pub mod features;
+mod files;
+pub mod finding;
+mod interrupts;
+mod kernel;
+mod privileges;
+mod realtime;
+mod schedulers;
+pub mod show;
+mod sight;
+mod tuned;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use crate::gtp::Module;
+use crate::irq::host::Host;
+use finding::Report;
+use kernel::Kernel;
+use sight::Sight;
+
+/// Checks the machine, and the config file if one is given.
+pub fn examine(host: &Host, config: Option<&Path>) -> Report {
+    let sight = Sight::new(host);
+    let kernel = Kernel::look(&sight);
+    let mut findings = kernel.findings();
+    findings.extend(schedulers::findings(&sight, &kernel.sched_ext));
+    findings.extend(privileges::findings(&sight));
+    let (of_cgroups, cgroup_v2) = cgroups::findings(&sight);
+    findings.extend(of_cgroups);
+    findings.extend(cpus::findings(&sight));
+    findings.push(realtime::finding(&sight));
+    findings.extend(data_plane::findings(&sight));
+    findings.extend(interrupts::findings(&sight));
+    findings.extend(config.map(files::findings).unwrap_or_default());
+    findings.extend(sight.findings());
+    let features = [
+        ("sched_ext", Some(kernel.has_sched_ext())),
+        ("btf_sound", kernel.has_sound_btf()),
+        ("ext_group_sched", kernel.has_cgroups()),
+        ("cgroup_v2", Some(cgroup_v2)),
+        ("gtp", Some(data_plane::is_loaded(&sight, Module::Gtp))),
+        ("gtp5g", Some(data_plane::is_loaded(&sight, Module::Gtp5g))),
+    ];
+    let known: BTreeMap<_, _> =
+        features.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
+    Report::new(kernel.release, findings, known)
+}

@@ -1,0 +1,137 @@
+//! What this process may do: capabilities, user namespace, lockdown, memlock limit.
+
+use super::finding::Finding;
+use super::sight::Sight;
+use crate::kernel::capabilities::{CAP_NET_ADMIN, CAP_SYS_ADMIN, check_capabilities, has};
+
+pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
+    let status = sight.text("/proc/self/status").unwrap_or_default();
+    let mut findings = capabilities(&status);
+    findings.extend(user_namespace(sight));
+    findings.push(lockdown(sight));
+    findings.push(memlock(sight));
+    findings
+}
+
+fn capabilities(status: &str) -> Vec<Finding> {
+    const CHECK: &str = "capabilities";
+    let loading = match check_capabilities("loading a scheduler", status) {
+        Ok(()) => Finding::ok(CHECK, "this process may load a scheduler"),
+        Err(e) => Finding::error(CHECK, e.what).fix("run it as root, with sudo"),
+    };
+    // The kernel attaches their kprobes for nobody else (docs/kernels.md).
+    let kprobes = (!has(status, CAP_SYS_ADMIN)).then(|| {
+        Finding::note(CHECK, "rules with gtp need CAP_SYS_ADMIN, which this process lacks")
+    });
+    // store_rps_map() and xps_cpus_store(), net/core/net-sysfs.c.
+    let masks = (!has(status, CAP_NET_ADMIN)).then(|| {
+        let what = "RPS and XPS masks of NICs need CAP_NET_ADMIN, which this process lacks";
+        Finding::note(CHECK, what)
+    });
+    let fix = "run it as root, or give it that capability";
+    let notes = kprobes.into_iter().chain(masks).map(|note| note.fix(fix));
+    [loading].into_iter().chain(notes).collect()
+}
+
+/// The kernel asks for capabilities in the first user namespace (bpf_capable(),
+/// include/linux/capability.h).
+fn user_namespace(sight: &Sight<'_>) -> Option<Finding> {
+    let map = sight.text("/proc/self/uid_map")?;
+    let numbers: Vec<&str> = map.split_whitespace().collect();
+    (numbers != ["0", "0", "4294967295"]).then(|| {
+        let what = "this is not the first user namespace: no capability here counts for BPF";
+        Finding::error("user-namespace", what).fix("run it on the host, or with hostUsers: true")
+    })
+}
+
+/// In the mode `confidentiality`, the kernel lets no BPF program read its memory
+/// (LOCKDOWN_BPF_READ_KERNEL, security/security.c), as gthctl's do.
+fn lockdown(sight: &Sight<'_>) -> Finding {
+    const CHECK: &str = "lockdown";
+    let Some(modes) = sight.text("/sys/kernel/security/lockdown") else {
+        return Finding::ok(CHECK, "none is shown (no /sys/kernel/security/lockdown)");
+    };
+    let mode = modes.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+    match mode.map(|(mode, _)| mode) {
+        Some("confidentiality") => {
+            let what = "confidentiality: the kernel lets no BPF program read its memory";
+            Finding::error(CHECK, what).fix("boot with lockdown=integrity, or without lockdown")
+        }
+        Some(mode) => Finding::ok(CHECK, mode),
+        None => Finding::note(CHECK, format!("unknown mode {modes:?}")),
+    }
+}
+
+/// Since Linux 5.11 the kernel charges the memory of BPF to cgroups and does not count it for
+/// RLIMIT_MEMLOCK (probe_memcg_account() in libbpf). So every kernel with sched_ext does.
+fn memlock(sight: &Sight<'_>) -> Finding {
+    let limits = sight.text("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));
+    let soft = line.and_then(|line| line.split_whitespace().next()).unwrap_or("unknown");
+    let what = format!("{soft}; kernels with sched_ext do not count BPF's memory by it");
+    Finding::ok("memlock", what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+    use crate::irq::tree::Tree;
+
+    fn process(effective: u64, uid_map: &str) -> Tree {
+        let tree = Tree::new();
+        tree.write("proc/self/status", &format!("CapEff:\t{effective:016x}\n"));
+        tree.write("proc/self/uid_map", uid_map);
+        let limit =
+            "Max locked memory         8388608              unlimited            bytes     \n";
+        tree.write("proc/self/limits", limit);
+        tree
+    }
+
+    fn found(tree: &Tree) -> Vec<(&'static str, Level)> {
+        let host = tree.host();
+        let findings = findings(&Sight::new(&host));
+        let not_ok = findings.iter().filter(|finding| finding.level != Level::Ok);
+        not_ok.map(|finding| (finding.check, finding.level)).collect()
+    }
+
+    const FIRST: &str = "         0          0 4294967295\n";
+    const BPF_AND_PERFMON: u64 = 1 << 39 | 1 << 38;
+
+    #[test]
+    fn capabilities_as_far_as_they_are_needed() {
+        let note = ("capabilities", Level::Note);
+        assert_eq!(found(&process(u64::MAX, FIRST)), []);
+        assert_eq!(found(&process(BPF_AND_PERFMON, FIRST)), [note, note]);
+        assert_eq!(found(&process(BPF_AND_PERFMON | 1 << CAP_NET_ADMIN, FIRST)), [note]);
+        assert_eq!(found(&process(0, FIRST)), [("capabilities", Level::Error), note, note]);
+    }
+
+    #[test]
+    fn capabilities_of_a_user_namespace_do_not_count() {
+        let tree = process(u64::MAX, "         0     100000      65536\n");
+        assert_eq!(found(&tree), [("user-namespace", Level::Error)]);
+    }
+
+    #[test]
+    fn lockdowns() {
+        let level = |modes: &str| {
+            let tree = process(u64::MAX, FIRST);
+            tree.write("sys/kernel/security/lockdown", modes);
+            found(&tree)
+        };
+        assert_eq!(level("[none] integrity confidentiality\n"), []);
+        assert_eq!(level("none [integrity] confidentiality\n"), []);
+        let error = [("lockdown", Level::Error)];
+        assert_eq!(level("none integrity [confidentiality]\n"), error);
+    }
+
+    #[test]
+    fn the_memlock_limit_is_told() {
+        let host = process(0, FIRST).host();
+        assert!(memlock(&Sight::new(&host)).what.starts_with("unknown;"));
+        let tree = process(0, FIRST);
+        let host = tree.host();
+        assert!(memlock(&Sight::new(&host)).what.starts_with("8388608;"));
+    }
+}
