@@ -5,6 +5,7 @@ use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -100,6 +101,7 @@ fn help_lists_what_is_built_with_examples() {
     for built in [
         "run     Load the scheduler",
         "policy  Show and change the live policy",
+        "doctor  Check the machine before anything is loaded",
         "trace   Show which tasks handle GTP packets",
         "irq     See and place the interrupts of NICs",
     ] {
@@ -145,6 +147,7 @@ fn a_bad_command_line_is_a_usage_error() {
         &["irq", "pin", "eth0"],
         &["irq", "pin", "eth0", "--cpus", "1", "--ban", "--force"],
         &["irq", "list", "--duration", "1s"],
+        &["doctor", "--nfd", "file"],
     ] {
         let outcome = gthctl(args);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{args:?}");
@@ -404,4 +407,72 @@ fn policy_commands_need_a_running_one() {
         assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(10), message), "{args:?}");
         assert_eq!(outcome.stdout, "", "{args:?}");
     }
+}
+
+/// This machine may have any findings: their form and the exit code count.
+#[test]
+fn doctor_reports_its_findings_and_fails_for_an_error() {
+    let directory = directory(&[("c.yaml", b"policy: p.yaml\n"), ("p.yaml", b"strategies: 1\n")]);
+    let doctor = |args: &[&str]| {
+        let outcome = outcome(command(directory.path()).arg("doctor").args(args));
+        let json: serde_json::Value = serde_json::from_str(&outcome.stdout).unwrap();
+        (outcome, json)
+    };
+    let (outcome, json) = doctor(&["-o", "json", "-c", "c.yaml", "--nfd=features.d/gthctl"]);
+    let findings = json["findings"].as_array().unwrap();
+    let checks: Vec<&str> =
+        findings.iter().map(|finding| finding["check"].as_str().unwrap()).collect();
+    for check in ["kernel", "CONFIG_BPF_JIT", "btf", "sched_ext", "capabilities", "cgroups"] {
+        assert!(checks.contains(&check), "{check} in {checks:?}");
+    }
+    let of = |level: &str| findings.iter().filter(|finding| finding["level"] == level).count();
+    for (count, level) in [("errors", "error"), ("warnings", "warning"), ("notes", "note")] {
+        assert_eq!(json[count], of(level), "{level}");
+    }
+    let policy = findings.iter().find(|finding| finding["check"] == "policy").unwrap();
+    assert_eq!(policy["level"], "error");
+    assert!(policy["what"].as_str().unwrap().starts_with("p.yaml:1:13: strategies: "), "{policy}");
+    let errors = of("error");
+    let what = if errors == 1 { "1 error found".into() } else { format!("{errors} errors found") };
+    let help = "gthctl run does not work before they are mended";
+    assert_eq!(outcome.stderr, format!("gthctl: error: {what}; {help}\n"));
+    assert_eq!(outcome.code, Some(1));
+    let features = fs::read_to_string(directory.path().join("features.d/gthctl")).unwrap();
+    assert!(features.lines().any(|line| line == "gthctl.ready=false"), "{features}");
+    let here = Path::new("/sys/kernel/sched_ext/state").exists();
+    assert!(features.contains(&format!("gthctl.sched_ext={here}\n")), "{features}");
+}
+
+#[test]
+fn doctor_finds_that_no_server_answers() {
+    let api = b"api: {enabled: true, url: \"http://127.0.0.1:9\"}\n";
+    let directory = directory(&[("c.yaml", api)]);
+    let args = ["doctor", "-c", "c.yaml", "-o", "json"];
+    let stdout = outcome(command(directory.path()).args(args)).stdout;
+    let json: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    let findings = json["findings"].as_array().unwrap();
+    let api = findings.iter().find(|finding| finding["check"] == "api").unwrap();
+    assert_eq!(api["level"], "warning");
+    assert!(api["what"].as_str().unwrap().contains("http://127.0.0.1:9"), "{api}");
+}
+
+#[test]
+fn doctor_needs_no_root() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let directory = directory(&[]);
+    set_mode(directory.path(), 0o755);
+    let binary = directory.path().join("gthctl");
+    fs::copy(env!("CARGO_BIN_EXE_gthctl"), &binary).unwrap();
+    let mut command = Command::new(binary);
+    command.args(["doctor", "-o", "json"]).uid(65534).gid(65534).current_dir("/");
+    let outcome = outcome(&mut command);
+    let json: serde_json::Value = serde_json::from_str(&outcome.stdout).expect(&outcome.stderr);
+    let findings = json["findings"].as_array().unwrap();
+    let is_missing = |finding: &&serde_json::Value| {
+        finding["check"] == "capabilities" && finding["level"] == "error"
+    };
+    assert_eq!(findings.iter().filter(is_missing).count(), 1, "{json}");
+    assert_eq!(outcome.code, Some(1));
 }

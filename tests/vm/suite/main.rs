@@ -17,6 +17,7 @@ mod cost;
 mod daemon;
 mod decision_maker;
 mod descriptors;
+mod doctor;
 mod exclusive;
 mod fairness;
 mod files;
@@ -60,6 +61,7 @@ const MODULES: [(&str, Vm); 33] = modules![
     daemon,
     decision_maker,
     descriptors,
+    doctor,
     exclusive,
     fairness,
     files,
