@@ -42,23 +42,18 @@ fn finding(sight: &Sight<'_>, module: Module) -> Finding {
         return Finding::warning(CHECK, what)
             .fix(format!("gthctl trace {name} --verbose says what is traced"));
     }
-    let functions = entries.join(", ");
-    match (sight.exists(&format!("/sys/kernel/btf/{name}")), kprobes::are_there(&sight.host.sys()))
-    {
-        (_, false) => {
-            let what = format!("{name} is loaded, but the kernel cannot trace {functions}");
-            Finding::warning(CHECK, what)
-                .fix("boot a kernel that was built with CONFIG_KPROBE_EVENTS=y")
-        }
-        (true, true) => {
-            Finding::ok(CHECK, format!("{name} is loaded, with {functions} and its BTF"))
-        }
-        (false, true) => {
-            let what =
-                format!("{name} is loaded, with {functions} and without BTF: kprobes trace it");
-            Finding::ok(CHECK, what)
-        }
+    let functions = entries.join(" and ");
+    if !kprobes::are_there(&sight.host.sys()) {
+        let what = format!("{name} is loaded, but the kernel cannot trace {functions}");
+        return Finding::warning(CHECK, what)
+            .fix("boot a kernel that was built with CONFIG_KPROBE_EVENTS=y");
     }
+    // Without the module's BTF there is no fentry.
+    let how = match sight.exists(&format!("/sys/kernel/btf/{name}")) {
+        true => "fentry and kprobes",
+        false => "kprobes",
+    };
+    Finding::ok(CHECK, format!("{name} is loaded; {functions} can be traced by {how}"))
 }
 
 #[cfg(test)]
@@ -84,9 +79,13 @@ mod tests {
         assert!(found()[0].what.contains("cannot trace"), "{:?}", found());
         tree.write("sys/bus/event_source/devices/kprobe/type", "8\n");
         assert_eq!(found()[0].level, Level::Ok);
-        assert!(found()[0].what.ends_with("without BTF: kprobes trace it"), "{:?}", found());
+        assert!(
+            found()[0].what.ends_with("gtp_dev_xmit can be traced by kprobes"),
+            "{:?}",
+            found()
+        );
         tree.write("sys/kernel/btf/gtp", "");
-        assert!(found()[0].what.ends_with("and its BTF"), "{:?}", found());
+        assert!(found()[0].what.ends_with("can be traced by fentry and kprobes"), "{:?}", found());
         assert_eq!(found().len(), 1);
         assert!(is_loaded(&Sight::new(&host), Module::Gtp));
         assert!(!is_loaded(&Sight::new(&host), Module::Gtp5g));

@@ -4,9 +4,10 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use crate::base::error::{Error, Result};
 use crate::base::ownership;
 use crate::daemon::config::Config;
@@ -22,7 +23,7 @@ pub fn findings(path: &Path) -> Vec<Finding> {
     const CHECK: &str = "config";
     let (config, notes) = match Config::load(path) {
         Ok(loaded) => loaded,
-        Err(e) => return vec![wrong(CHECK, &e)],
+        Err(e) => return vec![Finding::of(CHECK, Level::Error, &e)],
     };
     let notes = notes.into_iter().chain(ownership::note(path));
     let mut findings: Vec<Finding> = notes.map(|note| Finding::note(CHECK, note)).collect();
@@ -44,7 +45,7 @@ fn policy(path: Option<&Path>) -> (Vec<Finding>, bool) {
         return (vec![Finding::ok(CHECK, "the config file names none")], false);
     };
     match Policy::load(path) {
-        Err(e) => (vec![wrong(CHECK, &e)], false),
+        Err(e) => (vec![Finding::of(CHECK, Level::Error, &e)], false),
         Ok((policy, notes)) => {
             let notes = notes.into_iter().chain(ownership::note(path));
             let mut findings: Vec<Finding> = notes.map(|note| Finding::note(CHECK, note)).collect();
@@ -52,10 +53,6 @@ fn policy(path: Option<&Path>) -> (Vec<Finding>, bool) {
             (findings, policy.rules.iter().any(|rule| rule.conditions.of_pods()))
         }
     }
-}
-
-fn wrong(check: &'static str, e: &Error) -> Finding {
-    Finding::error(check, e.to_string()).fix("correct what the line and the key name")
 }
 
 /// Whether Gthulhu's decision maker answers. `gthctl run` goes on asking one that does not.
@@ -70,10 +67,8 @@ fn api(settings: Settings, patience: Duration) -> Finding {
     });
     match told {
         Ok(rules) => Finding::ok(CHECK, format!("{url} answers; strategies: {rules}")),
-        Err(e) => {
-            let fix = e.help.unwrap_or_else(|| "start the server, or correct api.url".into());
-            Finding::warning(CHECK, e.what).fix(fix)
-        }
+        Err(e) if e.help.is_some() => Finding::of(CHECK, Level::Warning, &e),
+        Err(e) => Finding::warning(CHECK, e.what).fix("start the server, or correct api.url"),
     }
 }
 
@@ -111,6 +106,58 @@ fn wait<T>(
         }
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(watch.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, timeout).map_err(|e| Error::failure(format!("poll: {e}")))?;
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(e) => return Err(Error::failure(format!("poll: {e}"))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use nix::sys::eventfd::EventFd;
+
+    use super::*;
+
+    /// The level and the text of each finding about a config file, beside which the policy is.
+    fn found(config: &str, policy: &str) -> Vec<(&'static str, Level, String)> {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("c.yaml"), config).unwrap();
+        fs::write(dir.path().join("p.yaml"), policy).unwrap();
+        let findings = findings(&dir.path().join("c.yaml"));
+        // Who may write to the directory for temporary files is up to the machine.
+        let of_file = findings.into_iter().filter(|finding| !finding.what.contains("can change"));
+        of_file.map(|finding| (finding.check, finding.level, finding.what)).collect()
+    }
+
+    #[test]
+    fn good_files_and_bad_ones() {
+        let good = found("policy: p.yaml\n", "strategies: []\n");
+        let levels: Vec<_> = good.iter().map(|(check, level, _)| (*check, *level)).collect();
+        assert_eq!(levels, [("config", Level::Ok), ("policy", Level::Ok)]);
+        let bad = found("policy: p.yaml\n", "strategies: [{pid: 0x}]\n");
+        assert_eq!((bad[1].0, bad[1].1), ("policy", Level::Error));
+        assert!(bad[1].2.contains("p.yaml:1:"), "{bad:?}");
+        let noted = found("early_processing: true\n", "");
+        assert!(noted[0].1 == Level::Note && noted[0].2.contains("has no effect"), "{noted:?}");
+        let bad = found("debgu: true\n", "");
+        assert_eq!((bad.len(), bad[0].1), (1, Level::Error));
+    }
+
+    #[test]
+    fn a_server_that_says_nothing_is_not_waited_for_long() {
+        let silent = EventFd::new().unwrap();
+        let none = || None::<Result<()>>;
+        let e = wait(&silent, Duration::from_millis(50), none).unwrap_err();
+        assert_eq!(e.what, "no answer within 50ms");
+        let mut left = 2;
+        let later = || {
+            left -= 1;
+            (left == 0).then_some(Ok(7))
+        };
+        silent.write(1).unwrap();
+        assert_eq!(wait(&silent, PATIENCE, later).unwrap(), 7);
     }
 }

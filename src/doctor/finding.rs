@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::base::error::Error;
+
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -49,6 +51,12 @@ impl Finding {
 
     pub fn error(check: &'static str, what: impl Into<String>) -> Self {
         Self::new(check, Level::Error, what)
+    }
+
+    /// What an error says; its advice is what mends it.
+    pub fn of(check: &'static str, level: Level, e: &Error) -> Self {
+        let what = Error { help: None, ..e.clone() }.to_string();
+        Self { fix: e.help.clone(), ..Self::new(check, level, what) }
     }
 
     /// Adds what mends it.

@@ -173,13 +173,13 @@ impl Kernel {
         let &Wanted { name, level, without } = wanted;
         let by = match &self.config {
             Some(config) => format!("by {}", config.file.display()),
-            None => "by what /sys and /proc show, as no config of this kernel can be read".into(),
+            None => "as /sys and /proc show (no config can be read)".into(),
         };
         match self.has(name) {
             Some(true) => Finding::ok(name, format!("set, {by}")),
             Some(false) => Finding::new(name, level, format!("not set, {by}: {without}"))
                 .fix(format!("boot a kernel that was built with {name}=y")),
-            None => Finding::note(name, format!("unknown, {by}; if it is not set, {without}")),
+            None => Finding::note(name, format!("unknown; if it is not set, {without}")),
         }
     }
 
@@ -187,13 +187,13 @@ impl Kernel {
         const CHECK: &str = "btf";
         let btf = match &self.btf {
             Ok(btf) => btf,
-            Err(e) => return of_error(CHECK, e),
+            Err(e) => return Finding::of(CHECK, Level::Error, e),
         };
         if !self.has_sched_ext() {
             return Finding::ok(CHECK, "there; without sched_ext gthctl run cannot use it");
         }
         if let Some(e) = &btf.unfit {
-            return of_error(CHECK, e);
+            return Finding::of(CHECK, Level::Error, e);
         }
         if btf.malformed.is_empty() {
             return Finding::ok(CHECK, "there and sound");
@@ -235,14 +235,6 @@ impl Btf {
             knows_cgroups: types.has_op("cgroup_init"),
             lacks_for_cgroups: types.lacks_for_cgroups(),
         }
-    }
-}
-
-fn of_error(check: &'static str, e: &Error) -> Finding {
-    let finding = Finding::error(check, e.what.clone());
-    match &e.help {
-        Some(help) => finding.fix(help),
-        None => finding,
     }
 }
 

@@ -1,6 +1,6 @@
 //! What this process may do: capabilities, user namespace, lockdown, memlock limit.
 
-use super::finding::Finding;
+use super::finding::{Finding, Level};
 use super::sight::Sight;
 use crate::kernel::capabilities::{CAP_NET_ADMIN, CAP_SYS_ADMIN, check_capabilities, has};
 
@@ -17,7 +17,7 @@ fn capabilities(status: &str) -> Vec<Finding> {
     const CHECK: &str = "capabilities";
     let loading = match check_capabilities("loading a scheduler", status) {
         Ok(()) => Finding::ok(CHECK, "this process may load a scheduler"),
-        Err(e) => Finding::error(CHECK, e.what).fix("run it as root, with sudo"),
+        Err(e) => Finding::of(CHECK, Level::Error, &e),
     };
     // The kernel attaches their kprobes for nobody else (docs/kernels.md).
     let kprobes = (!has(status, CAP_SYS_ADMIN)).then(|| {
@@ -74,7 +74,6 @@ fn memlock(sight: &Sight<'_>) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
     use crate::irq::tree::Tree;
 

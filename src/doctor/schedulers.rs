@@ -59,6 +59,11 @@ fn loaded(state: &State) -> Finding {
 fn processes(sight: &Sight<'_>) -> Vec<Process> {
     let proc = sight.host.proc();
     let process = |pid: u32| {
+        // The kernel's own ones for sched_ext have names such as scx_enable_helper.
+        let stat = fs::read_to_string(proc.join(format!("{pid}/stat"))).ok()?;
+        if procfs::is_of_kernel(&stat) {
+            return None;
+        }
         let comm = fs::read_to_string(proc.join(format!("{pid}/comm"))).ok()?.trim_end().to_owned();
         let cgroup = procfs::cgroup(&proc, pid).unwrap_or_default();
         let of = |service: &&str| cgroup.split('/').any(|part| part == *service);
@@ -103,6 +108,9 @@ mod tests {
     use crate::irq::tree::Tree;
 
     fn process(tree: &Tree, pid: u32, comm: &str, cgroup: &str) {
+        let flags = if pid == 2 || comm == "scx_enable_help" { 0x0020_0000 } else { 0 };
+        let stat = format!("{pid} ({comm}) S 0 0 0 0 0 {flags} 0\n");
+        tree.write(&format!("proc/{pid}/stat"), &stat);
         tree.write(&format!("proc/{pid}/comm"), &format!("{comm}\n"));
         tree.write(&format!("proc/{pid}/cgroup"), &format!("0::{cgroup}\n"));
     }
@@ -128,6 +136,7 @@ mod tests {
     fn services_and_programs_of_scx() {
         let tree = Tree::new();
         process(&tree, 2, "kthreadd", "/");
+        process(&tree, 3, "scx_enable_help", "/");
         process(&tree, 10, "bash", "/user.slice/scx.service.d");
         let services = |findings: &[Finding]| -> Vec<Finding> {
             let of = |finding: &&Finding| finding.check == "scheduler-services";

@@ -84,6 +84,13 @@ pub fn stat_field<T: FromStr>(stat: &str, field: usize) -> Option<T> {
     after_comm.split_ascii_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
+/// Whether that is the text of /proc/PID/stat of a thread of the kernel's own.
+pub fn is_of_kernel(stat: &str) -> bool {
+    /// include/linux/sched.h.
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    stat_field(stat, 9).is_some_and(|flags: u32| flags & PF_KTHREAD != 0)
+}
+
 /// The ids of all processes, ascending.
 pub fn processes(proc_root: &Path) -> Result<Vec<u32>> {
     let names = entries(proc_root)?;

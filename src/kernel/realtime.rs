@@ -3,15 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use super::procfs::{processes, stat_field};
+use super::procfs::{is_of_kernel, processes, stat_field};
 use super::sysfs::entries;
 use crate::base::error::Result;
 
 /// include/uapi/linux/sched.h.
 const SCHED_FIFO: u32 = 1;
 const SCHED_RR: u32 = 2;
-/// A kernel thread, in the flags of proc_pid_stat(5) (include/linux/sched.h).
-const PF_KTHREAD: u32 = 0x0020_0000;
 
 /// A thread of a program that is scheduled by SCHED_FIFO or SCHED_RR.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +23,7 @@ pub fn threads(proc_root: &Path) -> Result<Vec<Thread>> {
     let mut found = Vec::new();
     for pid in processes(proc_root)? {
         let Ok(stat) = fs::read_to_string(proc_root.join(format!("{pid}/stat"))) else { continue };
-        if stat_field(&stat, 9).is_none_or(|flags: u32| flags & PF_KTHREAD != 0) {
+        if is_of_kernel(&stat) {
             continue;
         }
         let tasks = proc_root.join(format!("{pid}/task"));
@@ -50,6 +48,9 @@ fn thread(dir: &Path, name: &str) -> Option<Thread> {
 mod tests {
     use super::*;
 
+    /// PF_KTHREAD (include/linux/sched.h).
+    const OF_KERNEL: u32 = 0x0020_0000;
+
     /// Writes a thread: the kernel's flags and policy are fields 9 and 41.
     fn write(root: &Path, pid: u32, tid: u32, comm: &str, flags: u32, policy: u32) {
         let zeros = |n| vec!["0"; n].join(" ");
@@ -66,7 +67,7 @@ mod tests {
     #[test]
     fn programs_threads_of_both_policies_and_not_the_kernels() {
         let root = tempfile::tempdir().unwrap();
-        write(root.path(), 20, 20, "migration/0", PF_KTHREAD, SCHED_FIFO);
+        write(root.path(), 20, 20, "migration/0", OF_KERNEL, SCHED_FIFO);
         write(root.path(), 30, 30, "upf", 0, 0);
         write(root.path(), 30, 31, "a) (b", 0, SCHED_FIFO);
         write(root.path(), 5, 5, "rr", 0, SCHED_RR);

@@ -100,7 +100,7 @@ fn the_test_kernel_is_fit() {
         assert_eq!(doctor.finding(check).0, "ok", "{check}: {}", doctor.report);
     }
     assert!(doctor.finding("kernel").1.contains(&kernel::read("/proc/sys/kernel/osrelease")));
-    assert!(doctor.finding("data-plane").1.starts_with("gtp is loaded, with gtp_encap_recv"));
+    assert!(doctor.finding("data-plane").1.starts_with("gtp is loaded; gtp_encap_recv and "));
     let text = fs::read_to_string(file).unwrap();
     let sound = doctor.finding("btf").0 == "ok";
     for feature in ["sched_ext=true", "gtp=true", "ready=true", "cgroup_v2=true"] {
