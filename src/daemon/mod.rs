@@ -8,6 +8,7 @@ pub mod config;
 pub mod control;
 mod explain;
 pub mod live;
+mod manager;
 pub mod marker;
 mod missed;
 mod node_pods;

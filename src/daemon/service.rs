@@ -20,6 +20,7 @@ use super::control::server::{Asked, Server};
 use super::control::{self, RUN_LOCK, Reply, Request};
 use super::explain::explain;
 use super::live::{LivePolicy, PolicyContext};
+use super::manager::Manager;
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
@@ -69,6 +70,7 @@ pub struct Service {
     pods: Pods,
     api: Api,
     signals: SignalFd,
+    manager: Manager,
     watch: Watch,
     /// What each watched file is, by number.
     watched: Vec<Watched>,
@@ -78,6 +80,8 @@ pub struct Service {
     late: Option<String>,
     /// Reread both files, changed or not.
     reread: bool,
+    /// Why the config file on disk is not in force.
+    rejected: Option<Error>,
     started: SystemTime,
     /// When the scheduler was last loaded.
     loaded: SystemTime,
@@ -125,11 +129,13 @@ impl Service {
             pods,
             api,
             signals,
+            manager: Manager::of_environment(),
             watch,
             watched,
             again: Again::default(),
             late: None,
             reread: false,
+            rejected: None,
             started,
             loaded: started,
         })
@@ -142,8 +148,13 @@ impl Service {
         capabilities::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
         let mut server = Server::listen(Path::new(control::SOCKET))?;
+        self.manager.status("Loading the scheduler");
         self.policy.place(self.signals.as_fd(), PLACED)?;
         let ended = self.schedule(&mut server);
+        self.manager.stopping();
+        if let Err(e) = &ended {
+            self.manager.status(&e.to_string());
+        }
         self.policy.put_back();
         ended
     }
@@ -151,6 +162,7 @@ impl Service {
     fn schedule(&mut self, server: &mut Server) -> Result<()> {
         while self.load_and_watch(server)? == Cause::Restart {
             log::err(format_args!("gthctl: a CPU went on- or offline; loading again"));
+            self.manager.status("Loading the scheduler again");
         }
         Ok(())
     }
@@ -226,6 +238,7 @@ impl Service {
             let pod_nics_due = pod_nics.follow(&mut self.policy, &context);
             let (_, half_made) = self.policy.missing_netns();
             let timeouts = [
+                self.tell_manager(scheduler.generation()),
                 self.print_stats(scheduler, &mut printed),
                 settles_at.map(|at| at.saturating_duration_since(Instant::now())),
                 half_made.then_some(MOUNT_CHECK),
@@ -275,13 +288,30 @@ impl Service {
         }
     }
 
+    /// Tells the service manager how it goes; returns when to call again.
+    fn tell_manager(&mut self, generation: u32) -> Option<Duration> {
+        if self.manager.listens() {
+            let mut status = self.policy.status_line(generation);
+            if let Some(e) = &self.rejected {
+                status += &format!("; rejected: {e}");
+            }
+            match self.policy.is_waiting() {
+                true => self.manager.status(&status),
+                false => self.manager.ready(&status),
+            }
+        }
+        self.manager.go_on()
+    }
+
     /// Takes the pending signals.
     fn is_told_to_stop(&mut self) -> bool {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
+                self.manager.stopping();
                 self.policy.begin_to_put_back();
                 return true;
             }
+            self.manager.reloading();
             log::err("gthctl: SIGHUP: reading config and policy again");
             self.reread = true;
         }
@@ -321,6 +351,7 @@ impl Service {
         let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
         if is_due(Watched::Config, Step::Config) {
             let done = self.reload_config(scheduler, topology);
+            self.rejected = done.as_ref().err().cloned();
             self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();

@@ -443,6 +443,22 @@ impl LivePolicy {
         text
     }
 
+    /// What is in force, and why the file is not, in one line.
+    pub fn status_line(&self, generation: u32) -> String {
+        let file =
+            self.file.as_ref().map_or("no policy file".into(), |file| file.display().to_string());
+        let mut line = format!("Scheduling by {file}, generation {generation}: {}", self.summary());
+        if let Some((e, _)) = &self.rejected {
+            line += &format!("; rejected: {e}");
+        }
+        line
+    }
+
+    /// Whether a policy waits for its interrupts to be placed.
+    pub fn is_waiting(&self) -> bool {
+        self.coming.is_some()
+    }
+
     /// The state without its tasks; gthctl was `started` and its scheduler `loaded` then.
     pub fn health(
         &self,
