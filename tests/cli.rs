@@ -1,9 +1,9 @@
 //! The built program as a user sees it, without root: help, version and messages about bad input.
 //! Every run ends before it touches the kernel.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Metadata, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -409,6 +409,23 @@ fn policy_commands_need_a_running_one() {
     }
 }
 
+#[test]
+fn the_journal_gets_a_priority_with_each_line() {
+    let directory = directory(&[("c.yaml", b"monitor: {enabled: true}\nno: 1\n")]);
+    let log = directory.path().join("log");
+    let said = |numbers: &dyn Fn(&Metadata) -> String| {
+        let file = File::create(&log).unwrap();
+        let numbers = numbers(&file.metadata().unwrap());
+        let mut command = command(directory.path());
+        command.args(["run", "-c", "c.yaml"]).env("JOURNAL_STREAM", numbers).stderr(file);
+        assert_eq!(command.status().unwrap().code(), Some(2));
+        fs::read_to_string(&log).unwrap()
+    };
+    let message = "gthctl: error: c.yaml:2:1: no: unknown key";
+    let in_journal = said(&|log| format!("{}:{}", log.dev(), log.ino()));
+    assert!(in_journal.starts_with(&format!("<3>{message}")), "{in_journal}");
+    let elsewhere = said(&|log| format!("{}:{}", log.dev(), log.ino() + 1));
+    assert!(elsewhere.starts_with(message), "{elsewhere}");
 /// This machine may have any findings: their form and the exit code count.
 #[test]
 fn doctor_reports_its_findings_and_fails_for_an_error() {

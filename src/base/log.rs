@@ -3,13 +3,17 @@
 //! After [`start`], lines queue for a thread that writes them: a reader that stops
 //! reading holds up only that thread. A reader that has gone, a full disk or a terminal
 //! that has hung up costs the lines, nothing else.
+//!
+//! Where standard error is the journal, each line on it begins with its priority
+//! (sd-daemon(3)).
 
 use std::collections::VecDeque;
+use std::env;
 use std::fmt::Display;
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Condvar, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,6 +27,17 @@ const MOST: usize = 4 << 20;
 const RETRY: Duration = Duration::from_millis(20);
 
 static STREAMS: OnceLock<[Arc<Stream>; 2]> = OnceLock::new();
+
+/// Whether standard error is the journal.
+static IN_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
+    env::var("JOURNAL_STREAM").is_ok_and(|journal| is_file(io::stderr(), &journal))
+});
+
+/// Priorities of syslog(3).
+const ERROR: u8 = 3;
+const WARNING: u8 = 4;
+const INFO: u8 = 6;
+const DEBUG: u8 = 7;
 
 /// From now on output never waits for its readers.
 ///
@@ -44,7 +59,8 @@ pub fn out(line: impl Display) {
 
 /// A line on standard error.
 pub fn err(line: impl Display) {
-    say(1, format!("{line}\n"));
+    let line = format!("{line}\n");
+    say(1, with_priority(line, priority));
 }
 
 /// Notes for the user, one line each, on standard error.
@@ -54,9 +70,35 @@ pub fn notes(notes: &[String]) {
     }
 }
 
-/// Raw text on standard error.
+/// Raw text on standard error, for whoever debugs.
 pub fn err_raw(text: &str) {
-    say(1, text.to_owned());
+    say(1, with_priority(text.to_owned(), |_| DEBUG));
+}
+
+/// What a line says about itself.
+fn priority(line: &str) -> u8 {
+    match line.strip_prefix("gthctl: ").unwrap_or_default() {
+        text if text.starts_with("error:") => ERROR,
+        text if text.starts_with("note:") => WARNING,
+        _ => INFO,
+    }
+}
+
+/// The text for standard error.
+fn with_priority(text: String, priority: impl Fn(&str) -> u8) -> String {
+    if *IN_JOURNAL { for_journal(&text, priority) } else { text }
+}
+
+/// Each line with its priority.
+fn for_journal(text: &str, priority: impl Fn(&str) -> u8) -> String {
+    text.split_inclusive('\n').map(|line| format!("<{}>{line}", priority(line))).collect()
+}
+
+/// Whether `file` is the one whose device and inode `numbers` gives (systemd.exec(5),
+/// `$JOURNAL_STREAM`).
+fn is_file(file: impl AsFd, numbers: &str) -> bool {
+    nix::sys::stat::fstat(file)
+        .is_ok_and(|stat| numbers == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
 fn say(stream: usize, text: String) {
@@ -177,6 +219,24 @@ mod tests {
     fn pipe() -> (File, Arc<Stream>) {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         (reader.into(), Stream::start(writer.into()).unwrap())
+    }
+
+    #[test]
+    fn the_journal_gets_priorities() {
+        let line = |line| for_journal(line, priority);
+        assert_eq!(line("gthctl: error: a\n"), "<3>gthctl: error: a\n");
+        assert_eq!(line("gthctl: note: b\n"), "<4>gthctl: note: b\n");
+        assert_eq!(line("gthctl: no error: c\n"), "<6>gthctl: no error: c\n");
+        assert_eq!(line("a\nb"), "<6>a\n<6>b");
+    }
+
+    #[test]
+    fn the_journal_is_known_by_its_numbers() {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let stat = nix::sys::stat::fstat(&writer).unwrap();
+        assert!(is_file(&writer, &format!("{}:{}", stat.st_dev, stat.st_ino)));
+        assert!(!is_file(&writer, &format!("{}:{}", stat.st_dev, stat.st_ino + 1)));
+        assert!(!is_file(&reader, "") && !is_file(&reader, "1"));
     }
 
     #[test]

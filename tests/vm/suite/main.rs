@@ -28,6 +28,7 @@ mod irqbalance;
 mod kubernetes;
 mod lifecycle;
 mod lock;
+mod manager;
 mod marks;
 mod matching;
 mod metrics;
@@ -72,6 +73,7 @@ const MODULES: [(&str, Vm); 33] = modules![
     kubernetes,
     lifecycle,
     lock,
+    manager,
     marks,
     matching,
     metrics,
