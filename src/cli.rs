@@ -124,6 +124,9 @@ pub enum Command {
 ///
 /// SIGHUP rereads both files, changed or not. gthctl ends when its terminal hangs up.
 ///
+/// A service manager, such as systemd, hears when the kernel schedules by the policy, what is in
+/// force, and why a file is not (sd_notify(3)).
+///
 /// When it ends, it puts back the interrupts that the policy placed. It waits only briefly for
 /// another gthctl that moves interrupts or for a busy irqbalance. It reports what is left; `gthctl
 /// irq restore` puts that back.

@@ -15,7 +15,9 @@ use gthctl::daemon::config::Config;
 use gthctl::policy::Policy;
 
 /// The commands in documents besides gthctl, make, cargo and the scripts of the checkout.
-const OTHERS: [&str; 9] = ["cd", "echo", "git", "grep", "install", "kill", "kubectl", "man", "tee"];
+const OTHERS: [&str; 11] = [
+    "apt-get", "cd", "echo", "git", "grep", "install", "kill", "kubectl", "man", "systemctl", "tee",
+];
 
 fn tree(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
@@ -27,8 +29,9 @@ fn read(path: &Path) -> String {
 
 /// Every document with its text.
 fn documents() -> Vec<(PathBuf, String)> {
-    let mut paths =
-        ["README.md", "CHANGELOG.md", "SECURITY.md", "deploy/README.md"].map(tree).to_vec();
+    let of_deploy = ["deploy/README.md", "deploy/systemd/README.md"];
+    let mut paths = ["README.md", "CHANGELOG.md", "SECURITY.md"].map(tree).to_vec();
+    paths.extend(of_deploy.map(tree));
     for directory in ["docs", "docs/bench"] {
         let files = fs::read_dir(tree(directory)).unwrap().map(|file| file.unwrap().path());
         paths.extend(files.filter(|path| path.extension().is_some_and(|end| end == "md")));
