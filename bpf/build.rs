@@ -17,12 +17,18 @@ pub fn skeleton(dir: &str, name: &str, headers: &str) {
         .obj(out.join(format!("{name}.bpf.o")))
         .clang(clang())
         // v3: 32-bit atomics and jumps (kernel 5.11 and later).
-        .clang_args(["-mcpu=v3", "-Wall", "-Werror", &format!("-I{headers}")])
+        .clang_args(["-mcpu=v3", "-Wall", "-Werror", &format!("-I{headers}"), &here()])
         .build_and_generate(out.join(format!("{name}.skel.rs")))
         .unwrap_or_else(|e| panic!("{}: {e:?}", source.display()));
     for path in [dir, headers] {
         println!("cargo:rerun-if-changed={path}");
     }
+}
+
+/// The same program, wherever the checkout is: BTF names the source files.
+fn here() -> String {
+    let here = env::current_dir().expect("cargo sets the directory");
+    format!("-ffile-prefix-map={}=.", here.display())
 }
 
 /// The newest clang of Debian 12, or `$CLANG`, or whatever `clang` is.
