@@ -18,7 +18,9 @@ PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zl
 	libglib2.0-0 libnuma1 libsystemd0 qemu-system-x86 shellcheck stress-ng xz-utils
 # How long `make fuzz` takes for each of the two parsers.
 FUZZ_SECONDS ?= 300
-SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* deploy/* .ci/* 2>/dev/null)
+# The one that the package is built with: another one may compress in another way.
+CARGO_DEB := 3.8.0
+SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* tests/deb/* deploy/* .ci/* 2>/dev/null)
 
 help: ## this list
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -104,6 +106,14 @@ image: build ## the container image of deploy/, as an OCI archive in target/
 	@tests/vm/install buildah
 	deploy/image
 
+deb: deps ## the Debian package, in target/debian/
+	@cargo deb --version >/dev/null 2>&1 || cargo install cargo-deb --locked --version $(CARGO_DEB)
+	deploy/deb
+
+test-deb: deb ## the package installed, upgraded and removed; its service in the VM
+	@tests/vm/install mmdebstrap
+	tests/deb/test
+
 generate: deps ## man pages, completions, third-party notices
 	UPDATE=1 cargo test --release --test generated
 	UPDATE=1 cargo test --release -p gthctl-licences
@@ -112,4 +122,4 @@ clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
 .PHONY: help deps build run test lint unit vm test-kernels test-kubernetes fuzz bench \
-	bench-quick profile image generate clean
+	bench-quick profile image deb test-deb generate clean
