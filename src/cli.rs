@@ -20,7 +20,7 @@ use crate::gtp::Module;
 use crate::kernel::sched_ext::KERNELS;
 use crate::metrics::server::Address;
 
-/// Where `gthctl run` looks for its config file.
+/// Where `gthctl run` looks for its config file, which need not exist.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
 
 /// What `--version` prints after the name: version, commit, the kernels built for.
@@ -115,10 +115,12 @@ pub enum Command {
 ///
 /// Reads the config file and the policy, loads the scheduler into the kernel and keeps it there
 /// until SIGINT or SIGTERM. It schedules every task of the machine: fairly, except those that the
-/// policy names. A bad file is an error; nothing is loaded.
+/// policy names. A bad file is an error; nothing is loaded. Without a config file every setting has
+/// its default, and there is no policy.
 ///
 /// It follows both files while it runs: a new policy is in force as soon as its file is closed, and
-/// so are the slices of the config file. A file that turns bad is reported and changes nothing.
+/// so are the slices of the config file, also of one that did not exist at the start. A file that
+/// turns bad is reported and changes nothing.
 /// Both must be regular files. A note warns if users other than root can change one of them, by its
 /// mode or owner or those of a directory or link on its path.
 ///
@@ -135,9 +137,9 @@ pub enum Command {
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
-    /// The config file
-    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_CONFIG, value_hint = ValueHint::FilePath)]
-    pub config: PathBuf,
+    /// The config file [default: /etc/gthctl/config.yaml, if it exists]
+    #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub config: Option<PathBuf>,
 
     /// The policy file, instead of the one in the config file
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -112,7 +112,7 @@ fn help_lists_what_is_built_with_examples() {
     assert_eq!(help.code, Some(0));
     for part in [
         "--config <FILE>",
-        "[default: /etc/gthctl/config.yaml]",
+        "[default: /etc/gthctl/config.yaml, if it exists]",
         "--stats <SECONDS>",
         "\nExamples:\n",
     ] {

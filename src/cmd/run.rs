@@ -1,12 +1,13 @@
 //! `gthctl run`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::base::error::Result;
 use crate::base::log;
-use crate::cli::RunArgs;
+use crate::cli::{DEFAULT_CONFIG, RunArgs};
 use crate::cmd::metrics::current;
 use crate::daemon::service::{Options, Service};
 use crate::metrics::server::Server;
@@ -18,7 +19,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     log::start()?;
     let options = Options {
-        config: args.config.clone(),
+        config: args.config.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_CONFIG)),
+        may_lack_config: args.config.is_none(),
         policy: args.policy.clone(),
         stats: args.stats.map(Duration::from_secs),
         debug: args.debug,

@@ -1,5 +1,7 @@
 //! The config file: its keys and what they set.
 
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::api_config;
@@ -115,6 +117,15 @@ impl Config {
             Some(_) => e,
         })?;
         Self::parse(&text, path)
+    }
+
+    /// As [`Config::load`]; `None` if there is nothing at `path`.
+    pub fn load_if_any(path: &Path) -> Result<Option<(Config, Vec<String>)>> {
+        let found = fs::symlink_metadata(path);
+        if found.is_err_and(|e| e.kind() == ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        Self::load(path).map(Some)
     }
 
     /// As [`Config::load`] on `text`; `path` is for messages and relative paths.
@@ -276,6 +287,21 @@ mod tests {
         let sections = "scheduler:\napi: {}\nmonitor:\n";
         for text in ["", "# only a comment\n", "{}", "---\n", sections] {
             assert_eq!(parse(text).unwrap(), (Config::default(), vec![]), "{text}");
+        }
+    }
+
+    /// A link to nothing is no file that nobody has written.
+    #[test]
+    fn no_file_is_no_config() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("none/c.yaml"), dir.path().join("link"));
+        std::os::unix::fs::symlink("none/c.yaml", &link).unwrap();
+        assert_eq!(Config::load_if_any(&file), Ok(None));
+        assert!(Config::load_if_any(&link).unwrap_err().what.ends_with("no such file"));
+        fs::create_dir(dir.path().join("none")).unwrap();
+        fs::write(&file, "").unwrap();
+        for path in [&file, &link] {
+            assert_eq!(Config::load_if_any(path), Ok(Some((Config::default(), vec![]))));
         }
     }
 

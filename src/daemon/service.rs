@@ -44,6 +44,8 @@ use crate::sched::{Scheduler, Settings};
 /// The options of `gthctl run`.
 pub struct Options {
     pub config: PathBuf,
+    /// Whether the config file need not exist.
+    pub may_lack_config: bool,
     /// Overrides the config's policy file.
     pub policy: Option<PathBuf>,
     /// How often to print the counters.
@@ -66,6 +68,8 @@ const MOUNT_CHECK: Duration = Duration::from_millis(100);
 pub struct Service {
     options: Options,
     config: Config,
+    /// There has been no config file so far.
+    lacks_config: bool,
     policy: LivePolicy,
     pods: Pods,
     api: Api,
@@ -105,7 +109,9 @@ impl Service {
         let mut watch = Watch::new()?;
         let mut watched = vec![Watched::Config];
         watch.add(&options.config)?;
-        let (config, notes) = Config::load(&options.config)?;
+        let loaded = load_config(&options)?;
+        let lacks_config = loaded.is_none();
+        let (config, notes) = loaded.unwrap_or_else(|| (Config::default(), no_config(&options)));
         log::notes(&notes);
         log::notes(ownership::note(&options.config).as_slice());
         let file = options.policy.clone().or_else(|| config.policy.clone());
@@ -125,6 +131,7 @@ impl Service {
         Ok(Self {
             options,
             config,
+            lacks_config,
             policy,
             pods,
             api,
@@ -355,13 +362,10 @@ impl Service {
             self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();
-        let context = policy_context(&self.config, topology, &self.pods, &self.api);
         if is_due(Watched::Policy, Step::Policy) {
-            let is_being_written =
-                || is_being_written(&mut self.watch, &self.watched, &Watched::Policy);
-            let done = self.policy.reload(scheduler, &context, is_being_written);
-            self.again.note(Step::Policy, done);
+            self.reload_policy(scheduler, topology);
         }
+        let context = policy_context(&self.config, topology, &self.pods, &self.api);
         if let Err(e) = self.policy.go_on(scheduler, &context) {
             self.again.note(Step::Policy, Err(e));
         }
@@ -390,18 +394,74 @@ impl Service {
         }
     }
 
+    fn reload_policy(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
+        let context = policy_context(&self.config, topology, &self.pods, &self.api);
+        let is_being_written =
+            || is_being_written(&mut self.watch, &self.watched, &Watched::Policy);
+        let done = self.policy.reload(scheduler, &context, is_being_written);
+        self.again.note(Step::Policy, done);
+    }
+
     fn reload_config(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
-        let loaded = Config::load(&self.options.config);
+        let loaded = match self.lacks_config {
+            true => load_config(&self.options),
+            false => Config::load(&self.options.config).map(Some),
+        };
         if loaded.is_err() && is_being_written(&mut self.watch, &self.watched, &Watched::Config) {
             return Ok(());
         }
-        let (config, notes) = loaded?;
+        let Some((config, notes)) = loaded? else { return Ok(()) };
+        if std::mem::take(&mut self.lacks_config) {
+            log::notes(ownership::note(&self.options.config).as_slice());
+        }
         log::notes(&notes);
+        self.note_what_waits(&config);
         let path = self.options.config.display();
+        if config.api != self.config.api {
+            self.api.follow(config.api.as_ref())?;
+            self.config.api = config.api;
+            log::err(format_args!("gthctl: {path}: api is in force"));
+        }
+        let slices = (config.slice_ns_default, config.slice_ns_min);
+        if slices != (self.config.slice_ns_default, self.config.slice_ns_min) {
+            (self.config.slice_ns_default, self.config.slice_ns_min) = slices;
+            scheduler.set_slices(slices.0, slices.1);
+            // The credit of weak priorities is measured in slices.
+            let context = policy_context(&self.config, topology, &self.pods, &self.api);
+            self.policy.refresh(scheduler, &context)?;
+            log::err(format_args!("gthctl: {path}: slices are in force"));
+        }
+        match config.policy.filter(|_| self.policy.file().is_none()) {
+            Some(file) => self.follow_policy(file, scheduler, topology),
+            None => Ok(()),
+        }
+    }
+
+    /// Follows the policy file that the config has come to name.
+    fn follow_policy(
+        &mut self,
+        file: PathBuf,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+    ) -> Result<()> {
+        self.watch.add(&file)?;
+        self.watched.push(Watched::Policy);
+        log::err(format_args!("gthctl: {}: is the policy file from now on", file.display()));
+        log::notes(ownership::note(&file).as_slice());
+        self.config.policy = Some(file.clone());
+        self.policy.follow(file);
+        self.reload_policy(scheduler, topology);
+        Ok(())
+    }
+
+    /// Notes what in `config` is not in force before gthctl restarts.
+    fn note_what_waits(&self, config: &Config) {
+        let path = self.options.config.display();
+        let follows_policy = self.policy.file().is_none() || self.options.policy.is_some();
         for (key, differs) in [
             ("builtin_idle", config.builtin_idle != self.config.builtin_idle),
             ("debug", config.debug != self.config.debug),
-            ("policy", config.policy != self.config.policy && self.options.policy.is_none()),
+            ("policy", config.policy != self.config.policy && !follows_policy),
             ("monitor.kubeconfig_path", config.kubeconfig != self.config.kubeconfig),
             (
                 "kubelet_cgroup_root",
@@ -414,24 +474,6 @@ impl Service {
                 ));
             }
         }
-        if config.api != self.config.api {
-            self.api.follow(config.api.as_ref())?;
-            self.config.api = config.api;
-            log::err(format_args!("gthctl: {path}: api is in force"));
-        }
-        if (config.slice_ns_default, config.slice_ns_min)
-            == (self.config.slice_ns_default, self.config.slice_ns_min)
-        {
-            return Ok(());
-        }
-        self.config.slice_ns_default = config.slice_ns_default;
-        self.config.slice_ns_min = config.slice_ns_min;
-        scheduler.set_slices(config.slice_ns_default, config.slice_ns_min);
-        // The credit of weak priorities is measured in slices.
-        self.policy
-            .refresh(scheduler, &policy_context(&self.config, topology, &self.pods, &self.api))?;
-        log::err(format_args!("gthctl: {path}: slices are in force"));
-        Ok(())
     }
 
     /// Watches the files the policy in force refers to, and the pods if it asks for them.
@@ -561,6 +603,27 @@ fn policy_context<'a>(
         kubelets: &config.kubelet_cgroup_roots,
         strategies: api.rules(),
     }
+}
+
+/// Reads the config file; `None` if there is none and need be none.
+fn load_config(options: &Options) -> Result<Option<(Config, Vec<String>)>> {
+    match options.may_lack_config {
+        true => Config::load_if_any(&options.config),
+        false => Config::load(&options.config).map(Some),
+    }
+}
+
+/// The note of a start without a config file.
+fn no_config(options: &Options) -> Vec<String> {
+    let file = options.config.display();
+    let note = match &options.policy {
+        Some(_) => format!("no {file}; every setting has its default"),
+        None => format!(
+            "no {file}; every task is scheduled fairly. For more, write that file; \
+             its key policy names a policy file"
+        ),
+    };
+    vec![note]
 }
 
 /// Whether a writer has not closed `file` yet, so that its content is not complete.

@@ -138,6 +138,11 @@ impl LivePolicy {
         self.file.as_deref()
     }
 
+    /// Follows this file from now on; [`LivePolicy::reload`] brings it into force.
+    pub fn follow(&mut self, file: PathBuf) {
+        self.file = Some(file);
+    }
+
     pub fn compiled(&self) -> &Compiled {
         &self.now.compiled
     }

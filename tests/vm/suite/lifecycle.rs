@@ -11,7 +11,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
 use crate::placement::{all_on, with};
-use crate::support::gthctl::{self, Gthctl, LOADED, NO_RULES};
+use crate::support::gthctl::{self, Gthctl, LOADED, NO_RULES, report};
 use crate::support::kernel;
 use crate::support::nic::{self, Restore, SAVED, affinities};
 use crate::support::shared;
@@ -70,6 +70,61 @@ fn prints_counters_as_asked_and_ends_well_by_sigterm() {
     assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
     let tables = output.stdout.matches("dispatched by").count();
     assert!((3..=5).contains(&tables), "{tables} tables in 3.5 s:\n{}", output.stdout);
+}
+
+/// Removes it when dropped.
+struct Etc(&'static Path);
+
+impl Drop for Etc {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.0);
+    }
+}
+
+/// A first start, on a machine without a file of gthctl's; they come while it runs.
+#[test]
+fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
+    let etc = Etc(Path::new("/etc/gthctl"));
+    assert!(!etc.0.exists());
+    let mut gthctl = Gthctl::spawn(gthctl::files("", NO_RULES), gthctl::run());
+    let hot = Task::spinner("hot");
+    assert!(kernel::is_ext(hot.pid));
+    let note = "gthctl: note: no /etc/gthctl/config.yaml; every task is scheduled fairly";
+    assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
+    let status = report(&["status"]);
+    assert_eq!((&status["rules"], status.get("policy_file")), (&0.into(), None));
+    // Reading again what is not there is no mistake.
+    gthctl.signal(Signal::SIGHUP);
+    assert!(gthctl.says("reading config and policy again", 1));
+
+    let policy = etc.0.join("policy.yaml");
+    fs::create_dir(etc.0).unwrap();
+    fs::write(&policy, "strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]").unwrap();
+    let config = "policy: policy.yaml\nscheduler: {slice_ns_default: 3ms}\n";
+    gthctl.changes(|| fs::write(etc.0.join("config.yaml"), config).unwrap());
+    assert!(kernel::runs_on(hot.pid, 1), "{}", gthctl.stderr());
+    assert_eq!(gthctl.has_said("slices are in force"), 1, "{}", gthctl.stderr());
+    gthctl.changes(|| fs::write(&policy, NO_RULES).unwrap());
+    assert_eq!(gthctl.has_said("error"), 0, "{}", gthctl.stderr());
+
+    // From now on it has one, whose end is a mistake.
+    gthctl.begin_to_hear();
+    fs::remove_file(etc.0.join("config.yaml")).unwrap();
+    assert!(gthctl.says("config.yaml: cannot read the config file: no such file", 1));
+    gthctl.stop();
+}
+
+#[test]
+fn a_policy_needs_no_config_file() {
+    let files = gthctl::files("", "strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]");
+    let mut command = gthctl::run();
+    command.arg("-p").arg(files.path().join("policy.yaml"));
+    let hot = Task::spinner("hot");
+    let gthctl = Gthctl::spawn(files, command);
+    assert!(kernel::runs_on(hot.pid, 1));
+    let note = "gthctl: note: no /etc/gthctl/config.yaml; every setting has its default\n";
+    assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
+    gthctl.stop();
 }
 
 #[test]

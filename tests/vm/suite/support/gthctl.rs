@@ -74,9 +74,16 @@ pub fn files(config: &str, policy: &str) -> TempDir {
 
 /// `gthctl run` on these files, not started yet. The scheduler that tests share makes room.
 pub fn command(files: &TempDir, args: &[&str]) -> Command {
+    let mut command = run();
+    command.arg("-c").arg(files.path().join("config.yaml")).args(args);
+    command
+}
+
+/// `gthctl run` without arguments, not started yet. The scheduler that tests share makes room.
+pub fn run() -> Command {
     shared::unload();
     let mut command = Command::new(binary());
-    command.arg("run").arg("-c").arg(files.path().join("config.yaml")).args(args);
+    command.arg("run");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     // Whatever the outcome of the test, no scheduler stays behind.
     // SAFETY: prctl is async-signal-safe.
