@@ -554,8 +554,14 @@ pub struct AdviseArgs {
 pub enum PolicyCommand {
     Apply(ApplyArgs),
     Check(FileArgs),
-    /// Show the rules in force, and how many tasks fall under each
-    Show(OutputArgs),
+    /// Show what would change if a policy became the live one
+    ///
+    /// The same as `apply --dry-run` shows: rules that are new, gone, changed or moved, how many
+    /// tasks each has, exclusive CPUs, interrupts. Changes nothing, and needs no policy file to
+    /// replace. The exit code is 0 if nothing would change, and 11 if something would.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(FileArgs),
+    Show(ShowArgs),
     /// Show what is in force, since when, and why the file on disk is not
     Status(OutputArgs),
     Explain(TaskArgs),
@@ -583,6 +589,12 @@ Examples:
   gthctl policy apply upf.yaml --dry-run    look only
   generate | gthctl policy apply - --yes    from a pipe";
 
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  gthctl policy diff upf.yaml           what apply would change
+  gthctl policy diff upf.yaml -o json   for another program
+  generate | gthctl policy diff -       is the live policy up to date?";
+
 /// Check a policy file for this machine
 ///
 /// Reads it as `gthctl run` would and shows its rules. Needs no root and no running gthctl. It does
@@ -596,6 +608,26 @@ pub struct FileArgs {
     #[command(flatten)]
     pub output: OutputArgs,
 }
+
+/// Show the rules in force, and how many tasks fall under each
+#[derive(Debug, Args)]
+#[command(after_help = SHOW_EXAMPLES)]
+pub struct ShowArgs {
+    /// Show the tasks instead: a row for each thread under a rule, with its pod and the generation
+    /// by which the kernel schedules it. After a change, a thread takes the new one when it next
+    /// runs
+    #[arg(long)]
+    pub tasks: bool,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  gthctl policy show                   the rules
+  gthctl policy show --tasks           which tasks each rule has
+  gthctl policy show --tasks -o json   for another program";
 
 /// Show which rule a task falls under and why
 ///

@@ -4,7 +4,7 @@ use std::io::stderr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use gthctl::base::log;
+use gthctl::base::{error, log};
 use gthctl::cli::{Cli, Command};
 use gthctl::cmd;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -17,17 +17,18 @@ fn main() -> ExitCode {
     // thread runs yet, and the default action is no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let cli = Cli::read();
+    let succeeds = |()| error::ExitCode::Success;
     let done = match &cli.command {
-        Command::Run(args) => cmd::run::run(args),
+        Command::Run(args) => cmd::run::run(args).map(succeeds),
         Command::Policy(command) => cmd::policy::run(command),
-        Command::Status(args) => cmd::status::run(args),
-        Command::Doctor(args) => cmd::doctor::run(args),
-        Command::Metrics(args) => cmd::metrics::run(args),
-        Command::Trace(args) => cmd::trace::run(args),
-        Command::Irq(args) => cmd::irq::run(args),
+        Command::Status(args) => cmd::status::run(args).map(succeeds),
+        Command::Doctor(args) => cmd::doctor::run(args).map(succeeds),
+        Command::Metrics(args) => cmd::metrics::run(args).map(succeeds),
+        Command::Trace(args) => cmd::trace::run(args).map(succeeds),
+        Command::Irq(args) => cmd::irq::run(args).map(succeeds),
     };
     let code = match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
             let (red, plain) =
                 if cli.colored(&stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };

@@ -36,11 +36,13 @@ pub enum ExitCode {
     SchedulerEvicted = 9,
     /// No `gthctl run` is active to ask.
     NotRunning = 10,
+    /// What was compared differs; no error.
+    Differs = 11,
 }
 
 impl ExitCode {
     /// Every exit code with its meaning, in numeric order.
-    pub const ALL: [(ExitCode, &'static str); 11] = [
+    pub const ALL: [(ExitCode, &'static str); 12] = [
         (ExitCode::Success, "success, or stopped by the user (SIGINT, SIGTERM)"),
         (ExitCode::Failure, "any error without its own code"),
         (ExitCode::Usage, "bad command line, config file or policy file; nothing was loaded"),
@@ -61,6 +63,7 @@ impl ExitCode {
             "the kernel ended the scheduler on an outside request (such as sysrq-S)",
         ),
         (ExitCode::NotRunning, "no gthctl run is active to ask"),
+        (ExitCode::Differs, "gthctl policy diff: the file would change something; no error"),
     ];
 }
 

@@ -10,7 +10,7 @@ use crate::base::output::{self, Format};
 use crate::base::ownership;
 use crate::base::yaml::{MAX_BYTES, Source};
 use crate::cli::{
-    ApplyArgs, ChangeArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, TaskArgs,
+    ApplyArgs, ChangeArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, ShowArgs, TaskArgs,
 };
 use crate::daemon::config::Config;
 use crate::daemon::control::client::{self, puzzled};
@@ -20,22 +20,22 @@ use crate::daemon::report_tables;
 use crate::daemon::reports::{Applied, Plan};
 use crate::kernel::topology::{self, Topology};
 
-/// Runs one of the subcommands.
-pub fn run(command: &PolicyCommand) -> Result<()> {
+/// Runs one of the subcommands. A code other than success is an answer, no error.
+pub fn run(command: &PolicyCommand) -> Result<ExitCode> {
     match command {
         PolicyCommand::Apply(args) => apply(args),
         PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Diff(args) => return diff(args),
         PolicyCommand::Show(args) => show(args),
         PolicyCommand::Status(args) => status(args),
         PolicyCommand::Explain(args) => explain(args),
         PolicyCommand::Rollback(args) => rollback(args),
     }
+    .map(|()| ExitCode::Success)
 }
 
 fn apply(args: &ApplyArgs) -> Result<()> {
-    let text = read(&args.file)?;
-    let proposal = Proposal::Text { path: named(&args.file).to_owned(), text };
-    change(proposal, &args.change)
+    change(proposal(&args.file)?, &args.change)
 }
 
 fn rollback(args: &RollbackArgs) -> Result<()> {
@@ -47,12 +47,10 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     let format = args.output.format;
     let Reply::Plan(plan) = ask(&Request::Plan(proposal.clone()))? else { return Err(puzzled()) };
     if args.dry_run {
-        log::notes(&plan.notes);
-        return output::print(format, &plan, report_tables::plan);
+        return print_plan(format, &plan);
     }
     if format == Format::Table {
-        log::notes(&plan.notes);
-        output::print(format, &plan, report_tables::plan)?;
+        print_plan(format, &plan)?;
     }
     if !args.yes {
         confirm(&proposal)?;
@@ -68,6 +66,19 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
         }
         _ => output::print(format, &Done { plan, applied }, |_| String::new()),
     }
+}
+
+/// Shows what a policy would change; there need be no file to replace.
+fn diff(args: &FileArgs) -> Result<ExitCode> {
+    let request = Request::Diff(proposal(&args.file)?);
+    let Reply::Plan(plan) = ask(&request)? else { return Err(puzzled()) };
+    print_plan(args.output.format, &plan)?;
+    Ok(if plan.is_empty() { ExitCode::Success } else { ExitCode::Differs })
+}
+
+fn print_plan(format: Format, plan: &Plan) -> Result<()> {
+    log::notes(&plan.notes);
+    output::print(format, plan, report_tables::plan)
 }
 
 /// What `apply -o json` prints.
@@ -126,9 +137,13 @@ fn check(args: &FileArgs) -> Result<()> {
     output::print(args.output.format, &shown, report_tables::rules)
 }
 
-fn show(args: &OutputArgs) -> Result<()> {
+fn show(args: &ShowArgs) -> Result<()> {
+    if args.tasks {
+        let Reply::Tasks(tasks) = ask(&Request::Tasks)? else { return Err(puzzled()) };
+        return output::print(args.output.format, &tasks, report_tables::tasks);
+    }
     let Reply::Show(shown) = ask(&Request::Show)? else { return Err(puzzled()) };
-    output::print(args.format, &shown, report_tables::rules)
+    output::print(args.output.format, &shown, report_tables::rules)
 }
 
 fn status(args: &OutputArgs) -> Result<()> {
@@ -144,6 +159,11 @@ fn explain(args: &TaskArgs) -> Result<()> {
 
 fn ask(request: &Request) -> Result<Reply> {
     client::ask(Path::new(SOCKET), request)
+}
+
+/// The content of `file` as a policy to come.
+fn proposal(file: &Path) -> Result<Proposal> {
+    Ok(Proposal::Text { path: named(file).to_owned(), text: read(file)? })
 }
 
 /// The name of standard input in messages.

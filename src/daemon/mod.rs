@@ -15,6 +15,7 @@ mod node_pods;
 mod pod_nics;
 pub mod report_tables;
 pub mod reports;
+mod rule_tasks;
 pub mod service;
 mod throttled;
 pub mod watch;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::reports::{
     Allocated, ApiStatus, ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan,
-    PodNic, Rule, Shown, Status, ThrottledCgroup, Traffic,
+    PodNic, Rule, RuleTask, RuleTasks, Shown, Status, ThrottledCgroup, Traffic,
 };
 use crate::base::output::{Cell, row, table};
 use crate::base::units::Nanoseconds;
@@ -76,10 +76,37 @@ pub fn plan(plan: &Plan) -> String {
         true => text += &format!("\nexclusive CPUs: {after}"),
         false => text += &format!("\nexclusive CPUs: {before} -> {after}"),
     }
+    for (sign, here, there) in
+        [("-", &plan.irq_before, &plan.irq), ("+", &plan.irq, &plan.irq_before)]
+    {
+        for placement in here.iter().filter(|placement| !there.contains(placement)) {
+            text += &format!("\n{sign} interrupts: {}", in_one_line(placement, &IRQ_KEYS));
+        }
+    }
     if !plan.irqs.is_empty() {
         text += &format!("\n{}", moves(&plan.irqs));
     }
     text
+}
+
+/// The tasks under a rule.
+pub fn tasks(RuleTasks { generation, tasks }: &RuleTasks) -> String {
+    if tasks.is_empty() {
+        return format!("no task falls under a rule of generation {generation}");
+    }
+    let mut rows = vec![row(["TID", "process", "name", "pod", "rule", "generation"])];
+    for RuleTask { tid, pid, comm, pod, rule, generation, in_force } in tasks {
+        let pending = if *in_force { "" } else { ", the new rule when it next runs" };
+        rows.push(vec![
+            tid.to_string().into(),
+            pid.to_string().into(),
+            Cell::from(comm.as_str()),
+            pod.as_deref().unwrap_or("-").into(),
+            rule.as_str().into(),
+            format!("{generation}{pending}").into(),
+        ]);
+    }
+    table(rows)
 }
 
 /// The interrupts and masks that a policy would move.
@@ -431,6 +458,31 @@ mod tests {
     }
 
     #[test]
+    fn a_row_for_each_task() {
+        let task = |tid, pod: Option<&str>, generation| RuleTask {
+            tid,
+            pid: 10,
+            comm: NASTY.into(),
+            pod: pod.map(Into::into),
+            rule: "upf".into(),
+            generation,
+            in_force: generation == 4,
+        };
+        let mut all = RuleTasks { generation: 4, tasks: Vec::new() };
+        assert_eq!(tasks(&all), "no task falls under a rule of generation 4");
+        all.tasks = vec![task(10, None, 4), task(12, Some("core/upf-0"), 3)];
+        let table = written(Format::Table, &all, tasks).unwrap();
+        let name = escape::line(NASTY);
+        assert_eq!(
+            rows(&table)[1..],
+            [
+                vec!["10", "10", &*name, "-", "upf", "4"],
+                vec!["12", "10", &*name, "core/upf-0", "upf", "3, the new rule when it next runs"],
+            ]
+        );
+    }
+
+    #[test]
     fn a_plan_with_a_sign_for_every_kind() {
         let change =
             |kind, before: Option<Rule>, after: Option<Rule>| Change { kind, before, after };
@@ -447,9 +499,12 @@ mod tests {
             changes,
             exclusive_cpus_before: String::new(),
             exclusive_cpus: "2-3".into(),
+            irq_before: Vec::new(),
+            irq: Vec::new(),
             irqs: Vec::new(),
             notes: Vec::new(),
         };
+        assert!(!plan.is_empty());
         let table = super::plan(&plan);
         let rows = rows(&table);
         assert_eq!(rows[0], ["", "rule", "conditions", "effects", "tasks"]);
@@ -467,6 +522,15 @@ mod tests {
         plan.exclusive_cpus_before = "2-3".into();
         let nothing = "no rule changes\nunchanged rules: 1\nexclusive CPUs: 2-3";
         assert_eq!(super::plan(&plan), nothing);
+        assert!(plan.is_empty());
+        // Also where no such NIC has an interrupt to move.
+        let of = |cpus: &str| keys(json!({"nic": "n6", "cpus": cpus}));
+        plan.irq_before = vec![of("1"), of("3")];
+        plan.irq = vec![of("3"), of("2")];
+        let placed = "\n- interrupts: {nic: n6, cpus: 1}\n+ interrupts: {nic: n6, cpus: 2}";
+        assert_eq!(super::plan(&plan), nothing.to_owned() + placed);
+        assert!(!plan.is_empty());
+        (plan.irq_before, plan.irq) = (Vec::new(), Vec::new());
         let moved = |what: &str, name: Option<&str>, now: &str| {
             let (what, name) = (what.into(), name.map(Into::into));
             IrqMove { nic: "eth0".into(), what, name, now: now.into(), wanted: "2".into() }

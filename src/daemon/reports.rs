@@ -102,13 +102,13 @@ pub struct Metrics {
     /// The number of exclusive CPUs.
     pub exclusive_cpus: usize,
     /// The threads under each rule, in the policy's order.
-    pub rules: Vec<RuleTasks>,
+    pub rules: Vec<RuleCount>,
     pub counters: Counters,
 }
 
 /// How many threads fall under a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleTasks {
+pub struct RuleCount {
     pub rule: String,
     pub tasks: usize,
 }
@@ -254,10 +254,25 @@ pub struct Plan {
     pub changes: Vec<Change>,
     pub exclusive_cpus_before: String,
     pub exclusive_cpus: String,
+    /// The placements of NICs' interrupts, before and after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irq_before: Vec<Keys>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub irq: Vec<Keys>,
     /// The interrupts and masks that would change.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub irqs: Vec<IrqMove>,
     pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.changes.iter().all(|change| change.kind == ChangeKind::Kept)
+            && self.exclusive_cpus_before == self.exclusive_cpus
+            && self.irq_before == self.irq
+            && self.irqs.is_empty()
+    }
 }
 
 /// How one rule changes.
@@ -277,6 +292,29 @@ pub struct Applied {
     pub policy_file: PathBuf,
     /// Time from the request until the kernel scheduled by it.
     pub took_ms: f64,
+}
+
+/// The threads that fall under a rule, by rule, process and thread.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleTasks {
+    pub generation: u32,
+    pub tasks: Vec<RuleTask>,
+}
+
+/// A thread and its rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleTask {
+    pub tid: u32,
+    pub pid: u32,
+    pub comm: String,
+    /// Its pod's namespace and name, or its uid if the policy does not ask for pods.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    pub rule: String,
+    /// The generation by which the kernel schedules it.
+    pub generation: u32,
+    /// False while an older match still schedules it; that ends when it next runs.
+    pub in_force: bool,
 }
 
 /// Which rule a thread falls under, and why.

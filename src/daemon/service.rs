@@ -25,7 +25,8 @@ use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
 use super::pod_nics::PodNics;
-use super::reports::{Counters, Metrics, Rule, RuleTasks, Status};
+use super::reports::{Counters, Metrics, Rule, RuleCount, Status};
+use super::rule_tasks;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
 use crate::base::lock::Lock;
@@ -523,7 +524,13 @@ impl Service {
             Request::Explain { tid } => {
                 explain(policy, scheduler, &context, tid).map(Reply::Explain)
             }
-            Request::Plan(proposal) => policy.plan(scheduler, &context, &proposal).map(Reply::Plan),
+            Request::Tasks => rule_tasks::list(policy, scheduler, &context).map(Reply::Tasks),
+            Request::Plan(proposal) => policy
+                .target()
+                .map(|_| ())
+                .and_then(|()| policy.plan(scheduler, &context, &proposal))
+                .map(Reply::Plan),
+            Request::Diff(proposal) => policy.plan(scheduler, &context, &proposal).map(Reply::Plan),
             Request::Apply { proposal, generation } => {
                 policy.apply(scheduler, &context, &proposal, generation, reply);
                 if policy.is_out_of_step() {
@@ -557,7 +564,7 @@ impl Service {
         marker: &Marker,
     ) -> Result<Metrics> {
         let rules = self.policy.show(scheduler)?.rules;
-        let tasks = |rule: Rule| RuleTasks { rule: rule.name, tasks: rule.tasks.unwrap_or(0) };
+        let tasks = |rule: Rule| RuleCount { rule: rule.name, tasks: rule.tasks.unwrap_or(0) };
         let changes = self.policy.changes();
         Ok(Metrics {
             status: self.status(scheduler, topology, marker)?,

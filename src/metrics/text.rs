@@ -221,7 +221,7 @@ fn seconds(ns: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::daemon::reports::{RuleTasks, Status};
+    use crate::daemon::reports::{RuleCount, Status};
 
     fn status() -> Status {
         serde_json::from_value(serde_json::json!({
@@ -248,7 +248,7 @@ mod tests {
             policy_changes: 2,
             policy_rejections: 1,
             exclusive_cpus: 2,
-            rules: vec![RuleTasks { rule: "upf".into(), tasks: 4 }],
+            rules: vec![RuleCount { rule: "upf".into(), tasks: 4 }],
             counters: Counters {
                 paths: [("idle".to_owned(), 5)].into(),
                 counts: [("preemptions".to_owned(), 8)].into(),

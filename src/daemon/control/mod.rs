@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reports::{Applied, Explanation, Health, Metrics, Plan, Shown, Status};
+use super::reports::{Applied, Explanation, Health, Metrics, Plan, RuleTasks, Shown, Status};
 use crate::base::error::{Error, ExitCode, Location};
 
 /// Where the running gthctl listens. Only root may enter the directory.
@@ -37,11 +37,15 @@ pub enum Request {
     Status,
     Metrics,
     Show,
+    /// Lists the tasks under a rule.
+    Tasks,
     Explain {
         tid: u32,
     },
     /// Reports what would change; changes nothing.
     Plan(Proposal),
+    /// As `Plan`, also without a policy file that the proposal could replace.
+    Diff(Proposal),
     /// Makes it live if `generation` is still the live one.
     Apply {
         proposal: Proposal,
@@ -65,6 +69,7 @@ pub enum Reply {
     Status(Box<Status>),
     Metrics(Box<Metrics>),
     Show(Shown),
+    Tasks(RuleTasks),
     Explain(Explanation),
     Plan(Plan),
     Applied(Applied),

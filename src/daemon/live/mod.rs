@@ -375,7 +375,6 @@ impl LivePolicy {
         context: &PolicyContext<'_>,
         proposal: &Proposal,
     ) -> Result<Plan> {
-        self.target()?;
         let new = self.proposed(scheduler, context, proposal)?;
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
         let new_counts = count_tasks(&scheduler.try_policy(&new.compiled)?, new.policy.rules.len());
@@ -392,13 +391,15 @@ impl LivePolicy {
             changes: changes.into_iter().map(change).collect(),
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
+            irq_before: self.now.policy.irq.iter().map(keys).collect(),
+            irq: new.policy.irq.iter().map(keys).collect(),
             irqs: Kept::preview(&Host::this(), &irqs),
             notes: new.notes.into_iter().chain(shared).collect(),
         })
     }
 
     /// The file for the policy in force.
-    fn target(&self) -> Result<&Path> {
+    pub fn target(&self) -> Result<&Path> {
         self.file.as_deref().ok_or_else(|| {
             Error::failure("the running gthctl has no policy file, so there is none to replace")
                 .help("name one with `policy` in its config file or with --policy")
