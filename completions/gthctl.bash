@@ -79,6 +79,9 @@ _gthctl() {
             gthctl__subcmd__help__subcmd__policy,check)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__check"
                 ;;
+            gthctl__subcmd__help__subcmd__policy,diff)
+                cmd="gthctl__subcmd__help__subcmd__policy__subcmd__diff"
+                ;;
             gthctl__subcmd__help__subcmd__policy,explain)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__explain"
                 ;;
@@ -133,6 +136,9 @@ _gthctl() {
             gthctl__subcmd__policy,check)
                 cmd="gthctl__subcmd__policy__subcmd__check"
                 ;;
+            gthctl__subcmd__policy,diff)
+                cmd="gthctl__subcmd__policy__subcmd__diff"
+                ;;
             gthctl__subcmd__policy,explain)
                 cmd="gthctl__subcmd__policy__subcmd__explain"
                 ;;
@@ -153,6 +159,9 @@ _gthctl() {
                 ;;
             gthctl__subcmd__policy__subcmd__help,check)
                 cmd="gthctl__subcmd__policy__subcmd__help__subcmd__check"
+                ;;
+            gthctl__subcmd__policy__subcmd__help,diff)
+                cmd="gthctl__subcmd__policy__subcmd__help__subcmd__diff"
                 ;;
             gthctl__subcmd__policy__subcmd__help,explain)
                 cmd="gthctl__subcmd__policy__subcmd__help__subcmd__explain"
@@ -391,7 +400,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help__subcmd__policy)
-            opts="apply check show status explain rollback"
+            opts="apply check diff show status explain rollback"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -419,6 +428,20 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help__subcmd__policy__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__policy__subcmd__diff)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -833,7 +856,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy)
-            opts="-h --color --help apply check show status explain rollback help"
+            opts="-h --color --help apply check diff show status explain rollback help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -902,6 +925,32 @@ _gthctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gthctl__subcmd__policy__subcmd__diff)
+            opts="-o -h --output --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gthctl__subcmd__policy__subcmd__explain)
             opts="-o -h --output --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -929,7 +978,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__help)
-            opts="apply check show status explain rollback help"
+            opts="apply check diff show status explain rollback help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -957,6 +1006,20 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__help__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__policy__subcmd__help__subcmd__diff)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1067,7 +1130,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__show)
-            opts="-o -h --output --color --help"
+            opts="-o -h --tasks --output --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

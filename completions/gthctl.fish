@@ -36,7 +36,7 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "doctor" -d 'Check the
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'The config file' -r -F
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'The config file [default: /etc/gthctl/config.yaml, if it exists]' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, instead of the one in the config file' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l stats -d 'Print the scheduler\'s counters every SECONDS (1 or more); they are always printed once at the end' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
@@ -44,17 +44,18 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l debug -d 'Log more, as `debug: true` in the config file does'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "apply" -d 'Make a policy the live one'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "check" -d 'Check a policy file for this machine'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "explain" -d 'Show which rule a task falls under and why'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "rollback" -d 'Return to the policy that was in force before'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check show status explain rollback help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "apply" -d 'Make a policy the live one'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "check" -d 'Check a policy file for this machine'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "diff" -d 'Show what would change if a policy became the live one'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "explain" -d 'Show which rule a task falls under and why'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "rollback" -d 'Return to the policy that was in force before'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
@@ -71,12 +72,20 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l tasks -d 'Show the tasks instead: a row for each thread under a rule, with its pod and the generation by which the kernel schedules it. After a change, a thread takes the new one when it next runs'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -103,6 +112,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "check" -d 'Check a policy file for this machine'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "diff" -d 'Show what would change if a policy became the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "explain" -d 'Show which rule a task falls under and why'
@@ -225,6 +235,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "diff" -d 'Show what would change if a policy became the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "show" -d 'Show the rules in force, and how many tasks fall under each'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "status" -d 'Show what is in force, since when, and why the file on disk is not'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "explain" -d 'Show which rule a task falls under and why'

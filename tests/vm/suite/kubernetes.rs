@@ -131,6 +131,9 @@ fn pods_come_change_and_go() {
     assert!(fixed.is_hot());
     let tasks = |rule: usize| report(&["show"])["rules"][rule]["tasks"].clone();
     assert_eq!((tasks(0), tasks(1)), (3.into(), 1.into()));
+    let listed = report(&["show", "--tasks"])["tasks"].clone();
+    let of_fixed = listed.as_array().unwrap().iter().find(|task| task["tid"] == fixed.pid());
+    assert_eq!(of_fixed.unwrap()["pod"], "default/fixed", "{listed}");
     let why = report(&["explain", &fixed.pid().to_string()]);
     assert_eq!((&why["rule"], &why["rules"][0]["matches"]), (&"of-pods".into(), &true.into()));
     // A label that goes, a pod that ends, one that is deleted.

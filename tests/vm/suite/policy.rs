@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::support::gthctl::{self, Gthctl, Output, policy, policy_from, report};
@@ -123,6 +124,10 @@ fn planned_applied_and_rolled_back() {
     assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), plan);
     let table = policy(&["apply", &new, "--dry-run"]).stdout;
     assert!(table.contains("+ added") && table.contains("exclusive CPUs: 1 -> 2-3"), "{table}");
+    assert_eq!(diff(&["-o", "json", &new]), (11, serde_json::to_string_pretty(&plan).unwrap()));
+    assert_eq!(diff(&[&new]), (11, table.trim_end().to_owned()));
+    let (code, same) = diff(&[path.to_str().unwrap()]);
+    assert_eq!((code, same.lines().next()), (0, Some("no rule changes")));
     assert_eq!(in_force(&gthctl), untouched);
     assert!(is_on(1));
 
@@ -157,6 +162,12 @@ fn planned_applied_and_rolled_back() {
     let left: Vec<_> = fs::read_dir(path.parent().unwrap()).unwrap().collect();
     assert_eq!(left.len(), 3, "{left:?}");
     gthctl.stop();
+}
+
+/// The exit code and the output of `gthctl policy diff`.
+fn diff(args: &[&str]) -> (i32, String) {
+    let output = policy(&[&["diff"], args].concat());
+    (output.code(), output.stdout.trim_end().to_owned())
 }
 
 /// Sends a request by hand and returns the reply.
@@ -194,6 +205,7 @@ fn what_is_refused_changes_nothing() {
     assert_eq!(piped.code(), 2, "{}", piped.stderr);
     assert_fails(&policy(&["apply", &bad, "--yes"]), 2, "bad.yaml:2:22: rule 1: priority: ");
     assert_fails(&policy(&["apply", &bad, "--dry-run"]), 2, "bad.yaml:2:22: ");
+    assert_fails(&policy(&["diff", &bad]), 2, "bad.yaml:2:22: ");
     assert_fails(&policy(&["apply", &all, "--yes"]), 2, "all.yaml:1:");
     assert_fails(&policy(&["apply", &all, "--yes"]), 2, "no CPU would be left");
     let stale = apply_request(HOT_ON_2, untouched.generation - 1);
@@ -334,6 +346,51 @@ fn status_show_and_explain() {
     gthctl.stop();
 }
 
+/// A thread keeps its record until it next runs: a stopped one has the old generation.
+#[test]
+fn the_tasks_under_each_rule() {
+    let gthctl = shared::scheduler(
+        "strategies:
+- {name: stopped, command_regex: ^stopped$, priority: 12}
+- {name: hot, command_regex: ^hot$, cpus: 1, exclusive: true}",
+    );
+    let (hot, stopped) = (Task::spinner("hot"), Task::spinner("stopped"));
+    let tasks = || report(&["show", "--tasks"])["tasks"].as_array().unwrap().clone();
+    let row = |task: &Task, rule: &str, generation: u64, in_force: bool| {
+        json!({
+            "tid": task.pid, "pid": task.pid, "comm": if task.pid == hot.pid { "hot" } else { "stopped" },
+            "rule": rule, "generation": generation, "in_force": in_force,
+        })
+    };
+    let before = generation();
+    let both = [row(&stopped, "stopped", before, true), row(&hot, "hot", before, true)];
+    assert!(kernel::wait(SOON, || tasks() == both), "{:?}", tasks());
+    assert_eq!(report(&["show", "--tasks"])["generation"], before);
+
+    let to = |signal| kill(Pid::from_raw(stopped.pid), signal).unwrap();
+    to(Signal::SIGSTOP);
+    let state = || kernel::read(&format!("/proc/{}/stat", stopped.pid));
+    assert!(kernel::wait(SOON, || state().contains(") T ")));
+    gthctl.replace(
+        "strategies:
+- {name: hot, command_regex: ^hot$, cpus: 2, exclusive: true}
+- {name: halted, command_regex: ^stopped$, weight: 200}",
+    );
+    assert!(runs_on(hot.pid, 2));
+    let waits = [row(&hot, "hot", before + 1, true), row(&stopped, "halted", before, false)];
+    assert_eq!(tasks(), waits);
+    let table = policy(&["show", "--tasks"]).stdout;
+    assert!(table.contains(&format!("| {before}, the new rule when it next runs")), "{table}");
+    to(Signal::SIGCONT);
+    let all = [row(&hot, "hot", before + 1, true), row(&stopped, "halted", before + 1, true)];
+    assert!(kernel::wait(SOON, || tasks() == all), "{:?}", tasks());
+
+    gthctl.replace("strategies: []");
+    let none = format!("no task falls under a rule of generation {}\n", before + 2);
+    assert_eq!(policy(&["show", "--tasks"]).stdout, none);
+    gthctl.stop();
+}
+
 /// Runs the job in an unprivileged thread; only that thread gives up its privileges.
 fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
     let as_nobody = || {
@@ -358,6 +415,9 @@ fn only_root_is_answered_while_it_runs() {
     assert_eq!((status.get("policy_file"), &status["rules"]), (None, &json!(0)));
     let applied = policy_from(HOT_ON_1, &["apply", "-", "--yes"]);
     assert_fails(&applied, 1, "has no policy file");
+    let diff = policy_from(HOT_ON_1, &["diff", "-"]);
+    assert_eq!(diff.code(), 11, "{}", diff.stderr);
+    assert!(diff.stdout.contains("exclusive CPUs: none -> 1"), "{}", diff.stdout);
     gthctl.signal(Signal::SIGKILL);
     assert!(kernel::wait(SOON, || gthctl.has_ended()));
     assert!(Path::new(SOCKET).exists());
