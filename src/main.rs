@@ -17,10 +17,11 @@ fn main() -> ExitCode {
     // thread runs yet, and the default action is no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let cli = Cli::read();
+    let colored = cli.colored(&stderr());
     let succeeds = |()| error::ExitCode::Success;
     let done = match &cli.command {
         Command::Run(args) => cmd::run::run(args).map(succeeds),
-        Command::Policy(command) => cmd::policy::run(command),
+        Command::Policy(command) => cmd::policy::run(command, colored),
         Command::Status(args) => cmd::status::run(args).map(succeeds),
         Command::Doctor(args) => cmd::doctor::run(args).map(succeeds),
         Command::Metrics(args) => cmd::metrics::run(args).map(succeeds),
@@ -30,9 +31,7 @@ fn main() -> ExitCode {
     let code = match done {
         Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
-            let (red, plain) =
-                if cli.colored(&stderr()) { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-            log::err(format_args!("gthctl: {red}error:{plain} {error}"));
+            log::error(&error, colored);
             ExitCode::from(error.exit_code())
         }
     };

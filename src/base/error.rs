@@ -80,6 +80,8 @@ pub struct Error {
     pub help: Option<String>,
     /// The error that caused it; `what` includes it.
     pub source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    /// The next mistake in the same file, if several were found ([`super::mistakes`]).
+    pub next: Option<Box<Error>>,
 }
 
 /// A place in an input file; `line` and `column` count from 1.
@@ -95,7 +97,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// An error with `code`, no place and no advice.
     pub fn new(code: ExitCode, what: impl Into<String>) -> Self {
-        Self { code, at: None, what: what.into(), help: None, source: None }
+        Self { code, at: None, what: what.into(), help: None, source: None, next: None }
     }
 
     /// A general failure ([`ExitCode::Failure`]).
@@ -125,6 +127,11 @@ impl Error {
         self
     }
 
+    /// This error and the others found with it.
+    pub fn all(&self) -> impl Iterator<Item = &Error> {
+        std::iter::successors(Some(self), |e| e.next.as_deref())
+    }
+
     /// The process's exit code.
     pub fn exit_code(&self) -> u8 {
         self.code as u8
@@ -137,7 +144,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Always one line, whatever the names in it hold.
+/// Always one line, whatever the names in it hold; without [`Error::next`].
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.at.as_ref().map_or(String::new(), |at| format!("{at}: "));

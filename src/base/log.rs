@@ -63,6 +63,12 @@ pub fn err(line: impl Display) {
     say(1, with_priority(line, priority));
 }
 
+/// An error, in one line on standard error; `colored` if that is a terminal with colours.
+pub fn error(error: &Error, colored: bool) {
+    let (red, plain) = if colored { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    err(format_args!("gthctl: {red}error:{plain} {error}"));
+}
+
 /// Notes for the user, one line each, on standard error.
 pub fn notes(notes: &[String]) {
     for note in notes {

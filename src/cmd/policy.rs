@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::excerpt;
 use crate::base::log;
 use crate::base::output::{self, Format};
 use crate::base::ownership;
@@ -21,10 +22,11 @@ use crate::daemon::reports::{Applied, Plan};
 use crate::kernel::topology::{self, Topology};
 
 /// Runs one of the subcommands. A code other than success is an answer, no error.
-pub fn run(command: &PolicyCommand) -> Result<ExitCode> {
+/// `colored`: whether errors are.
+pub fn run(command: &PolicyCommand, colored: bool) -> Result<ExitCode> {
     match command {
         PolicyCommand::Apply(args) => apply(args),
-        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Check(args) => return check(args, colored),
         PolicyCommand::Diff(args) => return diff(args),
         PolicyCommand::Show(args) => show(args),
         PolicyCommand::Status(args) => status(args),
@@ -117,7 +119,7 @@ fn confirm(proposal: &Proposal) -> Result<()> {
     }
 }
 
-fn check(args: &FileArgs) -> Result<()> {
+fn check(args: &FileArgs, colored: bool) -> Result<ExitCode> {
     let text = read(&args.file)?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     // Only the running gthctl looks up pods.
@@ -129,12 +131,27 @@ fn check(args: &FileArgs) -> Result<()> {
         kubelets: &[],
         strategies: &[],
     };
-    let mut shown = live::check(named(&args.file), text, &context)?;
+    let mut shown = match live::check(named(&args.file), text.clone(), &context) {
+        Ok(shown) => shown,
+        Err(mistakes) => return Ok(show_mistakes(&mistakes, &text, colored)),
+    };
     if args.file != Path::new("-") {
         shown.notes.extend(ownership::note(&args.file));
     }
     log::notes(&shown.notes);
-    output::print(args.output.format, &shown, report_tables::rules)
+    output::print(args.output.format, &shown, report_tables::rules)?;
+    Ok(ExitCode::Success)
+}
+
+/// Prints each mistake, and the line of the policy's `text` that it is in.
+fn show_mistakes(mistakes: &Error, text: &str, colored: bool) -> ExitCode {
+    for mistake in mistakes.all() {
+        log::error(mistake, colored);
+        if let Some(excerpt) = mistake.at.as_ref().and_then(|at| excerpt::of(text, at)) {
+            log::err(excerpt);
+        }
+    }
+    mistakes.code
 }
 
 fn show(args: &ShowArgs) -> Result<()> {

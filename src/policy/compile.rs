@@ -10,6 +10,7 @@ use super::resolve;
 use super::{CpuLimit, Cpus, Gtp, Policy, Rule, cgroups, globs};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::mistakes::Mistakes;
 use crate::base::root::Root;
 use crate::gtp::Module;
 use crate::kernel::procfs::Process;
@@ -194,7 +195,9 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     let mut notes = Vec::new();
     let patterns = patterns(policy, machine);
     let dfas = compile_patterns(policy, &patterns)?;
-    let Reserved { pools, cpu_pool, exclusive } = reserve(policy, machine, &mut notes)?;
+    let mut mistakes = Mistakes::default();
+    let Reserved { pools, cpu_pool, exclusive } =
+        reserve(policy, machine, &mut notes, &mut mistakes);
     let reserved: CpuList = pools.iter().flat_map(|pool| pool.iter()).collect();
     let nr_llcs = topology.nr_llcs();
 
@@ -208,8 +211,9 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
     }
     let mut rules = Vec::new();
     for (index, rule) in policy.rules.iter().enumerate() {
-        check_cpus(rule, topology, &reserved, &mut notes)?;
-        let mut compiled = compiled_rule(rule, machine, &mut notes)?;
+        mistakes.take(check_cpus(rule, topology, &reserved, &mut notes));
+        let compiled = mistakes.take(compiled_rule(rule, machine, &mut notes));
+        let Some(mut compiled) = compiled else { continue };
         if let Some(cpus) = exclusive.get(&index) {
             note_siblings(rule, cpus, topology, &reserved, &mut notes);
             masks.insert(MaskIndex::rule(index), cpus.clone());
@@ -221,6 +225,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
         }
         rules.push(compiled);
     }
+    mistakes.check()?;
     let mut pool_cpus = vec![0; nr_llcs + pools.len()];
     for cpu in topology.online.iter() {
         pool_cpus[usize::from(cpu_pool[cpu as usize])] += 1;

@@ -7,6 +7,7 @@ use super::compile::{Machine, bad};
 use super::{Cpus, Policy, Rule};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::base::mistakes::Mistakes;
 use crate::kernel::topology::Topology;
 use crate::sched::layout::Limits;
 
@@ -28,14 +29,16 @@ pub(super) fn reserve(
     policy: &Policy,
     machine: &Machine<'_>,
     notes: &mut Vec<String>,
-) -> Result<Reserved> {
+    mistakes: &mut Mistakes,
+) -> Reserved {
     let mut taken = Taken::new(machine.topology);
     let mut exclusive = BTreeMap::new();
     for (index, rule) in policy.rules.iter().enumerate().filter(|(_, rule)| rule.effects.exclusive)
     {
         if let Some(cpus) = rule.effects.cpus.as_ref().and_then(Cpus::list) {
-            taken.take_list(rule, cpus)?;
-            exclusive.insert(index, cpus.clone());
+            if mistakes.take(taken.take_list(rule, cpus)).is_some() {
+                exclusive.insert(index, cpus.clone());
+            }
         }
     }
     // The largest first: a cpuset may be within another.
@@ -61,7 +64,7 @@ pub(super) fn reserve(
         }
     }
     let Taken { pools, cpu_pool, .. } = taken;
-    Ok(Reserved { pools, cpu_pool, exclusive })
+    Reserved { pools, cpu_pool, exclusive }
 }
 
 /// The exclusive CPUs so far.

@@ -9,6 +9,7 @@ use std::path::Path;
 use self::gthulhu::{ANSWER, Format, SCHEDULING};
 use super::{MAX_RULES, Policy, Rule};
 use crate::base::error::Result;
+use crate::base::mistakes::Mistakes;
 use crate::base::yaml::{Field, Node, Place, Source, Value};
 
 /// The keys of a policy; at least one is required.
@@ -49,10 +50,14 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
     }
     let mut policy = Policy::default();
     let mut notes = Vec::new();
+    let mut mistakes = Mistakes::default();
     let has_irq = find("irq").is_some();
     for field in &ours {
         match field.name {
-            "irq" => policy.irq = placements::read(source, field)?,
+            "irq" => {
+                let read = placements::read(source, field);
+                policy.irq = mistakes.take(read).unwrap_or_default();
+            }
             _strategies => {
                 let list = list(source, field)?;
                 let items = list.list(EXPECTED)?;
@@ -61,11 +66,13 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
                     true => (Format::Ours, None),
                     false => gthulhu::format(source, is_json, items),
                 };
-                policy.rules = rules(source, text, &list, items, format)?;
+                let read = rules(source, text, &list, items, format);
+                policy.rules = mistakes.take(read).unwrap_or_default();
                 notes.extend(note);
             }
         }
     }
+    mistakes.check()?;
     notes.extend(others.first().map(|first| {
         let names: Vec<&str> = others.iter().map(|field| field.name).collect();
         let at = source.location(first.place);
@@ -97,8 +104,10 @@ fn rules(
         return Err(source.error(extra.place_or(list.place), what));
     }
     let mut rules: Vec<Rule> = Vec::new();
+    let mut mistakes = Mistakes::default();
     for (i, item) in items.iter().enumerate() {
-        let rule = rule::read(source, text, i + 1, item, item.place_or(list.place), format)?;
+        let read = rule::read(source, text, i + 1, item, item.place_or(list.place), format);
+        let Some(rule) = mistakes.take(read) else { continue };
         if let Some(earlier) = rules.iter().find(|earlier| earlier.name == rule.name) {
             let what = format!(
                 "rule {}: name: {:?} is also the name of the rule in line {}; names must differ",
@@ -106,11 +115,11 @@ fn rules(
                 rule.name,
                 earlier.location.line
             );
-            return Err(source.error(item.place_or(list.place), what));
+            mistakes.take::<()>(Err(source.error(item.place_or(list.place), what)));
         }
         rules.push(rule);
     }
-    Ok(rules)
+    mistakes.check().map(|()| rules)
 }
 
 #[cfg(test)]
@@ -134,6 +143,36 @@ mod tests {
         );
         assert!(two(", name: rule 2", "").is_err());
         assert!(two("", "").is_ok());
+    }
+
+    /// Every key of every rule, and the placements; an error's own text is about the first.
+    #[test]
+    fn all_mistakes_are_found() {
+        let text = "strategies:
+- {name: x, pid: 0, priority: 21}
+- {name: y, pid: 1, priority: 1}
+- {name: y, pid: 2, priority: 1}
+- {pid: 1, exclusive: true, cpus: 4-2}
+- {pid: 1, prioriti: 1, cpus: x}
+irq:
+- {nic: eth0}
+- {nic: n6, cpus: 2}
+- {cpus: 1}
+";
+        let e = read(text).unwrap_err();
+        let all: Vec<String> = e.all().map(ToString::to_string).collect();
+        let begin = [
+            "p.yaml:2:16: rule 1 (\"x\"): pid: ",
+            "p.yaml:2:29: rule 1 (\"x\"): priority: ",
+            "p.yaml:4:4: rule 3: name: \"y\" is also the name of the rule in line 3",
+            "p.yaml:5:35: rule 4: cpus: ",
+            "p.yaml:6:12: rule 5: prioriti: unknown key",
+            "p.yaml:8:4: irq[1]: no cpus",
+            "p.yaml:10:4: irq[3]: no nic",
+        ];
+        assert_eq!(all.len(), begin.len(), "{all:#?}");
+        assert!(all.iter().zip(begin).all(|(found, begin)| found.starts_with(begin)), "{all:#?}");
+        assert_eq!(e.to_string(), all[0]);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rule::{cpus, namespaces, selectors};
 use crate::base::error::Result;
+use crate::base::mistakes::Mistakes;
 use crate::base::yaml::{Field, Node, Place, Source, Value};
 use crate::irq::place::plan::{Avoid, Masks, OnIrqbalance, Placement};
 use crate::policy::IrqEntry;
@@ -44,8 +45,12 @@ pub(super) fn read(source: Source, field: &Field) -> Result<Vec<IrqEntry>> {
         let what = format!("irq: more than {MAX_ENTRIES} entries");
         return Err(source.error(extra.place_or(field.place), what));
     }
-    let entry = |(i, item): (usize, &Node)| entry(source, i + 1, item, item.place_or(field.place));
-    items.iter().enumerate().map(entry).collect()
+    let mut mistakes = Mistakes::default();
+    let entry = |(i, item): (usize, &Node)| {
+        mistakes.take(entry(source, i + 1, item, item.place_or(field.place)))
+    };
+    let entries = items.iter().enumerate().filter_map(entry).collect();
+    mistakes.check().map(|()| entries)
 }
 
 fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<IrqEntry> {

@@ -5,6 +5,7 @@ use regex_automata::util::syntax;
 use super::gthulhu::{self, Format};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::base::mistakes::Mistakes;
 use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
 use crate::gtp::Module;
 use crate::pods::Selector;
@@ -96,9 +97,11 @@ pub(super) fn read(
         effects: Effects::default(),
         location: source.location(place),
     };
+    let mut mistakes = Mistakes::default();
     for field in &fields {
-        set(&mut rule, source, text, field, format)?;
+        mistakes.take(set(&mut rule, source, text, field, format));
     }
+    mistakes.check()?;
     check_whole(&rule, &fields, known, |what| source.error(place, format!("{label}: {what}")))?;
     Ok(rule)
 }
