@@ -23,6 +23,9 @@ use crate::metrics::server::Address;
 /// Where `gthctl run` looks for its config file, which need not exist.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
 
+/// Where `gthctl policy init` writes.
+pub const DEFAULT_POLICY: &str = "/etc/gthctl/policy.yaml";
+
 /// What `--version` prints after the name: version, commit, the kernels built for.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     // SAFETY: both return a constant and touch nothing.
@@ -566,6 +569,7 @@ pub enum PolicyCommand {
     Status(OutputArgs),
     Explain(TaskArgs),
     Rollback(RollbackArgs),
+    Init(InitArgs),
 }
 
 /// Make a policy the live one
@@ -651,6 +655,30 @@ pub struct RollbackArgs {
     #[command(flatten)]
     pub change: ChangeArgs,
 }
+
+/// Write a first policy for this machine
+///
+/// Finds the user plane: a GTP module in the kernel, programs that have the GTP-U port (UDP 2152)
+/// open or the name of a known UPF, the NICs. Writes a rule for each program and one for the
+/// module's packets, and as comments what else is possible. Where nothing is found, everything is
+/// a comment. Puts nothing into force, unless FILE is what a running gthctl follows.
+#[derive(Debug, Args)]
+#[command(after_help = INIT_EXAMPLES)]
+pub struct InitArgs {
+    /// Where to write it; - for standard output
+    #[arg(short, long, value_name = "FILE", default_value = DEFAULT_POLICY, value_hint = ValueHint::FilePath)]
+    pub output: PathBuf,
+
+    /// Replace the file if it exists
+    #[arg(long)]
+    pub force: bool,
+}
+
+const INIT_EXAMPLES: &str = "\
+Examples:
+  gthctl policy init                 into /etc/gthctl/policy.yaml
+  gthctl policy init -o -            look only
+  gthctl policy init -o upf.yaml && gthctl policy apply upf.yaml";
 
 /// How a change is made.
 #[derive(Debug, Args)]

@@ -368,8 +368,9 @@ fn a_policy_is_checked_without_a_running_one() {
         let yaml = check(&[file, "-o", "yaml"], input).stdout;
         assert_eq!(serde_yaml::from_str::<serde_json::Value>(&yaml).unwrap(), expected);
     }
-    assert_refused(&check(&["bad.yaml"], ""), &format!("bad.yaml:{why}"));
-    assert_refused(&check(&["-", "-o", "json"], bad), &format!("<stdin>:{why}"));
+    let mark = "  |\n2 | - {pid: 1, priority: 21}\n  |                      ^^";
+    assert_refused(&check(&["bad.yaml"], ""), &format!("bad.yaml:{why}\n{mark}"));
+    assert_refused(&check(&["-", "-o", "json"], bad), &format!("<stdin>:{why}\n{mark}"));
     let missing = "missing.yaml: cannot read the policy file: no such file";
     assert_refused(&check(&["missing.yaml"], ""), missing);
 }
@@ -409,6 +410,58 @@ fn policy_commands_need_a_running_one() {
     }
 }
 
+/// A line for each mistake, and the place in the file.
+#[test]
+fn every_mistake_is_shown_in_its_line() {
+    let bad = "strategies:\n- {pid: 1, priority: 21}\n- {pid: 1, cpus: 0-9999}\n\
+               - command_regex: \"a(\"\n  priority: true\n";
+    let directory =
+        directory(&[("p.yaml", bad.as_bytes()), ("yaml.yaml", b"strategies: [\n- a: }")]);
+    let policy = |file: &str| outcome(command(directory.path()).args(["policy", "check", file]));
+    let shown = policy("p.yaml");
+    assert_eq!((shown.code, shown.stdout.as_str()), (Some(2), ""));
+    let lines: Vec<&str> = shown.stderr.lines().collect();
+    assert_eq!(lines.len(), 12, "{}", shown.stderr);
+    assert!(lines[0].starts_with("gthctl: error: p.yaml:2:22: rule 1: priority: "), "{lines:#?}");
+    assert_eq!(lines[1..4], ["  |", "2 | - {pid: 1, priority: 21}", "  |                      ^^"]);
+    assert!(lines[4].starts_with("gthctl: error: p.yaml:3:18: rule 2: cpus: "), "{lines:#?}");
+    assert_eq!(lines[7], "  |                  ^^^^^^");
+    assert!(
+        lines[8].starts_with("gthctl: error: p.yaml:4:18: rule 3: command_regex: "),
+        "{lines:#?}"
+    );
+    assert_eq!(lines[10..], ["4 | - command_regex: \"a(\"", "  |                  ^^^^"]);
+    // YAML that cannot be read is one mistake.
+    let broken = policy("yaml.yaml").stderr;
+    assert!(broken.starts_with("gthctl: error: yaml.yaml:2:6: not valid YAML: "), "{broken}");
+    assert_eq!(broken.lines().count(), 4, "{broken}");
+}
+
+#[test]
+fn a_first_policy_is_written_once_and_is_right() {
+    let directory = directory(&[]);
+    let policy = |args: &[&str]| outcome(command(directory.path()).arg("policy").args(args));
+    let file = directory.path().join("new/upf.yaml");
+    let init = ["init", "-o", "new/upf.yaml"];
+    let written = policy(&init);
+    assert_eq!(written.code, Some(0), "{}", written.stderr);
+    let next = "new/upf.yaml is written. Look at it, then: gthctl policy apply new/upf.yaml, \
+                or gthctl run -p new/upf.yaml\n";
+    assert_eq!(written.stdout, next);
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(policy(&["init", "-o", "-"]).stdout, text);
+    let checked = policy(&["check", "new/upf.yaml"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.stderr);
+
+    fs::write(&file, "mine").unwrap();
+    let refused = policy(&init);
+    let why = "gthctl: error: new/upf.yaml: exists already; nothing is written; replace it with \
+               --force, or name another with --output\n";
+    assert_eq!((refused.code, refused.stdout.as_str()), (Some(1), ""));
+    assert!(refused.stderr.ends_with(why), "{}", refused.stderr);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
+    assert_eq!(policy(&["init", "--force", "--output", "new/upf.yaml"]).code, Some(0));
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
 #[test]
 fn the_journal_gets_a_priority_with_each_line() {
     let directory = directory(&[("c.yaml", b"monitor: {enabled: true}\nno: 1\n")]);

@@ -185,7 +185,7 @@ impl TaskTotals {
 }
 
 /// A regular expression for that name, without control characters, as policies require.
-fn pattern(comm: &str) -> String {
+pub(super) fn pattern(comm: &str) -> String {
     let of = |c: char| {
         // It has a meaning only within a class.
         if c == '-' {
@@ -202,7 +202,7 @@ fn pattern(comm: &str) -> String {
 }
 
 /// As a YAML scalar: JSON strings are such.
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     escape::json(&serde_json::Value::from(text).to_string()).into_owned()
 }
 

@@ -1,9 +1,16 @@
 //! `gthctl policy`.
 
-use std::io::{IsTerminal, Read, Write, stdin, stdout};
+use std::fs::{self, OpenOptions};
+use std::io::{ErrorKind, IsTerminal, Read, Write, stdin, stdout};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Instant;
 
+use nix::unistd::geteuid;
+
+use crate::advice::first_policy;
+use crate::advice::user_plane::UserPlane;
+use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::excerpt;
 use crate::base::log;
@@ -11,7 +18,8 @@ use crate::base::output::{self, Format};
 use crate::base::ownership;
 use crate::base::yaml::{MAX_BYTES, Source};
 use crate::cli::{
-    ApplyArgs, ChangeArgs, FileArgs, OutputArgs, PolicyCommand, RollbackArgs, ShowArgs, TaskArgs,
+    ApplyArgs, ChangeArgs, FileArgs, InitArgs, OutputArgs, PolicyCommand, RollbackArgs, ShowArgs,
+    TaskArgs,
 };
 use crate::daemon::config::Config;
 use crate::daemon::control::client::{self, puzzled};
@@ -19,6 +27,7 @@ use crate::daemon::control::{Proposal, Reply, Request, SOCKET};
 use crate::daemon::live::{self, PolicyContext};
 use crate::daemon::report_tables;
 use crate::daemon::reports::{Applied, Plan};
+use crate::irq::host::Host;
 use crate::kernel::topology::{self, Topology};
 
 /// Runs one of the subcommands. A code other than success is an answer, no error.
@@ -32,6 +41,7 @@ pub fn run(command: &PolicyCommand, colored: bool) -> Result<ExitCode> {
         PolicyCommand::Status(args) => status(args),
         PolicyCommand::Explain(args) => explain(args),
         PolicyCommand::Rollback(args) => rollback(args),
+        PolicyCommand::Init(args) => init(args),
     }
     .map(|()| ExitCode::Success)
 }
@@ -172,6 +182,45 @@ fn explain(args: &TaskArgs) -> Result<()> {
     let reply = ask(&Request::Explain { tid: args.pid })?;
     let Reply::Explain(explanation) = reply else { return Err(puzzled()) };
     output::print(args.output.format, &explanation, report_tables::explanation)
+}
+
+fn init(args: &InitArgs) -> Result<()> {
+    let text = first_policy::text(&UserPlane::find(&Host::this())?);
+    if !geteuid().is_root() {
+        log::notes(&["only root sees who has the GTP-U port open".to_owned()]);
+    }
+    let file = &args.output;
+    if file == Path::new("-") {
+        print!("{text}");
+        return Ok(());
+    }
+    write_new(file, &text, args.force)?;
+    let file = file.display();
+    println!(
+        "{file} is written. Look at it, then: gthctl policy apply {file}, or gthctl run -p {file}"
+    );
+    Ok(())
+}
+
+/// Writes the file, with its directory if that is missing. Replaces one only if `force` is set.
+fn write_new(file: &Path, text: &str, force: bool) -> Result<()> {
+    let failed = |e| Error::because_of(file.display(), e);
+    if let Some(dir) = file.parent() {
+        fs::create_dir_all(dir).map_err(failed)?;
+    }
+    if force {
+        let note = Replacement::prepare(file, text)?.commit()?;
+        log::notes(note.as_slice());
+        return Ok(());
+    }
+    let new = OpenOptions::new().write(true).create_new(true).mode(0o644).open(file);
+    match new.and_then(|mut new| new.write_all(text.as_bytes())) {
+        Err(e) if e.kind() == ErrorKind::AlreadyExists => {
+            let what = format!("{}: exists already; nothing is written", file.display());
+            Err(Error::failure(what).help("replace it with --force, or name another with --output"))
+        }
+        done => done.map_err(failed),
+    }
 }
 
 fn ask(request: &Request) -> Result<Reply> {

@@ -626,8 +626,8 @@ fn no_config(options: &Options) -> Vec<String> {
     let note = match &options.policy {
         Some(_) => format!("no {file}; every setting has its default"),
         None => format!(
-            "no {file}; every task is scheduled fairly. For more, write that file; \
-             its key policy names a policy file"
+            "no {file}; every task is scheduled fairly. For more: gthctl policy init writes a \
+             policy, and `policy: FILE` in that file makes gthctl follow it"
         ),
     };
     vec![note]

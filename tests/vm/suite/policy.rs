@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
@@ -124,7 +124,8 @@ fn planned_applied_and_rolled_back() {
     assert_eq!(serde_yaml::from_str::<Value>(&yaml).unwrap(), plan);
     let table = policy(&["apply", &new, "--dry-run"]).stdout;
     assert!(table.contains("+ added") && table.contains("exclusive CPUs: 1 -> 2-3"), "{table}");
-    assert_eq!(diff(&["-o", "json", &new]), (11, serde_json::to_string_pretty(&plan).unwrap()));
+    let (code, json) = diff(&["-o", "json", &new]);
+    assert_eq!((code, serde_json::from_str::<Value>(&json).unwrap()), (11, plan.clone()));
     assert_eq!(diff(&[&new]), (11, table.trim_end().to_owned()));
     let (code, same) = diff(&[path.to_str().unwrap()]);
     assert_eq!((code, same.lines().next()), (0, Some("no rule changes")));
@@ -388,6 +389,31 @@ fn the_tasks_under_each_rule() {
     gthctl.replace("strategies: []");
     let none = format!("no task falls under a rule of generation {}\n", before + 2);
     assert_eq!(policy(&["show", "--tasks"]).stdout, none);
+    gthctl.stop();
+}
+
+/// It finds the program with the GTP-U port, and can be applied as it is.
+#[test]
+fn a_first_policy_for_what_runs_here() {
+    let gthctl = shared::scheduler("strategies: []");
+    let upf = Task::fork("my-upf", |_| {
+        let _socket = UdpSocket::bind("0.0.0.0:2152").unwrap();
+        task::sleep_until(u64::MAX / 2);
+    });
+    let other = Task::spinner("other");
+    assert!(kernel::wait(SOON, || kernel::read("/proc/net/udp").contains(":0868 ")));
+    let file = gthctl.policy().with_file_name("first.yaml");
+    let file = file.to_str().unwrap();
+    let written = policy(&["init", "-o", file]);
+    assert_eq!(written.code(), 0, "{}", written.stderr);
+    let text = fs::read_to_string(file).unwrap();
+    let found = format!("  # PID {}, which has the GTP-U port (UDP 2152) open\n", upf.pid);
+    assert!(text.contains(&found) && text.contains("# NIC: eth0 (virtio_net)"), "{text}");
+    report(&["apply", file, "--yes"]);
+    let tasks = report(&["show", "--tasks"])["tasks"].clone();
+    let of = |task: &Task| tasks.as_array().unwrap().iter().find(|row| row["tid"] == task.pid);
+    assert_eq!(of(&upf).unwrap()["rule"], "my-upf", "{tasks}");
+    assert_eq!(of(&other), None);
     gthctl.stop();
 }
 

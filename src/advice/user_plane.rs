@@ -1,0 +1,183 @@
+//! The user plane of this machine: its kernel module, its programs, its NICs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use crate::base::cpulist::CpuList;
+use crate::base::error::Result;
+use crate::gtp::Module;
+use crate::irq::host::Host;
+use crate::irq::inventory::list::Lister;
+use crate::kernel::modules;
+use crate::kernel::procfs;
+use crate::policy::cgroups::Home;
+
+/// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3), as in /proc/net/udp.
+const GTP_U: &str = ":0868";
+
+/// UPFs that have it open only in the kernel, or leave it to XDP: of free5GC, Open5GS and eUPF.
+const NAMES: [&str; 3] = ["upf", "open5gs-upfd", "eupf"];
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserPlane {
+    /// Those that are loaded.
+    pub modules: Vec<Module>,
+    pub programs: Vec<Program>,
+    /// Those of this network namespace.
+    pub nics: Vec<Nic>,
+    pub online: CpuList,
+}
+
+/// A program that handles GTP-U packets, or tells the kernel how to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Program {
+    pub pid: u32,
+    pub comm: String,
+    /// Its file, as its mount namespace names it.
+    pub exe: Option<String>,
+    /// Its effective user.
+    pub uid: Option<u32>,
+    pub home: Home,
+    /// Whether it has the GTP-U port open.
+    pub has_port: bool,
+}
+
+/// A NIC.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Nic {
+    pub name: String,
+    pub driver: Option<String>,
+    /// The CPUs of its NUMA node, or all.
+    pub near: CpuList,
+}
+
+impl UserPlane {
+    /// Looks at this machine. Which program has a port open only root can see.
+    pub fn find(host: &Host) -> Result<Self> {
+        let topology = host.topology()?;
+        let sys_module = host.root.path(modules::MODULES);
+        let is_loaded = |module: &Module| modules::life(&sys_module, module.name()).is_some();
+        let near = |node: Option<u32>| {
+            let of_node =
+                |cpu: &u32| node.map(|node| node as i16) == Some(topology.node[*cpu as usize]);
+            let near: CpuList = topology.online.iter().filter(of_node).collect();
+            if near.is_empty() { topology.online.clone() } else { near }
+        };
+        let nics = Lister::new(host, None).look()?.nics.into_iter();
+        Ok(Self {
+            modules: Module::ALL.into_iter().filter(is_loaded).collect(),
+            programs: programs(&host.proc()),
+            nics: nics
+                .map(|nic| Nic { name: nic.name, driver: nic.driver, near: near(nic.numa_node) })
+                .collect(),
+            online: topology.online.clone(),
+        })
+    }
+}
+
+/// The programs that have the port open or one of the names.
+fn programs(proc_root: &Path) -> Vec<Program> {
+    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let mut pids: Vec<u32> =
+        fs::read_dir(proc_root).into_iter().flatten().flatten().filter_map(pid).collect();
+    pids.sort_unstable();
+    let mut programs = Vec::new();
+    let (mut namespaces, mut sockets) = (BTreeSet::new(), BTreeSet::new());
+    for &pid in &pids {
+        let dir = proc_root.join(pid.to_string());
+        if namespaces.insert(fs::read_link(dir.join("ns/net")).ok()) {
+            sockets.extend(port_sockets(&dir));
+        }
+    }
+    for pid in pids {
+        let dir = proc_root.join(pid.to_string());
+        let has_port = !sockets.is_empty() && has_one_of(&dir, &sockets);
+        programs.extend(program(proc_root, pid, has_port));
+    }
+    programs
+}
+
+fn program(proc_root: &Path, pid: u32, has_port: bool) -> Option<Program> {
+    let facts = procfs::facts(proc_root, pid)?;
+    let fact = |name: &str| Some(facts.iter().find(|(known, _)| *known == name)?.1.clone());
+    let comm = fact("comm")?;
+    (has_port || NAMES.contains(&comm.as_str())).then(|| Program {
+        pid,
+        comm,
+        exe: fact("exe"),
+        uid: fact("user").and_then(|uid| uid.parse().ok()),
+        home: fact("cgroup").map(|cgroup| Home::of(&cgroup)).unwrap_or_default(),
+        has_port,
+    })
+}
+
+/// The inode numbers of the sockets with the port, in the network namespace of the process whose
+/// directory in /proc is `dir`.
+fn port_sockets(dir: &Path) -> Vec<String> {
+    let tables = ["net/udp", "net/udp6"].map(|table| fs::read_to_string(dir.join(table)));
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        // sl, local_address, ..., inode.
+        fields.get(1)?.ends_with(GTP_U).then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
+    };
+    let tables = tables.into_iter().flatten();
+    tables.flat_map(|table| table.lines().filter_map(socket).collect::<Vec<_>>()).collect()
+}
+
+/// Whether the process has one of these sockets open.
+fn has_one_of(dir: &Path, sockets: &BTreeSet<String>) -> bool {
+    let links = fs::read_dir(dir.join("fd")).into_iter().flatten().flatten();
+    links.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| {
+        let inode = to.to_str().and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']'));
+        inode.is_some_and(|inode| sockets.contains(inode))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn who_has_the_port() {
+        let proc_root = tempfile::tempdir().unwrap();
+        let process = |pid: u32, comm: &str, netns: u32, socket: u32| {
+            let dir = proc_root.path().join(pid.to_string());
+            for part in ["net", "ns", "fd"] {
+                fs::create_dir_all(dir.join(part)).unwrap();
+            }
+            fs::write(dir.join("comm"), format!("{comm}\n")).unwrap();
+            fs::write(dir.join("status"), format!("Tgid:\t{pid}\nUid:\t0\t7\t0\t0\n")).unwrap();
+            fs::write(dir.join("cgroup"), "0::/system.slice/upf.service\n").unwrap();
+            // /proc/net/udp of a namespace where inode 55 has the port, and 56 another.
+            let port = |at: &str, inode: u32| {
+                format!(" 1: 0A0B0C0D:{at} 00000000:0000 07 0:0 00:0 00000000 0 0 {inode} 2 0 0\n")
+            };
+            let udp = format!("sl local\n{}{}", port("0868", 55), port("1F49", 56));
+            fs::write(dir.join("net/udp"), if netns == 1 { udp } else { String::new() }).unwrap();
+            symlink(format!("net:[{netns}]"), dir.join("ns/net")).unwrap();
+            symlink(format!("socket:[{socket}]"), dir.join("fd/3")).unwrap();
+        };
+        process(10, "gtp-any", 1, 55);
+        process(11, "other", 1, 56);
+        process(12, "eupf", 2, 57);
+        fs::create_dir(proc_root.path().join("sys")).unwrap();
+        let found = programs(proc_root.path());
+        let names: Vec<_> = found.iter().map(|p| (p.pid, p.comm.as_str(), p.has_port)).collect();
+        assert_eq!(names, [(10, "gtp-any", true), (12, "eupf", false)]);
+        assert_eq!((found[0].uid, found[0].home.unit.as_deref()), (Some(7), Some("upf.service")));
+    }
+
+    /// By the real /proc.
+    #[test]
+    fn this_process_if_it_has_the_port() {
+        let Ok(_socket) = UdpSocket::bind("127.0.0.1:2152") else { return };
+        let found = programs(Path::new("/proc"));
+        let this = found.iter().find(|program| program.pid == std::process::id());
+        assert!(this.is_some_and(|program| program.has_port), "{found:?}");
+    }
+}
