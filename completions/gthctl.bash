@@ -85,6 +85,9 @@ _gthctl() {
             gthctl__subcmd__help__subcmd__policy,explain)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__explain"
                 ;;
+            gthctl__subcmd__help__subcmd__policy,init)
+                cmd="gthctl__subcmd__help__subcmd__policy__subcmd__init"
+                ;;
             gthctl__subcmd__help__subcmd__policy,rollback)
                 cmd="gthctl__subcmd__help__subcmd__policy__subcmd__rollback"
                 ;;
@@ -145,6 +148,9 @@ _gthctl() {
             gthctl__subcmd__policy,help)
                 cmd="gthctl__subcmd__policy__subcmd__help"
                 ;;
+            gthctl__subcmd__policy,init)
+                cmd="gthctl__subcmd__policy__subcmd__init"
+                ;;
             gthctl__subcmd__policy,rollback)
                 cmd="gthctl__subcmd__policy__subcmd__rollback"
                 ;;
@@ -168,6 +174,9 @@ _gthctl() {
                 ;;
             gthctl__subcmd__policy__subcmd__help,help)
                 cmd="gthctl__subcmd__policy__subcmd__help__subcmd__help"
+                ;;
+            gthctl__subcmd__policy__subcmd__help,init)
+                cmd="gthctl__subcmd__policy__subcmd__help__subcmd__init"
                 ;;
             gthctl__subcmd__policy__subcmd__help,rollback)
                 cmd="gthctl__subcmd__policy__subcmd__help__subcmd__rollback"
@@ -400,7 +409,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help__subcmd__policy)
-            opts="apply check diff show status explain rollback"
+            opts="apply check diff show status explain rollback init"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -456,6 +465,20 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help__subcmd__policy__subcmd__explain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__policy__subcmd__init)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -856,7 +879,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy)
-            opts="-h --color --help apply check diff show status explain rollback help"
+            opts="-h --color --help apply check diff show status explain rollback init help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -978,7 +1001,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__help)
-            opts="apply check diff show status explain rollback help"
+            opts="apply check diff show status explain rollback init help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1061,6 +1084,20 @@ _gthctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gthctl__subcmd__policy__subcmd__help__subcmd__init)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gthctl__subcmd__policy__subcmd__help__subcmd__rollback)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1096,6 +1133,54 @@ _gthctl() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__policy__subcmd__init)
+            opts="-o -h --output --force --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                -o)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

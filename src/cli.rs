@@ -104,7 +104,8 @@ pub enum Command {
     /// Show and change the live policy
     ///
     /// These commands talk to the running gthctl (`gthctl run`) and need root; `check` needs
-    /// neither. Applying a policy replaces the running gthctl's policy file.
+    /// neither, and `init` no running one. Applying a policy replaces the running gthctl's policy
+    /// file.
     #[command(subcommand)]
     Policy(PolicyCommand),
     Status(StatusArgs),

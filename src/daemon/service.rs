@@ -527,8 +527,7 @@ impl Service {
             Request::Tasks => rule_tasks::list(policy, scheduler, &context).map(Reply::Tasks),
             Request::Plan(proposal) => policy
                 .target()
-                .map(|_| ())
-                .and_then(|()| policy.plan(scheduler, &context, &proposal))
+                .and_then(|_| policy.plan(scheduler, &context, &proposal))
                 .map(Reply::Plan),
             Request::Diff(proposal) => policy.plan(scheduler, &context, &proposal).map(Reply::Plan),
             Request::Apply { proposal, generation } => {
@@ -624,10 +623,10 @@ fn load_config(options: &Options) -> Result<Option<(Config, Vec<String>)>> {
 fn no_config(options: &Options) -> Vec<String> {
     let file = options.config.display();
     let note = match &options.policy {
-        Some(_) => format!("no {file}; every setting has its default"),
+        Some(_) => format!("there is no {file}: every setting has its default"),
         None => format!(
-            "no {file}; every task is scheduled fairly. For more: gthctl policy init writes a \
-             policy, and `policy: FILE` in that file makes gthctl follow it"
+            "there is no {file}: all tasks are scheduled fairly; for a policy, run gthctl policy \
+             init, and write \"policy: policy.yaml\" into {file}"
         ),
     };
     vec![note]

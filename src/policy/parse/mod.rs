@@ -162,8 +162,8 @@ irq:
         let e = read(text).unwrap_err();
         let all: Vec<String> = e.all().map(ToString::to_string).collect();
         let begin = [
-            "p.yaml:2:16: rule 1 (\"x\"): pid: ",
-            "p.yaml:2:29: rule 1 (\"x\"): priority: ",
+            "p.yaml:2:18: rule 1 (\"x\"): pid: ",
+            "p.yaml:2:31: rule 1 (\"x\"): priority: ",
             "p.yaml:4:4: rule 3: name: \"y\" is also the name of the rule in line 3",
             "p.yaml:5:35: rule 4: cpus: ",
             "p.yaml:6:12: rule 5: prioriti: unknown key",

@@ -89,7 +89,8 @@ fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
     let mut gthctl = Gthctl::spawn(gthctl::files("", NO_RULES), gthctl::run());
     let hot = Task::spinner("hot");
     assert!(kernel::is_ext(hot.pid));
-    let note = "gthctl: note: no /etc/gthctl/config.yaml; every task is scheduled fairly";
+    let note =
+        "gthctl: note: there is no /etc/gthctl/config.yaml: all tasks are scheduled fairly; for a";
     assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     let status = report(&["status"]);
     assert_eq!((&status["rules"], status.get("policy_file")), (&0.into(), None));
@@ -122,7 +123,7 @@ fn a_policy_needs_no_config_file() {
     let hot = Task::spinner("hot");
     let gthctl = Gthctl::spawn(files, command);
     assert!(kernel::runs_on(hot.pid, 1));
-    let note = "gthctl: note: no /etc/gthctl/config.yaml; every setting has its default\n";
+    let note = "gthctl: note: there is no /etc/gthctl/config.yaml: every setting has its default\n";
     assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     gthctl.stop();
 }
