@@ -427,10 +427,10 @@ fn every_mistake_is_shown_in_its_line() {
     assert!(lines[4].starts_with("gthctl: error: p.yaml:3:18: rule 2: cpus: "), "{lines:#?}");
     assert_eq!(lines[7], "  |                  ^^^^^^");
     assert!(
-        lines[8].starts_with("gthctl: error: p.yaml:4:18: rule 3: command_regex: "),
+        lines[8].starts_with("gthctl: error: p.yaml:4:20: rule 3: command_regex: "),
         "{lines:#?}"
     );
-    assert_eq!(lines[10..], ["4 | - command_regex: \"a(\"", "  |                  ^^^^"]);
+    assert_eq!(lines[10..], ["4 | - command_regex: \"a(\"", "  |                    ^^"]);
     // YAML that cannot be read is one mistake.
     let broken = policy("yaml.yaml").stderr;
     assert!(broken.starts_with("gthctl: error: yaml.yaml:2:6: not valid YAML: "), "{broken}");
