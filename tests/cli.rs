@@ -433,7 +433,7 @@ fn every_mistake_is_shown_in_its_line() {
     assert_eq!(lines[10..], ["4 | - command_regex: \"a(\"", "  |                    ^^"]);
     // YAML that cannot be read is one mistake.
     let broken = policy("yaml.yaml").stderr;
-    assert!(broken.starts_with("gthctl: error: yaml.yaml:2:6: not valid YAML: "), "{broken}");
+    assert!(broken.starts_with("gthctl: error: yaml.yaml:2:1: not valid YAML: "), "{broken}");
     assert_eq!(broken.lines().count(), 4, "{broken}");
 }
 
