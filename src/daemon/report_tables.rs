@@ -103,7 +103,10 @@ pub fn tasks(RuleTasks { generation, tasks }: &RuleTasks) -> String {
             Cell::from(comm.as_str()),
             pod.as_deref().unwrap_or("-").into(),
             rule.as_str().into(),
-            format!("{generation}{pending}").into(),
+            match generation {
+                0 => format!("none{pending}").into(),
+                _ => format!("{generation}{pending}").into(),
+            },
         ]);
     }
     table(rows)
@@ -470,7 +473,7 @@ mod tests {
         };
         let mut all = RuleTasks { generation: 4, tasks: Vec::new() };
         assert_eq!(tasks(&all), "no task falls under a rule of generation 4");
-        all.tasks = vec![task(10, None, 4), task(12, Some("core/upf-0"), 3)];
+        all.tasks = vec![task(10, None, 4), task(12, Some("core/upf-0"), 3), task(13, None, 0)];
         let table = written(Format::Table, &all, tasks).unwrap();
         let name = escape::line(NASTY);
         assert_eq!(
@@ -478,6 +481,7 @@ mod tests {
             [
                 vec!["10", "10", &*name, "-", "upf", "4"],
                 vec!["12", "10", &*name, "core/upf-0", "upf", "3, the new rule when it next runs"],
+                vec!["13", "10", &*name, "-", "upf", "none, the new rule when it next runs"],
             ]
         );
     }

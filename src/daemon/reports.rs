@@ -311,7 +311,7 @@ pub struct RuleTask {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     pub rule: String,
-    /// The generation by which the kernel schedules it.
+    /// The generation by which the kernel schedules it; 0 if none, as after a new name.
     pub generation: u32,
     /// False while an older match still schedules it; that ends when it next runs.
     pub in_force: bool,
