@@ -462,6 +462,8 @@ fn a_first_policy_is_written_once_and_is_right() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     assert_eq!(policy(&["init", "--force", "--output", "new/upf.yaml"]).code, Some(0));
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
 #[test]
 fn the_journal_gets_a_priority_with_each_line() {
     let directory = directory(&[("c.yaml", b"monitor: {enabled: true}\nno: 1\n")]);
@@ -479,6 +481,8 @@ fn the_journal_gets_a_priority_with_each_line() {
     assert!(in_journal.starts_with(&format!("<3>{message}")), "{in_journal}");
     let elsewhere = said(&|log| format!("{}:{}", log.dev(), log.ino() + 1));
     assert!(elsewhere.starts_with(message), "{elsewhere}");
+}
+
 /// This machine may have any findings: their form and the exit code count.
 #[test]
 fn doctor_reports_its_findings_and_fails_for_an_error() {

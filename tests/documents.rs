@@ -16,7 +16,17 @@ use gthctl::policy::Policy;
 
 /// The commands in documents besides gthctl, make, cargo and the scripts of the checkout.
 const OTHERS: [&str; 11] = [
-    "apt-get", "cd", "echo", "git", "grep", "install", "kill", "kubectl", "man", "systemctl", "tee",
+    "apt-get",
+    "cd",
+    "echo",
+    "git",
+    "grep",
+    "install",
+    "kill",
+    "kubectl",
+    "man",
+    "systemctl",
+    "tee",
 ];
 
 fn tree(path: &str) -> PathBuf {

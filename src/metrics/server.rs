@@ -212,7 +212,10 @@ mod tests {
     fn an_answer_that_fails_is_told() {
         let server = start(|| Err(Error::failure("it hangs")));
         let text = ask(&server, "GET /metrics");
-        assert!(text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nit hangs\n"), "{text}");
+        assert!(
+            text.starts_with("HTTP/1.1 503 ") && text.ends_with("\r\n\r\nit hangs\n"),
+            "{text}"
+        );
     }
 
     /// Silent clients hold all seats, for as long as they may.

@@ -32,12 +32,28 @@ const COUNTERS: [(gth_counter, &str, &str); gth_counter::GTH_NR_COUNTERS.0 as us
     (gth_counter::GTH_COUNT_GUARDED, "turns guarded for normal tasks", "guarded_turns"),
     (gth_counter::GTH_COUNT_MATCHED, "tasks matched", "matches"),
     (gth_counter::GTH_COUNT_RESERVED_AVOIDED, "exclusive CPU: kept off", "exclusive_kept_off"),
-    (gth_counter::GTH_COUNT_RESERVED_KTHREAD, "exclusive CPU: kthread let in", "exclusive_kthreads"),
-    (gth_counter::GTH_COUNT_RESERVED_PINNED, "exclusive CPU: pinned task let in", "exclusive_pinned"),
-    (gth_counter::GTH_COUNT_RESERVED_MISSED, "exclusive CPU: outside the task's affinity", "exclusive_missed"),
+    (
+        gth_counter::GTH_COUNT_RESERVED_KTHREAD,
+        "exclusive CPU: kthread let in",
+        "exclusive_kthreads",
+    ),
+    (
+        gth_counter::GTH_COUNT_RESERVED_PINNED,
+        "exclusive CPU: pinned task let in",
+        "exclusive_pinned",
+    ),
+    (
+        gth_counter::GTH_COUNT_RESERVED_MISSED,
+        "exclusive CPU: outside the task's affinity",
+        "exclusive_missed",
+    ),
     (gth_counter::GTH_COUNT_MARKED, "traffic: tasks marked", "traffic_marks"),
     (gth_counter::GTH_COUNT_MARKS_ENDED, "traffic: marks ended", "traffic_marks_ended"),
-    (gth_counter::GTH_COUNT_MARKS_REFUSED, "traffic: refused, max_tasks are marked", "traffic_marks_refused"),
+    (
+        gth_counter::GTH_COUNT_MARKS_REFUSED,
+        "traffic: refused, max_tasks are marked",
+        "traffic_marks_refused",
+    ),
 ];
 
 /// Counters since the scheduler was loaded, summed over the CPUs.
