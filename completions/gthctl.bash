@@ -25,6 +25,9 @@ _gthctl() {
             gthctl,irq)
                 cmd="gthctl__subcmd__irq"
                 ;;
+            gthctl,metrics)
+                cmd="gthctl__subcmd__metrics"
+                ;;
             gthctl,policy)
                 cmd="gthctl__subcmd__policy"
                 ;;
@@ -45,6 +48,9 @@ _gthctl() {
                 ;;
             gthctl__subcmd__help,irq)
                 cmd="gthctl__subcmd__help__subcmd__irq"
+                ;;
+            gthctl__subcmd__help,metrics)
+                cmd="gthctl__subcmd__help__subcmd__metrics"
                 ;;
             gthctl__subcmd__help,policy)
                 cmd="gthctl__subcmd__help__subcmd__policy"
@@ -194,7 +200,7 @@ _gthctl() {
 
     case "${cmd}" in
         gthctl)
-            opts="-h -V --color --help --version run policy status doctor trace irq help"
+            opts="-h -V --color --help --version run policy status doctor metrics trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -283,7 +289,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__help)
-            opts="run policy status doctor trace irq help"
+            opts="run policy status doctor metrics trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -397,6 +403,20 @@ _gthctl() {
         gthctl__subcmd__help__subcmd__irq__subcmd__restore)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        gthctl__subcmd__help__subcmd__metrics)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -878,6 +898,39 @@ _gthctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        gthctl__subcmd__metrics)
+            opts="-h --file --color --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --file)
+                    local oldifs
+                    if [ -n "${IFS+x}" ]; then
+                        oldifs="$IFS"
+                    fi
+                    IFS=$'\n'
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    if [ -n "${oldifs+x}" ]; then
+                        IFS="$oldifs"
+                    fi
+                    if [[ "${BASH_VERSINFO[0]}" -ge 4 ]]; then
+                        compopt -o filenames
+                    fi
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         gthctl__subcmd__policy)
             opts="-h --color --help apply check diff show status explain rollback init help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1267,7 +1320,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__run)
-            opts="-c -p -h --config --policy --stats --debug --color --help"
+            opts="-c -p -h --config --policy --stats --metrics --debug --color --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1334,6 +1387,10 @@ _gthctl() {
                     return 0
                     ;;
                 --stats)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -33,12 +33,14 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "run" -d 'Load the sch
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Show and change the live policy'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "status" -d 'Show whether the running gthctl does its work'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "doctor" -d 'Check the machine before anything is loaded'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'The config file [default: /etc/gthctl/config.yaml, if it exists]' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, instead of the one in the config file' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l stats -d 'Print the scheduler\'s counters every SECONDS (1 or more); they are always printed once at the end' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l metrics -d 'Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; with a port alone, for this machine only (127.0.0.1). They are neither encrypted nor protected: see gthctl-metrics(1)' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
@@ -143,6 +145,11 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l color -d 'When 
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l file -d 'Replace FILE instead of printing' -r -F
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, instead of a data plane' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
@@ -234,13 +241,14 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "policy" -d 'Show and change the live policy'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "status" -d 'Show whether the running gthctl does its work'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "doctor" -d 'Check the machine before anything is loaded'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "policy" -d 'Show and change the live policy'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "status" -d 'Show whether the running gthctl does its work'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "doctor" -d 'Check the machine before anything is loaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "diff" -d 'Show what would change if a policy became the live one'

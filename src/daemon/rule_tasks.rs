@@ -58,6 +58,7 @@ mod tests {
             namespace: "core".into(),
             name: "upf-0".into(),
             labels: Default::default(),
+            networks: None,
         };
         assert_eq!(pod(&cgroup, &[named("other")]).as_deref(), Some(uid));
         assert_eq!(pod(&cgroup, &[named(uid)]).as_deref(), Some("core/upf-0"));

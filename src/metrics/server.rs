@@ -1,7 +1,6 @@
 //! An HTTP server for the metrics: one path, one request a connection.
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -128,31 +127,29 @@ async fn serve(listener: TcpListener, answer: Answer) {
     }
 }
 
-fn respond(
+async fn respond(
     request: Request<Incoming>,
     answer: Answer,
-) -> impl Future<Output = std::result::Result<Response<Full<Bytes>>, Infallible>> {
-    async move {
-        Ok(match (request.method(), request.uri().path()) {
-            (&Method::GET | &Method::HEAD, PATH) => {
-                let made = tokio::task::spawn_blocking(move || answer()).await;
-                match made {
-                    Ok(Ok(text)) => response(StatusCode::OK, text),
-                    Ok(Err(e)) => response(StatusCode::SERVICE_UNAVAILABLE, format!("{e}\n")),
-                    Err(e) => response(StatusCode::INTERNAL_SERVER_ERROR, format!("{e}\n")),
-                }
+) -> std::result::Result<Response<Full<Bytes>>, Infallible> {
+    Ok(match (request.method(), request.uri().path()) {
+        (&Method::GET | &Method::HEAD, PATH) => {
+            let made = tokio::task::spawn_blocking(move || answer()).await;
+            match made {
+                Ok(Ok(text)) => response(StatusCode::OK, text),
+                Ok(Err(e)) => response(StatusCode::SERVICE_UNAVAILABLE, format!("{e}\n")),
+                Err(e) => response(StatusCode::INTERNAL_SERVER_ERROR, format!("{e}\n")),
             }
-            (&Method::GET | &Method::HEAD, _) => {
-                response(StatusCode::NOT_FOUND, format!("gthctl: the metrics are at {PATH}\n"))
-            }
-            _ => {
-                let text = "gthctl: only GET and HEAD are served\n".to_owned();
-                let mut response = response(StatusCode::METHOD_NOT_ALLOWED, text);
-                response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-                response
-            }
-        })
-    }
+        }
+        (&Method::GET | &Method::HEAD, _) => {
+            response(StatusCode::NOT_FOUND, format!("gthctl: the metrics are at {PATH}\n"))
+        }
+        _ => {
+            let text = "gthctl: only GET and HEAD are served\n".to_owned();
+            let mut response = response(StatusCode::METHOD_NOT_ALLOWED, text);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+            response
+        }
+    })
 }
 
 fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {

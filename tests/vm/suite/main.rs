@@ -54,7 +54,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 33] = modules![
+const MODULES: [(&str, Vm); 36] = modules![
     allocated,
     cgroups,
     conditions,
