@@ -98,14 +98,19 @@ fn assert_policy_refused(policy: &str, message: &str) {
 fn help_lists_what_is_built_with_examples() {
     let help = gthctl(&["--help"]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-    for built in [
-        "run     Load the scheduler",
-        "policy  Show and change the live policy",
-        "doctor  Check the machine before anything is loaded",
-        "trace   Show which tasks handle GTP packets",
-        "irq     See and place the interrupts of NICs",
+    for (command, about) in [
+        ("run", "Load the scheduler"),
+        ("policy", "Show and change the live policy"),
+        ("doctor", "Check the machine before anything is loaded"),
+        ("metrics", "Print the running gthctl's metrics"),
+        ("trace", "Show which tasks handle GTP packets"),
+        ("irq", "See and place the interrupts of NICs"),
     ] {
-        assert!(help.stdout.contains(&format!("\n  {built}")), "{}", help.stdout);
+        let is_listed = |line: &str| {
+            let described = line.trim_start().strip_prefix(command);
+            described.is_some_and(|text| text.starts_with("  ") && text.contains(about))
+        };
+        assert!(help.stdout.lines().any(is_listed), "{command}: {}", help.stdout);
     }
     assert!(help.stdout.contains("\nExamples:\n"), "{}", help.stdout);
     let help = gthctl(&["run", "--help"]);
