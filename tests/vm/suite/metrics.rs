@@ -107,7 +107,10 @@ fn a_port_in_use_loads_nothing() {
     let output = gthctl::output(&mut gthctl::command(&files, &["--metrics", ADDRESS]));
     assert_eq!(output.code(), 1);
     let told = output.stderr.lines().last().unwrap();
-    assert!(told.contains(&format!("error: metrics at {ADDRESS}: Address in use")), "{told}");
+    assert!(
+        told.contains(&format!("error: metrics at {ADDRESS}: Address already in use")),
+        "{told}"
+    );
     assert!(told.contains("name another address"), "{told}");
     assert_eq!(kernel::state(), "disabled");
 }
