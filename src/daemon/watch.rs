@@ -8,14 +8,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::fs::{self, OpenOptions};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf, absolute};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
@@ -29,8 +30,11 @@ const SETTLE_CREATED: Duration = Duration::from_millis(20);
 /// Delay after a removal: many programs rewrite a file by deleting it first.
 const SETTLE_REMOVED: Duration = Duration::from_millis(250);
 
-/// How long to wait for the event of a writer that has just opened a file again.
-const REOPENED: Duration = Duration::from_millis(20);
+/// How long a writer may take from its open(2), which empties the file, to the kernel's event. In
+/// tests it has returned from there.
+const REOPENED: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 20 });
+/// How long the watcher's thread may take until it has handed over what the kernel has told.
+const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// How often to check the files without inotify.
 const LOOK: Duration = Duration::from_secs(1);
@@ -48,6 +52,8 @@ pub struct Watch {
     /// Directories and files with device and inode number.
     watched: BTreeMap<PathBuf, (u64, u64)>,
     inbox: Arc<Inbox>,
+    /// Its events come after all that the kernel has told before.
+    marker: Option<Marker>,
     /// Why the files are checked once a second, and when next.
     problem: Option<String>,
     look_at: Option<Instant>,
@@ -75,6 +81,13 @@ enum State {
     Settling(Instant),
 }
 
+/// A file of this process alone.
+struct Marker {
+    /// Keeps it.
+    _file: OwnedFd,
+    path: PathBuf,
+}
+
 struct Inbox {
     mail: Mutex<Mail>,
     wake: EventFd,
@@ -99,6 +112,7 @@ impl Watch {
             watcher: None,
             watched: BTreeMap::new(),
             inbox: Arc::new(Inbox { mail: Mutex::default(), wake }),
+            marker: None,
             problem: None,
             look_at: None,
         })
@@ -149,13 +163,31 @@ impl Watch {
     }
 
     /// Whether the file was only partly written when it was just read. [`Watch::changed`] names it
-    /// again once its writer has closed it. Waits 20 ms for the writer's event.
+    /// again once its writer has closed it. Waits 20 ms for the writer's event, and longer if the
+    /// watcher's thread has to wait for a CPU.
     pub fn is_being_written(&mut self, file: usize) -> bool {
         std::thread::sleep(REOPENED);
+        self.wait_for_events();
         if self.take_events(Instant::now()) {
             self.follow();
         }
         self.files[file].state != State::Unchanged
+    }
+
+    /// Waits until the watcher's thread has handed over all events so far: an inotify instance
+    /// keeps their order (inotify(7)).
+    fn wait_for_events(&self) {
+        let Some(marker) = &self.marker else { return };
+        let begin = Instant::now();
+        // Its close is an event.
+        let marked = OpenOptions::new().write(true).open(&marker.path).is_ok();
+        let is_there = || {
+            let mail = self.inbox.mail();
+            mail.events.iter().any(|event| is_any(event) || event.paths.contains(&marker.path))
+        };
+        while marked && !is_there() && begin.elapsed() < HANDED_OVER {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Notes what has happened to the files. Returns whether something has.
@@ -202,11 +234,15 @@ impl Watch {
             Some((path.to_owned(), (metadata.dev(), metadata.ino())))
         };
         self.watched = dirs.chain(files).filter_map(identity).collect();
-        // Set before they are watched, so that no event is lost.
-        self.inbox.mail().awaited = entries().chain(self.watched.keys()).cloned().collect();
         if self.watcher.is_none() {
-            self.watcher = Some(start(&self.inbox).map_err(Problem::NoInotify)?);
+            let mut watcher = start(&self.inbox).map_err(Problem::NoInotify)?;
+            self.marker = Marker::new(&mut watcher);
+            self.watcher = Some(watcher);
         }
+        // Set before they are watched, so that no event is lost.
+        let marker = self.marker.iter().map(|marker| &marker.path);
+        let awaited = entries().chain(self.watched.keys()).chain(marker);
+        self.inbox.mail().awaited = awaited.cloned().collect();
         let Some(watcher) = &mut self.watcher else { return Ok(()) };
         for (path, identity) in known {
             if self.watched.get(path) != Some(identity) {
@@ -318,6 +354,16 @@ fn failed(e: String) -> Error {
 impl AsFd for Watch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inbox.wake.as_fd()
+    }
+}
+
+impl Marker {
+    /// One that `watcher` watches; none without memory or /proc.
+    fn new(watcher: &mut RecommendedWatcher) -> Option<Self> {
+        let file = memfd_create("gthctl-watch", MFdFlags::MFD_CLOEXEC).ok()?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        watcher.watch(&path, RecursiveMode::NonRecursive).ok()?;
+        Some(Self { _file: file, path })
     }
 }
 
