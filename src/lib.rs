@@ -25,6 +25,7 @@ pub mod daemon;
 
 pub mod doctor;
 pub mod metrics;
+pub mod top;
 
 pub mod cli;
 pub mod cmd;

@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 11] = [
     &["policy"],
     &["sched", "trace", "decision_maker"],
     &["advice", "daemon"],
-    &["doctor", "metrics"],
+    &["doctor", "metrics", "top"],
     &["cli"],
     &["cmd"],
 ];

@@ -83,17 +83,9 @@ impl Stats {
         sum
     }
 
-    /// The upper bound, in nanoseconds, of the histogram bucket that holds this quantile
-    /// (0 to 1) of the priority wake-ups; `None` without any.
+    /// The [`quantile`] of the priority wake-ups.
     pub fn wakeup_quantile(&self, part: f64) -> Option<u64> {
-        let total: u64 = self.wakeup_ns.iter().sum();
-        let wanted = ((total as f64 * part).ceil() as u64).clamp(1, total.max(1));
-        let mut seen = 0;
-        let bucket = self.wakeup_ns.iter().position(|count| {
-            seen += count;
-            seen >= wanted
-        });
-        bucket.map(|bucket| 2 << bucket)
+        quantile(&self.wakeup_ns, part)
     }
 
     /// How often a task got a CPU each way, by the way's label in metrics.
@@ -130,6 +122,19 @@ impl Stats {
     pub fn report(&self, earlier: &Stats, interval: Duration) -> Report {
         Report { now: self.clone(), earlier: earlier.clone(), interval }
     }
+}
+
+/// The upper bound, in nanoseconds, of the bucket that holds this quantile (0 to 1), where bucket
+/// `b` counts what took `2^b` to `2^(b+1)` ns; `None` without any.
+pub fn quantile(buckets: &[u64], part: f64) -> Option<u64> {
+    let total: u64 = buckets.iter().sum();
+    let wanted = ((total as f64 * part).ceil() as u64).clamp(1, total.max(1));
+    let mut seen = 0;
+    let bucket = buckets.iter().position(|count| {
+        seen += count;
+        seen >= wanted
+    });
+    bucket.map(|bucket| 2 << bucket)
 }
 
 fn add<const N: usize>(sum: &mut [u64; N], one: &[u64; N]) {
@@ -187,7 +192,7 @@ fn write_histogram(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
 }
 
 /// A bucket's bound, rounded to what it means: 2^20 ns is shown as 1ms.
-fn round(ns: u64) -> Nanoseconds {
+pub fn round(ns: u64) -> Nanoseconds {
     let unit = [1_000_000_000, 1_000_000, 1_000, 1].into_iter().find(|&unit| ns >= unit);
     let unit = unit.unwrap_or(1);
     Nanoseconds(ns / unit * unit)
