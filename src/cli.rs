@@ -111,6 +111,7 @@ pub enum Command {
     Status(StatusArgs),
     Doctor(DoctorArgs),
     Metrics(MetricsArgs),
+    Top(TopArgs),
     Trace(TraceArgs),
     Irq(IrqArgs),
 }
@@ -252,6 +253,48 @@ Examples:
   gthctl metrics                                            on standard output
   gthctl metrics --file /var/lib/prometheus/node-exporter/gthctl.prom
   gthctl run --metrics 9464                                 over HTTP, from this machine only";
+
+/// Show live what the scheduler does
+///
+/// A full screen with four views. CPUs: what is in force, and how each CPU spends its time. Rules:
+/// what the tasks of each rule do together. Tasks: the run time, the time waited for a CPU,
+/// switches and preemptions of each. Limits, interrupts: cgroups that have used up their cpu.max,
+/// and what is not in its place. Sparklines show the last minutes. The key h lists all keys, q quits.
+///
+/// It follows the running gthctl, and waits for it while there is none. Its counters, the tasks
+/// under rules and their rules come through its control socket, all times from /proc. run and wait
+/// are parts of one CPU's time. A task of no rule is not listed. Needs root.
+///
+/// On a dumb terminal it prints the text of --once again and again, until Ctrl-C.
+#[derive(Debug, Args)]
+#[command(after_help = TOP_EXAMPLES)]
+pub struct TopArgs {
+    /// How often to look, in seconds (0.1 to 3600)
+    #[arg(short, long, value_name = "SECONDS", default_value = "1", value_parser = delay)]
+    pub delay: f64,
+
+    /// Print the tables after one delay, and end
+    #[arg(long)]
+    pub once: bool,
+
+    /// Print this after one delay, and end
+    #[arg(short = 'o', long = "output", value_name = "FORMAT")]
+    pub format: Option<Format>,
+}
+
+/// A number of seconds between two looks.
+fn delay(text: &str) -> Result<f64, Error> {
+    let seconds = text.parse().ok().filter(|seconds| (0.1..=3600.0).contains(seconds));
+    let what = "expected a number of seconds from 0.1 to 3600";
+    seconds.ok_or_else(|| Error::new(ExitCode::Usage, what))
+}
+
+const TOP_EXAMPLES: &str = "\
+Examples:
+  sudo gthctl top           live, until q
+  gthctl top -d 5           every five seconds
+  gthctl top --once         as text
+  gthctl top -o json -d 10  the next ten seconds, for another program";
 
 /// Show which tasks handle GTP packets, and on which CPUs
 ///

@@ -1,6 +1,6 @@
 //! Parses the command line, calls the subcommand, prints its error.
 
-use std::io::stderr;
+use std::io::{stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         Command::Status(args) => cmd::status::run(args).map(succeeds),
         Command::Doctor(args) => cmd::doctor::run(args).map(succeeds),
         Command::Metrics(args) => cmd::metrics::run(args).map(succeeds),
+        Command::Top(args) => cmd::top::run(args, cli.colored(&stdout())).map(succeeds),
         Command::Trace(args) => cmd::trace::run(args).map(succeeds),
         Command::Irq(args) => cmd::irq::run(args).map(succeeds),
     };

@@ -6,4 +6,5 @@ pub mod metrics;
 pub mod policy;
 pub mod run;
 pub mod status;
+pub mod top;
 pub mod trace;

@@ -1,7 +1,38 @@
 //! `gthctl top`: what the scheduler does, on a full screen, as text, in JSON.
+//!
+//! Everything comes through the running gthctl's socket and from /proc, at the user's interval.
+//! Shares and rates are differences between two samples: the scheduler counts nothing for it.
 
+pub mod keys;
 pub mod model;
 pub mod proc;
 pub mod sample;
+pub mod screen;
+pub mod session;
+pub mod tables;
 #[cfg(test)]
 mod test_samples;
+
+use std::thread;
+use std::time::Duration;
+
+use model::Report;
+use sample::{Sample, Source};
+
+use crate::base::error::Result;
+
+/// What happens in the next `interval`. Fails without a running gthctl.
+pub fn once(source: &Source, interval: Duration) -> Result<Report> {
+    let before = known(source)?;
+    thread::sleep(interval);
+    let after = known(source)?;
+    Ok(Report::between(Some(&before), &after))
+}
+
+fn known(source: &Source) -> Result<Sample> {
+    let sample = source.sample()?;
+    match &sample.gthctl {
+        Ok(_) => Ok(sample),
+        Err(e) => Err(e.clone()),
+    }
+}
