@@ -15,7 +15,7 @@ CARGO_MIN := 1.85
 # The build, the VM and what goes into it.
 PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zlib1g-dev \
 	busybox-static cpio debian-archive-keyring iproute2 iputils-ping kmod libcap-ng0 \
-	libglib2.0-0 libnuma1 libsystemd0 qemu-system-x86 shellcheck stress-ng xz-utils
+	libglib2.0-0 libnuma1 libsystemd0 qemu-system-x86 shellcheck stress-ng tmux xz-utils
 # How long `make fuzz` takes for each of the two parsers.
 FUZZ_SECONDS ?= 300
 # The one that the package is built with: another one may compress in another way.

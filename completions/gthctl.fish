@@ -34,6 +34,7 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "policy" -d 'Show and 
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "status" -d 'Show whether the running gthctl does its work'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "doctor" -d 'Check the machine before anything is loaded'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "top" -d 'Show live what the scheduler does'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -150,6 +151,15 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l color -d 'When
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s d -l delay -d 'How often to look, in seconds (0.1 to 3600)' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s o -l output -d 'Print this after one delay, and end' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l once -d 'Print the tables after one delay, and end'
+complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, instead of a data plane' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
@@ -241,14 +251,15 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "policy" -d 'Show and change the live policy'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "status" -d 'Show whether the running gthctl does its work'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "doctor" -d 'Check the machine before anything is loaded'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "policy" -d 'Show and change the live policy'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "status" -d 'Show whether the running gthctl does its work'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "doctor" -d 'Check the machine before anything is loaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "top" -d 'Show live what the scheduler does'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "diff" -d 'Show what would change if a policy became the live one'

@@ -98,6 +98,13 @@ fn assert_policy_refused(policy: &str, message: &str) {
 fn help_lists_what_is_built_with_examples() {
     let help = gthctl(&["--help"]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
+    for built in [
+        "run      Load the scheduler",
+        "policy   Show and change the live policy",
+        "doctor   Check the machine before anything is loaded",
+        "top      Show live what the scheduler does",
+        "trace    Show which tasks handle GTP packets",
+        "irq      See and place the interrupts of NICs",
     for (command, about) in [
         ("run", "Load the scheduler"),
         ("policy", "Show and change the live policy"),
@@ -148,6 +155,8 @@ fn a_bad_command_line_is_a_usage_error() {
         &["run", "-c"],
         &["run", "--frobnicate"],
         &["--color", "blue", "run"],
+        &["top", "-d", "0"],
+        &["top", "-d", "NaN"],
         &["irq", "frobnicate"],
         &["irq", "pin", "eth0"],
         &["irq", "pin", "eth0", "--cpus", "1", "--ban", "--force"],

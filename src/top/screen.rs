@@ -260,27 +260,45 @@ fn rows(frame: &mut Frame<'_>, area: Rect, table: &Table, row: usize, none: &'st
     }
 }
 
-/// A table whose row `row` is marked and in sight. Numbers stand on the right of their columns;
-/// the last column gets what is left.
+/// A table whose row `row` is marked and in sight. Numbers stand on the right of their columns.
 fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, row: usize) {
-    let width = |column: usize| {
-        let cells = table.rows.iter().map(|row| row[column].chars().count());
-        cells.chain([table.head[column].len()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..table.head.len()).map(width).map(|width| width.min(40)).collect();
+    let widths = widths(table, usize::from(area.width));
     let cell = |(column, text): (usize, &str)| match table.numbers[column] {
         true => Cell::from(format!("{text:>width$}", width = widths[column])),
         false => Cell::from(text.to_owned()),
     };
-    let line = |cells: Vec<&str>| Row::new(cells.into_iter().enumerate().map(cell));
+    let line = |cells: Vec<&str>| {
+        Row::new(cells.into_iter().take(widths.len()).enumerate().map(cell).collect::<Vec<_>>())
+    };
     let head = line(table.head.clone()).style(BOLD);
     let body = table.rows.iter().map(|row| line(row.iter().map(String::as_str).collect()));
-    let fitted = widths.iter().map(|&width| Constraint::Max(width as u16));
+    let fitted = widths.iter().map(|&width| Constraint::Length(width as u16));
     let widget = widgets::Table::new(body.collect::<Vec<_>>(), fitted)
         .header(head)
         .highlight_style(REVERSED);
     let mut state = TableState::new().with_selected(row);
     frame.render_stateful_widget(widget, area, &mut state);
+}
+
+/// How wide the columns are that fit: texts give way first, then the last columns.
+fn widths(table: &Table, room: usize) -> Vec<usize> {
+    /// What is left of a text.
+    const LEAST: usize = 8;
+    let widest = |column: usize| {
+        let cells = table.rows.iter().map(|row| row[column].chars().count());
+        cells.chain([table.head[column].len()]).max().unwrap_or(0)
+    };
+    let mut widths: Vec<usize> = (0..table.head.len()).map(widest).collect();
+    let all = |widths: &[usize]| widths.iter().map(|width| width + 1).sum::<usize>();
+    while all(&widths) > room + 1 {
+        let texts = (0..widths.len()).filter(|&column| !table.numbers[column]);
+        match texts.max_by_key(|&column| widths[column]).filter(|&column| widths[column] > LEAST) {
+            Some(column) => widths[column] -= 1,
+            None if widths.len() > 1 => drop(widths.pop()),
+            None => break,
+        }
+    }
+    widths
 }
 
 /// The last parts of a series, as heights up to `most`, or up to the highest if that is 0.
@@ -447,6 +465,18 @@ mod tests {
             assert_eq!(cells.iter().any(|cell| cell.fg != Color::Reset), colored);
             assert!(cells.iter().any(|cell| cell.symbol() == "█"));
         }
+    }
+
+    #[test]
+    fn texts_give_way_then_the_last_columns() {
+        let table = Table {
+            head: vec!["TID", "name", "run"],
+            rows: vec![vec!["1234567".into(), "n".repeat(12), "100.0%".into()]],
+            numbers: vec![true, false, true],
+        };
+        let of = |room| widths(&table, room);
+        assert_eq!([of(99), of(27), of(24)], [[7, 12, 6], [7, 12, 6], [7, 9, 6]]);
+        assert_eq!((of(22), of(9)), (vec![7, 8], vec![7]));
     }
 
     #[test]

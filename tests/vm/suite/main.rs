@@ -43,6 +43,7 @@ mod stalls;
 mod starts;
 mod tickless;
 mod timing;
+mod top;
 mod trace;
 mod traffic;
 mod verifier;
@@ -54,6 +55,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
+const MODULES: [(&str, Vm); 37] = modules![
 const MODULES: [(&str, Vm); 36] = modules![
     allocated,
     cgroups,
@@ -88,6 +90,7 @@ const MODULES: [(&str, Vm); 36] = modules![
     starts,
     tickless,
     timing,
+    top,
     trace,
     traffic,
     verifier,

@@ -1,0 +1,262 @@
+//! The screen of `gthctl top` in a terminal: in tmux, with answers of this test's own instead of a
+//! running gthctl's.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use gthctl::base::error::Error;
+use gthctl::daemon::control::server::Server;
+use gthctl::daemon::control::{Reply, Request};
+use gthctl::daemon::reports::RuleTasks;
+use gthctl::top::sample::Source;
+use gthctl::top::screen::Look;
+use gthctl::top::session;
+use serde_json::json;
+use tempfile::TempDir;
+
+const SOON: Duration = Duration::from_secs(30);
+/// The socket that a screen in tmux asks.
+const SOCKET: &str = "GTHCTL_TEST_SOCKET";
+
+/// A terminal of 80 columns and 24 lines, in a tmux server of its own.
+struct Terminal {
+    dir: TempDir,
+}
+
+impl Terminal {
+    /// Runs this command; when it has ended, `ended with CODE` and the terminal's settings follow.
+    fn start(command: &str) -> Self {
+        let terminal = Self { dir: tempfile::tempdir().unwrap() };
+        let script = terminal.dir.path().join("script");
+        let end = "code=$?; echo ended with $code; stty -a | tr ' ;' '\\n\\n' | grep -x -e echo -e icanon";
+        fs::write(&script, format!("{command}\n{end}\nexec sleep 600\n")).unwrap();
+        let script = format!("sh {}", script.display());
+        terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &script]);
+        terminal
+    }
+
+    #[track_caller]
+    fn tmux(&self, args: &[&str]) -> String {
+        let mut command = Command::new("tmux");
+        command.arg("-u").arg("-S").arg(self.dir.path().join("tmux")).args(args);
+        let output = command.env_remove("TMUX").stdin(Stdio::null()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "tmux {args:?}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    #[track_caller]
+    fn press(&self, keys: &[&str]) {
+        self.tmux(&[&["send-keys"], keys].concat());
+    }
+
+    fn text(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    /// The screen, once it is as wanted.
+    #[track_caller]
+    fn wait(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
+        let begin = Instant::now();
+        loop {
+            let text = self.text();
+            if wanted(&text) {
+                return text;
+            }
+            assert!(begin.elapsed() < SOON, "not {what}:\n{text}");
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    #[track_caller]
+    fn wait_for(&self, text: &str) -> String {
+        self.wait(text, |screen| screen.contains(text))
+    }
+
+    /// The command has ended, and the terminal is as before it: its text, and its settings.
+    #[track_caller]
+    fn assert_restored(&self, code: &str) -> String {
+        let text = self.wait("restored", |text| text.contains("icanon"));
+        assert!(text.contains(&format!("ended with {code}\n")), "{text}");
+        assert!(text.lines().any(|line| line == "echo"), "{text}");
+        assert!(!text.contains("gthctl top"), "{text}");
+        assert_eq!(self.tmux(&["display", "-p", "#{alternate_on}#{cursor_flag}"]), "01\n");
+        text
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let mut kill = Command::new("tmux");
+        kill.arg("-S").arg(self.dir.path().join("tmux")).arg("kill-server");
+        let _ = kill.status();
+    }
+}
+
+/// The program, where no gthctl runs.
+fn program() -> String {
+    format!("{} top", env!("CARGO_BIN_EXE_gthctl"))
+}
+
+/// One of the ignored tests below, on the terminal.
+fn this(test: &str, socket: &Path) -> String {
+    let this = env::current_exe().unwrap();
+    let args = "--exact --ignored --nocapture --quiet --test-threads 1";
+    format!("{SOCKET}={} {} {args} {test} 2>&1", socket.display(), this.display())
+}
+
+fn socket() -> PathBuf {
+    env::var_os(SOCKET).expect("only for the other tests").into()
+}
+
+/// Not a test: the screen, beside the gthctl at the socket.
+#[test]
+#[ignore = "for the other tests"]
+fn screen() {
+    let source = Source { socket: socket(), proc_root: "/proc".into() };
+    let look = Look { colored: false, unicode: true };
+    session::run(&source, Duration::from_millis(200), look).unwrap();
+}
+
+/// Not a test: a screen that panics.
+#[test]
+#[ignore = "for the other tests"]
+fn panicking() {
+    let _screen = session::Screen::open().unwrap();
+    panic!("as told");
+}
+
+/// Answers as a gthctl with one rule and this test's own thread under it, so many times.
+fn serve(mut server: Server, times: usize) {
+    let mut answered = 0;
+    while answered < times {
+        for asked in server.take() {
+            let (pid, generation) = (std::process::id(), 3);
+            let reply = match asked.request {
+                Request::Metrics => {
+                    Reply::Metrics(Box::new(serde_json::from_value(metrics()).unwrap()))
+                }
+                Request::Tasks => {
+                    let tasks = json!([{"tid": pid, "pid": pid, "comm": "upf-rx", "rule": "fast",
+                        "generation": generation, "in_force": true}]);
+                    let tasks = serde_json::from_value(tasks).unwrap();
+                    Reply::Tasks(RuleTasks { generation, tasks })
+                }
+                Request::Explain { tid } => {
+                    let explained = json!({"tid": tid, "pid": pid, "generation": 3, "task": {},
+                        "rule": "fast", "in_force": true, "rules": [], "threads": []});
+                    Reply::Explain(serde_json::from_value(explained).unwrap())
+                }
+                _ => Reply::Failed(Error::failure("not asked by top").into()),
+            };
+            asked.reply.send(reply);
+            answered += 1;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn metrics() -> serde_json::Value {
+    json!({
+        "status": {
+            "pid": 42, "running_since": "then", "policy_file": "/etc/gthctl/policy.yaml",
+            "generation": 3, "in_force_since": "then", "rules": 1, "file_rules": 1,
+            "exclusive_cpus": "0", "tasks_matched": 1, "tasks": 90, "kernel_in_step": true,
+            "rejected": {"why": "policy.yaml:1:1: bad", "since": "noon"},
+            "can_roll_back": false, "notes": []
+        },
+        "version": "1", "started": 1.0, "scheduler_started": 2.0, "in_force": 3.0,
+        "policy_changes": 0, "policy_rejections": 1, "exclusive_cpus": 1,
+        "rules": [{"rule": "fast", "tasks": 1}],
+        "counters": {"paths": {}, "counts": {}, "wakeups": [0, 5], "wakeup_sum_ns": 9}
+    })
+}
+
+#[test]
+fn without_a_gthctl_it_says_so_and_q_ends_it() {
+    let terminal = Terminal::start(&program());
+    let screen = terminal.wait_for("idle");
+    assert!(screen.contains("waiting: "), "{screen}");
+    // Whoever runs the tests: no gthctl, or none that this user may ask.
+    assert!(screen.contains("no gthctl run is active"), "{screen}");
+    terminal.press(&["h"]);
+    terminal.wait_for("q, Ctrl-C        quit");
+    terminal.tmux(&["resize-window", "-x", "100", "-y", "30"]);
+    let keys = |text: &str| text.lines().nth(29).is_some_and(|line| line.starts_with("Esc back"));
+    terminal.wait("of 30 lines", keys);
+    terminal.press(&["q"]);
+    terminal.assert_restored("0");
+}
+
+#[test]
+fn sigterm_and_a_panic_restore_the_terminal() {
+    let pid = tempfile::tempdir().unwrap();
+    let file = pid.path().join("pid");
+    // The shell becomes the program, with its number.
+    let command = format!("sh -c 'echo $$ > {}; exec {}'", file.display(), program());
+    let terminal = Terminal::start(&command);
+    terminal.wait_for("idle");
+    let number = fs::read_to_string(&file).unwrap();
+    assert!(Command::new("kill").arg(number.trim()).status().unwrap().success());
+    terminal.assert_restored("0");
+    drop(terminal);
+
+    let terminal = Terminal::start(&this("panicking", Path::new("/nowhere")));
+    let text = terminal.assert_restored("101");
+    assert!(text.contains("as told"), "{text}");
+}
+
+#[test]
+fn what_a_gthctl_says_in_every_view_and_after_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("run/control.sock");
+    let server = Server::listen(&socket).unwrap();
+    let gthctl = thread::spawn(move || serve(server, 120));
+    let terminal = Terminal::start(&this("screen", &socket));
+    terminal.wait_for("PID 42  generation 3  FILE REJECTED");
+    terminal.wait_for("REJECTED since noon: policy.yaml:1:1: bad");
+    terminal.wait("exclusive", |text| {
+        text.lines().any(|line| line.trim_start().starts_with("0 exclusive"))
+    });
+    terminal.press(&["2"]);
+    terminal.wait("a rule", |text| text.lines().any(|line| line.starts_with("fast ")));
+    terminal.press(&["Enter"]);
+    let row = terminal.wait_for("upf-rx");
+    assert!(row.contains("1 by run time, with \"fast\""), "{row}");
+    terminal.press(&["s"]);
+    terminal.wait_for("1 by waiting time");
+    terminal.press(&["/", "x", "x", "Enter"]);
+    terminal.wait_for("no task falls under a rule, or none that the filter lets through");
+    terminal.press(&["Escape"]);
+    terminal.wait_for("upf-rx");
+    terminal.press(&["Enter"]);
+    terminal.wait_for("of process");
+    terminal.press(&["Escape"]);
+    terminal.wait_for("1 by waiting time");
+    terminal.press(&["f"]);
+    terminal.wait_for("FROZEN");
+    gthctl.join().unwrap();
+    assert!(terminal.text().contains("upf-rx"));
+    terminal.press(&["f"]);
+    terminal.wait_for("waiting: no gthctl run is active");
+    let server = Server::listen(&socket).unwrap();
+    let gthctl = thread::spawn(move || serve(server, 8));
+    terminal.wait_for("PID 42  generation 3");
+    gthctl.join().unwrap();
+    terminal.press(&["q"]);
+    terminal.assert_restored("0");
+}
+
+#[test]
+fn without_a_terminal_it_says_what_to_do() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gthctl"));
+    let output = command.arg("top").env("TERM", "xterm").stdin(Stdio::null()).output().unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    let what = "gthctl top needs a terminal for its keys and its screen";
+    assert_eq!(stderr, format!("gthctl: error: {what}; use --once, or -o json\n"));
+}

@@ -1,0 +1,78 @@
+//! `gthctl top` beside a running gthctl.
+
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::gthctl::{self, Output};
+use crate::support::kernel;
+use crate::support::shared;
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn top(args: &[&str]) -> Output {
+    gthctl::output(Command::new(gthctl::binary()).arg("top").args(args))
+}
+
+#[track_caller]
+fn report() -> Value {
+    let output = top(&["-o", "json"]);
+    assert_eq!((output.code(), &*output.stderr), (0, ""));
+    serde_json::from_str(&output.stdout).unwrap()
+}
+
+fn task(report: &Value, tid: i32) -> &Value {
+    let tasks = report["gthctl"]["tasks"].as_array().unwrap();
+    tasks.iter().find(|task| task["tid"] == tid).unwrap_or(&Value::Null)
+}
+
+#[test]
+fn a_report_has_what_tasks_and_cpus_did() {
+    let gthctl = shared::scheduler(
+        "strategies: [{name: hot, command_regex: ^hot$, cpus: 1, exclusive: true}, \
+         {name: upf, command_regex: ^upf$, priority: true}]",
+    );
+    let (hot, upf) = (Task::spinner("hot"), Task::fork("upf", task::wake_often(2_000_000)));
+    let seen = || {
+        let report = report();
+        let (hot, upf) = (task(&report, hot.pid), task(&report, upf.pid));
+        hot["run"].as_f64() > Some(0.5)
+            && hot["cpu"] == 1
+            && report["cpus"][1]["idle"].as_f64() < Some(0.5)
+            && upf["switches_per_second"].as_f64() > Some(10.0)
+            && report["gthctl"]["wakeups"]["per_second"].as_f64() > Some(10.0)
+    };
+    assert!(kernel::wait(SOON, seen), "{:#}", report());
+    let report = report();
+    assert_eq!(report["cpus"][1]["exclusive"], true, "{report:#}");
+    assert_eq!(report["cpus"][0]["exclusive"], false, "{report:#}");
+    assert_eq!(report["gthctl"]["rules"][0]["rule"], "hot", "{report:#}");
+    assert_eq!(report["gthctl"]["rules"][1]["tasks"], 1, "{report:#}");
+
+    let output = top(&["--once", "-d", "0.5"]);
+    assert_eq!((output.code(), &*output.stderr), (0, ""));
+    let rows: Vec<Vec<&str>> =
+        output.stdout.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    for (tid, name) in [(hot.pid, "hot"), (upf.pid, "upf")] {
+        let tid = tid.to_string();
+        let row = [tid.as_str(), name, name];
+        assert!(rows.iter().any(|cells| cells.starts_with(&row)), "{row:?}\n{}", output.stdout);
+    }
+    assert!(rows.iter().any(|cells| cells.starts_with(&["1", "exclusive"])), "{}", output.stdout);
+    gthctl.stop();
+}
+
+#[test]
+fn once_needs_a_running_gthctl() {
+    shared::unload();
+    for args in [&["--once"][..], &["-o", "json"]] {
+        let output = top(args);
+        assert_eq!((output.code(), &*output.stdout), (10, ""));
+        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    }
+}
