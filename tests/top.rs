@@ -184,7 +184,7 @@ fn without_a_gthctl_it_says_so_and_q_ends_it() {
     // Whoever runs the tests: no gthctl, or none that this user may ask.
     assert!(screen.contains("no gthctl run is active"), "{screen}");
     terminal.press(&["h"]);
-    terminal.wait_for("q, Ctrl-C        quit");
+    terminal.wait_for("q, Ctrl-C       quit");
     terminal.tmux(&["resize-window", "-x", "100", "-y", "30"]);
     let keys = |text: &str| text.lines().nth(29).is_some_and(|line| line.starts_with("Esc back"));
     terminal.wait("of 30 lines", keys);
@@ -234,7 +234,7 @@ fn what_a_gthctl_says_in_every_view_and_after_its_end() {
     terminal.press(&["Escape"]);
     terminal.wait_for("upf-rx");
     terminal.press(&["Enter"]);
-    terminal.wait_for("of process");
+    terminal.wait_for("task | process");
     terminal.press(&["Escape"]);
     terminal.wait_for("1 by waiting time");
     terminal.press(&["f"]);

@@ -240,12 +240,12 @@ pub const HELP: [(&str, &str); 11] = [
     ("Enter", "on a rule: its tasks; on a task: why it falls under its rule"),
     ("s, S", "sort tasks by the next, the previous column"),
     ("r", "reverse the order"),
-    ("/", "only tasks whose name, rule, pod or TID contains a text; Esc ends it"),
+    ("/", "only tasks with a text in name, rule, pod or TID; Esc ends it"),
     ("f, Space", "freeze the screen, and go on"),
     ("h, ?", "this help"),
     ("Esc", "back"),
     ("q, Ctrl-C", "quit"),
-    ("", "run and wait are parts of one CPU's time; a turn is one stay on a CPU"),
+    ("", "run and wait are parts of the time; a turn is a stay on a CPU"),
 ];
 
 #[cfg(test)]

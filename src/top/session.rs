@@ -14,6 +14,7 @@ use nix::sys::signalfd::SignalFd;
 use ratatui::Terminal;
 use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
+use ratatui::crossterm::terminal::is_raw_mode_enabled;
 
 use super::keys::{Choice, Page, Wish};
 use super::model::Model;
@@ -73,9 +74,12 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        let _ = self.0.show_cursor();
-        // One that has hung up needs nothing.
-        let _ = ratatui::try_restore();
+        // A panic has given it back already. Again, that would move the cursor over the message.
+        if is_raw_mode_enabled().is_ok_and(|is_raw| is_raw) {
+            let _ = self.0.show_cursor();
+            // One that has hung up needs nothing.
+            let _ = ratatui::try_restore();
+        }
     }
 }
 
@@ -129,12 +133,8 @@ impl Sampler {
         let wake = Arc::new(wake);
         let (sender, news) = channel();
         let (wishes, asked) = channel();
-        let waker = Arc::clone(&wake);
-        let tell = move |one| {
-            let told = sender.send(one).is_ok();
-            told && waker.write(1).is_ok()
-        };
-        let thread = move || sample(&source, interval, &asked, &tell);
+        let teller = Teller { sender, bell: Bell(Arc::clone(&wake)) };
+        let thread = move || sample(&source, interval, &asked, &teller);
         signals::spawn("sampler", thread).map_err(|e| Error::because_of("a thread", e))?;
         Ok(Self { news, wishes, wake })
     }
@@ -164,17 +164,43 @@ impl Sampler {
     }
 }
 
+/// The sampling thread's end. When it is dropped, even by a panic, the screen wakes up and finds
+/// that no more news will come: the sender goes before the bell.
+struct Teller {
+    sender: Sender<News>,
+    bell: Bell,
+}
+
+impl Teller {
+    /// False if nobody listens any more.
+    fn tell(&self, news: News) -> bool {
+        let told = self.sender.send(news).is_ok();
+        self.bell.ring();
+        told
+    }
+}
+
+struct Bell(Arc<EventFd>);
+
+impl Bell {
+    fn ring(&self) {
+        // It fails only if it rings already.
+        let _ = self.0.write(1);
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        self.ring();
+    }
+}
+
 /// Takes a sample each `interval`, and explains threads between.
-fn sample(
-    source: &Source,
-    interval: Duration,
-    asked: &Receiver<u32>,
-    tell: &impl Fn(News) -> bool,
-) {
+fn sample(source: &Source, interval: Duration, asked: &Receiver<u32>, teller: &Teller) {
     let mut pause = FIRST.min(interval);
     loop {
         let next = Instant::now() + pause;
-        if !tell(News::Sample(Box::new(source.sample()))) {
+        if !teller.tell(News::Sample(Box::new(source.sample()))) {
             return;
         }
         loop {
@@ -183,7 +209,7 @@ fn sample(
                     let explained = source.explain(tid);
                     let text = explained.map(|explained| report_tables::explanation(&explained));
                     let text = text.unwrap_or_else(|e| e.to_string());
-                    if !tell(News::Explained { tid, text }) {
+                    if !teller.tell(News::Explained { tid, text }) {
                         return;
                     }
                 }
