@@ -98,17 +98,11 @@ fn assert_policy_refused(policy: &str, message: &str) {
 fn help_lists_what_is_built_with_examples() {
     let help = gthctl(&["--help"]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-    for built in [
-        "run      Load the scheduler",
-        "policy   Show and change the live policy",
-        "doctor   Check the machine before anything is loaded",
-        "top      Show live what the scheduler does",
-        "trace    Show which tasks handle GTP packets",
-        "irq      See and place the interrupts of NICs",
     for (command, about) in [
         ("run", "Load the scheduler"),
         ("policy", "Show and change the live policy"),
         ("doctor", "Check the machine before anything is loaded"),
+        ("top", "Show live what the scheduler does"),
         ("metrics", "Print the running gthctl's metrics"),
         ("trace", "Show which tasks handle GTP packets"),
         ("irq", "See and place the interrupts of NICs"),

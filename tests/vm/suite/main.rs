@@ -56,7 +56,6 @@ macro_rules! modules {
 }
 
 const MODULES: [(&str, Vm); 37] = modules![
-const MODULES: [(&str, Vm); 36] = modules![
     allocated,
     cgroups,
     conditions,
