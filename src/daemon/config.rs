@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A link to nothing is no file that nobody has written.
+    /// A dangling link is a mistake, not a file that is still to be written.
     #[test]
     fn no_file_is_no_config() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The service manager that started gthctl, such as systemd: what it is told (sd_notify(3))
+//! The service manager that started gthctl, such as systemd: what it hears from gthctl (sd_notify(3))
 //! and its watchdog (sd_watchdog_enabled(3)).
 
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ impl Manager {
     /// The one that listens at `name`; its `watchdog` waits that long.
     fn at(name: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        // Nobody is waited for.
+        // gthctl does not wait for the manager.
         socket.set_nonblocking(true)?;
         let half = |time| Watchdog { every: time / 2, next: Instant::now() };
         Ok(Self {

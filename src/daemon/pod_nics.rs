@@ -1,6 +1,6 @@
 //! When to look at the NICs of pods whose interrupts the policy places.
 //!
-//! A change of a pod is told by the API and followed at once. Nobody tells of a device that comes
+//! The API tells of a change of a pod, which is followed at once. No event tells of a device that comes
 //! into the pod's network namespace, or of a pod's first process.
 
 use std::time::{Duration, Instant};

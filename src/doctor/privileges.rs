@@ -19,7 +19,7 @@ fn capabilities(status: &str) -> Vec<Finding> {
         Ok(()) => Finding::ok(CHECK, "this process may load a scheduler"),
         Err(e) => Finding::of(CHECK, Level::Error, &e),
     };
-    // The kernel attaches their kprobes for nobody else (docs/kernels.md).
+    // The kernel attaches kprobes only for these (docs/kernels.md).
     let kprobes = (!has(status, CAP_SYS_ADMIN)).then(|| {
         Finding::note(CHECK, "rules with gtp need CAP_SYS_ADMIN, which this process lacks")
     });

@@ -7,7 +7,7 @@ use super::sight::Sight;
 use crate::kernel::realtime;
 
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
-/// The names that are told; more would fill the line.
+/// The names that a message lists; more would fill the line.
 const MOST_NAMES: usize = 5;
 
 pub fn finding(sight: &Sight<'_>) -> Finding {

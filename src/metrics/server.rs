@@ -120,7 +120,7 @@ async fn serve(listener: TcpListener, answer: Answer) {
             let one = service_fn(move |request| respond(request, Arc::clone(&answer)));
             let mut http = http1::Builder::new();
             http.keep_alive(false).timer(TokioTimer::new()).header_read_timeout(PATIENCE);
-            // A client that goes or is late has itself to blame.
+            // A client that leaves or is late gets no answer.
             let _ = timeout(PATIENCE, http.serve_connection(TokioIo::new(stream), one)).await;
             drop(seat);
         });

@@ -53,7 +53,7 @@ impl Collector for Exported {
         if let Some(irqs) = &metrics.status.irqs {
             let help = "Interrupts that are where the policy puts them";
             out.gauge("irqs_in_place", help, irqs.in_place as f64)?;
-            let help = "Interrupts that somebody has moved away";
+            let help = "Interrupts that something else has moved away";
             out.gauge("irqs_away", help, irqs.away as f64)?;
             let help = "Interrupts placed again since the policy came into force";
             out.counter("irqs_placed_again", help, irqs.placed_again as f64)?;

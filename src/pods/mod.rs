@@ -62,7 +62,7 @@ pub struct Pod {
     pub namespace: String,
     pub name: String,
     pub labels: BTreeMap<String, String>,
-    /// Its networks; `None` while nobody has told of them.
+    /// Its networks; `None` while its annotation names none.
     pub networks: Option<Networks>,
 }
 

@@ -82,7 +82,7 @@ pub fn find(irq: &[IrqEntry], pods: &[Pod], node: &Node<'_>, before: &[PodNic]) 
     all
 }
 
-/// The same while nobody knows the pods; `why` says that.
+/// The same while the pods are unknown; `why` says why.
 pub fn unknown(irq: &[IrqEntry], why: &str) -> Vec<PodNic> {
     let entries = irq.iter().enumerate().filter(|(_, entry)| entry.of_pods());
     let one = |(index, entry): (usize, &IrqEntry)| PodNic {

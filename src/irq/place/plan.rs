@@ -163,7 +163,7 @@ impl Plan {
         let topology = host.topology()?;
         let interrupts = Interrupts::read(&host.proc())?;
         let machine = Machine { host, interrupts: &interrupts, fixed: Fixed::new(host) };
-        // What is said about a NIC goes before what is said about all, and a name of this machine
+        // What the policy says about a NIC goes before what is said about all, and a name of this machine
         // before one of pods.
         let mut placements: Vec<&Placement> = placements.iter().collect();
         placements
