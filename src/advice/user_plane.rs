@@ -79,10 +79,8 @@ impl UserPlane {
 
 /// The programs that have the port open or one of the names.
 fn programs(proc_root: &Path) -> Vec<Program> {
-    let pid = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
-    let mut pids: Vec<u32> =
-        fs::read_dir(proc_root).into_iter().flatten().flatten().filter_map(pid).collect();
-    pids.sort_unstable();
+    // Without /proc there is none.
+    let pids = procfs::processes(proc_root).unwrap_or_default();
     let mut programs = Vec::new();
     let (mut namespaces, mut sockets) = (BTreeSet::new(), BTreeSet::new());
     for &pid in &pids {

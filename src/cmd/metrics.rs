@@ -30,5 +30,5 @@ pub fn run(args: &MetricsArgs) -> Result<()> {
 pub fn current() -> Result<String> {
     let reply = client::ask_within(Path::new(SOCKET), &Request::Metrics, PATIENCE)?;
     let Reply::Metrics(metrics) = reply else { return Err(client::puzzled()) };
-    text::write(&metrics)
+    text::write(*metrics)
 }

@@ -25,7 +25,7 @@ use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
 use super::pod_nics::PodNics;
-use super::reports::{Counters, Metrics, Rule, RuleCount, Status};
+use super::reports::{Counters, Metrics, Status};
 use super::rule_tasks;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
@@ -40,6 +40,7 @@ use crate::kernel::sched_ext;
 use crate::kernel::topology::{self, Topology};
 use crate::sched::exit::{Cause, Ended};
 use crate::sched::stats::Stats;
+use crate::sched::verdict::Verdict;
 use crate::sched::{Scheduler, Settings};
 
 /// The options of `gthctl run`.
@@ -513,7 +514,9 @@ impl Service {
                 policy.health(scheduler, &context, times, last_error).map(Reply::Health)
             }
             Request::Status => {
-                let status = self.status(scheduler, topology, marker);
+                let verdicts = scheduler.verdicts(None);
+                let status =
+                    verdicts.and_then(|tasks| self.status(scheduler, topology, marker, &tasks));
                 status.map(|status| Reply::Status(Box::new(status)))
             }
             Request::Metrics => {
@@ -546,9 +549,10 @@ impl Service {
         scheduler: &mut Scheduler<'_>,
         topology: &Topology,
         marker: &Marker,
+        verdicts: &[Verdict],
     ) -> Result<Status> {
         let context = policy_context(&self.config, topology, &self.pods, &self.api);
-        let mut status = self.policy.status(scheduler, &context, marker, self.started)?;
+        let mut status = self.policy.status(scheduler, &context, marker, verdicts, self.started)?;
         let files = [Some(self.options.config.as_path()), self.policy.file()];
         status.api = self.api.status();
         status.notes.extend(files.into_iter().flatten().filter_map(ownership::note));
@@ -562,11 +566,10 @@ impl Service {
         topology: &Topology,
         marker: &Marker,
     ) -> Result<Metrics> {
-        let rules = self.policy.show(scheduler)?.rules;
-        let tasks = |rule: Rule| RuleCount { rule: rule.name, tasks: rule.tasks.unwrap_or(0) };
+        let verdicts = scheduler.verdicts(None)?;
         let changes = self.policy.changes();
         Ok(Metrics {
-            status: self.status(scheduler, topology, marker)?,
+            status: self.status(scheduler, topology, marker, &verdicts)?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             started: since_1970(self.started),
             scheduler_started: since_1970(self.loaded),
@@ -574,7 +577,7 @@ impl Service {
             policy_changes: changes.taken,
             policy_rejections: changes.rejected,
             exclusive_cpus: self.policy.compiled().reserved.len(),
-            rules: rules.into_iter().map(tasks).collect(),
+            rules: self.policy.rule_counts(&verdicts),
             counters: counters(&scheduler.stats()?),
         })
     }

@@ -30,9 +30,9 @@ const COUNTERS: [(&str, &str); 13] = [
 ];
 
 /// The text. Fails only if the running gthctl, perhaps of another version, sent nonsense.
-pub fn write(metrics: &Metrics) -> Result<String> {
+pub fn write(metrics: Metrics) -> Result<String> {
     let mut registry = Registry::with_prefix("gthctl");
-    registry.register_collector(Box::new(Exported(metrics.clone())));
+    registry.register_collector(Box::new(Exported(metrics)));
     let mut text = String::new();
     prometheus_text::encode(&mut text, &registry)
         .map_err(|e| Error::failure(format!("writing the metrics: {e}")))?;
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn names_units_labels_and_the_histogram() {
-        let text = write(&metrics()).unwrap();
+        let text = write(metrics()).unwrap();
         for line in [
             "# TYPE gthctl_policy_changes_total counter",
             "gthctl_policy_changes_total 2.0",
@@ -291,7 +291,7 @@ mod tests {
         let mut metrics = metrics();
         let stats = crate::sched::stats::Stats::default();
         metrics.counters.counts = stats.counters().map(|(name, n)| (name.to_owned(), n)).collect();
-        let text = write(&metrics).unwrap();
+        let text = write(metrics).unwrap();
         let end = |rest: &str| rest.find(|c: char| !c.is_alphanumeric() && c != '_');
         let exported: Vec<&str> = text.lines().filter_map(|line| line.get(..end(line)?)).collect();
         for (file, queries) in [

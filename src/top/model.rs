@@ -128,11 +128,12 @@ impl Report {
         let earlier = before.and_then(|before| before.gthctl.as_ref().ok());
         let step = |after| Step { before: earlier.filter(|b| is_same(b, after)), after, seconds };
         let gthctl = answers.map(|after| step(after).running());
+        let exclusive = answers.and_then(exclusive_cpus).unwrap_or_default();
         let cpus = after.cpus.iter().map(|(&cpu, times)| {
             let earlier = before.and_then(|before| before.cpus.get(&cpu));
             Cpu {
                 cpu,
-                exclusive: answers.is_some_and(|answers| is_exclusive(answers, cpu)),
+                exclusive: exclusive.contains(cpu),
                 shares: earlier.and_then(|earlier| shares(earlier, times)),
                 last_of: gthctl.as_ref().map(|running| last_of(running, cpu)).unwrap_or_default(),
             }
@@ -146,9 +147,8 @@ fn is_same(before: &Answers, after: &Answers) -> bool {
     before.metrics.scheduler_started == after.metrics.scheduler_started
 }
 
-fn is_exclusive(answers: &Answers, cpu: u32) -> bool {
-    let cpus = answers.metrics.status.exclusive_cpus.parse::<CpuList>();
-    cpus.is_ok_and(|cpus| cpus.contains(cpu))
+fn exclusive_cpus(answers: &Answers) -> Option<CpuList> {
+    answers.metrics.status.exclusive_cpus.parse().ok()
 }
 
 fn last_of(running: &Running, cpu: u32) -> BTreeMap<String, usize> {

@@ -16,7 +16,9 @@ use self::coming::Coming;
 use self::cpusets::{Allocations, load_here};
 use super::control::Proposal;
 use super::marker::Marker;
-use super::reports::{self, Failed, Health, Keys, MarkedTask, Plan, Shown, Status, Traffic};
+use super::reports::{
+    self, Failed, Health, Keys, MarkedTask, Plan, RuleCount, Shown, Status, Traffic,
+};
 use super::throttled;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
@@ -495,15 +497,15 @@ impl LivePolicy {
         self.asks_for_pods().then(|| known.join("; "))
     }
 
-    /// The state; `started` is when gthctl started.
+    /// The state, with the tasks of these verdicts; `started` is when gthctl started.
     pub fn status(
         &self,
         scheduler: &mut Scheduler<'_>,
         context: &PolicyContext<'_>,
         marker: &Marker,
+        verdicts: &[Verdict],
         started: SystemTime,
     ) -> Result<Status> {
-        let verdicts = scheduler.verdicts(None)?;
         Ok(Status {
             pid: std::process::id(),
             running_since: rfc3339(started),
@@ -531,7 +533,7 @@ impl LivePolicy {
                 .chain(marker.notes())
                 .cloned()
                 .chain(self.waits())
-                .chain(self.elsewhere(&verdicts))
+                .chain(self.elsewhere(verdicts))
                 .collect(),
         })
     }
@@ -589,6 +591,14 @@ impl LivePolicy {
         let mut shown = self.now.shown(Some(scheduler.generation()), Some(&counts));
         shown.notes = self.notes().cloned().collect();
         Ok(shown)
+    }
+
+    /// How many of these tasks fall under each rule, in the policy's order.
+    pub fn rule_counts(&self, verdicts: &[Verdict]) -> Vec<RuleCount> {
+        let rules = &self.now.policy.rules;
+        let counts = count_tasks(verdicts, rules.len());
+        let count = |(rule, tasks): (&Rule, usize)| RuleCount { rule: rule.name.clone(), tasks };
+        rules.iter().zip(counts).map(count).collect()
     }
 
     /// The rules, to explain a task.
