@@ -206,7 +206,7 @@ _gthctl() {
 
     case "${cmd}" in
         gthctl)
-            opts="-h -V --color --help --version run policy status doctor metrics top trace irq help"
+            opts="-h -V --color --wide --help --version run policy status doctor metrics top trace irq help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -224,7 +224,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__doctor)
-            opts="-c -o -h --config --nfd --output --color --help"
+            opts="-c -o -h --config --nfd --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -617,7 +617,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__irq)
-            opts="-w -o -h --watch --interval --duration --output --color --help list pin restore drift advise help"
+            opts="-w -o -h --watch --interval --duration --output --color --wide --help list pin restore drift advise help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -651,7 +651,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__irq__subcmd__advise)
-            opts="-o -h --duration --output --color --help"
+            opts="-o -h --duration --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -681,7 +681,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__irq__subcmd__drift)
-            opts="-o -h --output --color --help"
+            opts="-o -h --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -805,7 +805,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__irq__subcmd__list)
-            opts="-w -o -h --watch --interval --duration --output --color --help"
+            opts="-w -o -h --watch --interval --duration --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -839,7 +839,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__irq__subcmd__pin)
-            opts="-c -q -o -h --cpus --spread --queue --irq --rps --xps --ban --force --dry-run --output --color --help"
+            opts="-c -q -o -h --cpus --spread --queue --irq --rps --xps --ban --force --dry-run --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -893,7 +893,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__irq__subcmd__restore)
-            opts="-o -h --output --color --help"
+            opts="-o -h --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -919,7 +919,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__metrics)
-            opts="-h --file --color --help"
+            opts="-h --file --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -952,7 +952,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy)
-            opts="-h --color --help apply check diff show status explain rollback init help"
+            opts="-h --color --wide --help apply check diff show status explain rollback init help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -970,7 +970,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__apply)
-            opts="-y -o -h --dry-run --yes --output --color --help"
+            opts="-y -o -h --dry-run --yes --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -996,7 +996,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__check)
-            opts="-o -h --output --color --help"
+            opts="-o -h --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1022,7 +1022,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__diff)
-            opts="-o -h --output --color --help"
+            opts="-o -h --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1048,7 +1048,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__explain)
-            opts="-o -h --output --color --help"
+            opts="-o -h --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1214,7 +1214,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__init)
-            opts="-o -h --output --force --color --help"
+            opts="-o -h --output --force --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1262,7 +1262,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__rollback)
-            opts="-y -o -h --dry-run --yes --output --color --help"
+            opts="-y -o -h --dry-run --yes --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1288,7 +1288,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__show)
-            opts="-o -h --tasks --output --color --help"
+            opts="-o -h --tasks --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1314,7 +1314,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__status)
-            opts="-o -h --output --color --help"
+            opts="-o -h --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1340,7 +1340,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__run)
-            opts="-c -p -h --config --policy --stats --metrics --debug --color --help"
+            opts="-c -p -h --config --policy --stats --metrics --debug --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1426,12 +1426,16 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__status)
-            opts="-o -h --ready --output --color --help"
+            opts="-o -h --ready --wait --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --wait)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --output)
                     COMPREPLY=($(compgen -W "table json yaml" -- "${cur}"))
                     return 0
@@ -1452,7 +1456,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__top)
-            opts="-d -o -h --delay --once --output --color --help"
+            opts="-d -o -h --delay --once --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1486,7 +1490,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__trace)
-            opts="-f -v -o -h --function --stages --wait --pid --cpu --interval --duration --once --verbose --events --kprobe --suggest --output --color --help gtp5g gtp"
+            opts="-f -v -o -h --function --stages --wait --pid --cpu --interval --duration --once --verbose --events --kprobe --suggest --output --color --wide --help gtp5g gtp"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -53,6 +53,11 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: ColorChoice,
 
+    /// Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long
+    /// cells are cut (…), and sentences go on in the next line
+    #[arg(long, global = true)]
+    pub wide: bool,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -172,11 +177,15 @@ Examples:
   gthctl run -c config.yaml -p upf.yaml   another policy for this run
   gthctl run --metrics 9464               metrics at http://127.0.0.1:9464/metrics";
 
-/// Show whether the running gthctl does its work
+/// Show on one screen whether gthctl does its work
 ///
-/// Says since when its scheduler is loaded, which policy is in force, whether a newer file was
-/// rejected, what is known of Kubernetes, and its last error. Looks at no task: `gthctl policy
-/// status` counts them. Needs root, and an answer within 3 s.
+/// A line each, with OK, note, warning or error, for: the scheduler, the policy and its files, rules
+/// under which no task falls, cgroups that were held back, packets, the NICs' interrupts, irqbalance,
+/// Gthulhu's API, Kubernetes, what the kernel lacks, the last error, and how the run before this one
+/// ended. While no gthctl runs, the last line says why the last one ended.
+///
+/// Needs root, and an answer within 3 s. The exit code is 0 without errors and warnings, 12 with
+/// warnings, 1 with errors, and 10 if no gthctl runs.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
@@ -185,15 +194,21 @@ pub struct StatusArgs {
     #[arg(long, conflicts_with = "format")]
     pub ready: bool,
 
+    /// First wait until that is so, for SECONDS at most
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub wait: Option<u64>,
+
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
 const STATUS_EXAMPLES: &str = "\
 Examples:
-  gthctl status           a few lines of words
-  gthctl status --ready   as a probe, such as Kubernetes' exec
-  gthctl status -o json   for another program";
+  gthctl status                     one screen
+  gthctl status --ready             as a probe, such as Kubernetes' exec
+  gthctl status --ready --wait=30   in a script, after the start of the service
+  gthctl status -o json             for another program";
 
 /// Check the machine before anything is loaded
 ///

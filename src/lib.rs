@@ -27,5 +27,7 @@ pub mod doctor;
 pub mod metrics;
 pub mod top;
 
+pub mod overview;
+
 pub mod cli;
 pub mod cmd;

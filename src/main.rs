@@ -4,7 +4,7 @@ use std::io::{stderr, stdout};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use gthctl::base::{error, log};
+use gthctl::base::{error, log, output};
 use gthctl::cli::{Cli, Command};
 use gthctl::cmd;
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -18,11 +18,14 @@ fn main() -> ExitCode {
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let cli = Cli::read();
     let colored = cli.colored(&stderr());
+    if cli.wide {
+        output::be_wide();
+    }
     let succeeds = |()| error::ExitCode::Success;
     let done = match &cli.command {
         Command::Run(args) => cmd::run::run(args).map(succeeds),
         Command::Policy(command) => cmd::policy::run(command, colored),
-        Command::Status(args) => cmd::status::run(args).map(succeeds),
+        Command::Status(args) => cmd::status::run(args),
         Command::Doctor(args) => cmd::doctor::run(args).map(succeeds),
         Command::Metrics(args) => cmd::metrics::run(args).map(succeeds),
         Command::Top(args) => cmd::top::run(args, cli.colored(&stdout())).map(succeeds),

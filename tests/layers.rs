@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Modules on one line do not use each other.
-const LAYERS: [&[&str]; 11] = [
+const LAYERS: [&[&str]; 12] = [
     &["base"],
     &["kernel"],
     // What a policy is compiled for: sizes and numbers of the BPF program's tables. The rest
@@ -16,6 +16,7 @@ const LAYERS: [&[&str]; 11] = [
     &["sched", "trace", "decision_maker"],
     &["advice", "daemon"],
     &["doctor", "metrics", "top"],
+    &["overview"],
     &["cli"],
     &["cmd"],
 ];

@@ -38,11 +38,13 @@ pub enum ExitCode {
     NotRunning = 10,
     /// What was compared differs; no error.
     Differs = 11,
+    /// What was looked at works, but not in every respect; no error.
+    Warnings = 12,
 }
 
 impl ExitCode {
     /// Every exit code with its meaning, in numeric order.
-    pub const ALL: [(ExitCode, &'static str); 12] = [
+    pub const ALL: [(ExitCode, &'static str); 13] = [
         (ExitCode::Success, "success, or stopped by the user (SIGINT, SIGTERM)"),
         (ExitCode::Failure, "any error without its own code"),
         (ExitCode::Usage, "bad command line, config file or policy file; nothing was loaded"),
@@ -64,6 +66,7 @@ impl ExitCode {
         ),
         (ExitCode::NotRunning, "no gthctl run is active to ask"),
         (ExitCode::Differs, "gthctl policy diff: the file would change something; no error"),
+        (ExitCode::Warnings, "gthctl status: it works, but there are warnings; no error"),
     ];
 }
 

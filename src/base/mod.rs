@@ -7,6 +7,7 @@ pub mod did_you_mean;
 pub mod error;
 pub mod escape;
 pub mod excerpt;
+pub mod finding;
 pub mod links;
 pub mod lock;
 pub mod log;

@@ -2,9 +2,11 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, stdout};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use tabled::Table;
 use tabled::builder::Builder;
 use tabled::settings::peaker::Priority;
 use tabled::settings::{Style, Width};
@@ -111,22 +113,99 @@ pub fn row<T: From<&'static str>, const N: usize>(cells: [&'static str; N]) -> V
     cells.map(Into::into).into()
 }
 
-/// A table no wider than the terminal.
+/// Whether tables may be wider than the terminal.
+static WIDE: AtomicBool = AtomicBool::new(false);
+
+/// From now on tables are as wide as what they hold.
+pub fn be_wide() {
+    WIDE.store(true, Ordering::Relaxed);
+}
+
+/// A table of sentences, no wider than the terminal: long cells go on in the next line.
 pub fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
-    let mut builder = Builder::default();
-    for row in rows {
-        builder.push_record(row.into_iter().map(|cell| cell.into().0));
-    }
-    let mut table = builder.build();
-    table.with(Style::psql());
+    let mut table = built(rows);
     if let Some(width) = width() {
         table.with(Width::wrap(width).priority(Priority::max(true)).keep_words(true));
     }
     table.to_string()
 }
 
-/// The terminal's width, if there is one.
+/// A table with a line for each row, no wider than the terminal: long cells are cut.
+pub fn listing<T: Into<Cell> + Clone>(rows: Vec<Vec<T>>) -> String {
+    listing_without(&[], rows)
+}
+
+/// As [`listing`]; columns with these heads are left out, in this order, while it is too wide. A
+/// line under the table names them.
+pub fn listing_without<T: Into<Cell> + Clone>(spare: &[&str], rows: Vec<Vec<T>>) -> String {
+    listing_within(width(), spare, rows)
+}
+
+fn listing_within<T: Into<Cell> + Clone>(
+    width: Option<usize>,
+    spare: &[&str],
+    mut rows: Vec<Vec<T>>,
+) -> String {
+    let Some(width) = width else { return built(rows).to_string() };
+    let mut left_out = Vec::new();
+    for head in spare {
+        if built(rows.clone()).total_width() <= width {
+            break;
+        }
+        let heads = rows.first().into_iter().flatten().cloned().map(Into::into);
+        let Some(column) = heads.into_iter().position(|cell: Cell| cell.0 == *head) else {
+            continue;
+        };
+        rows.iter_mut().filter(|row| row.len() > column).for_each(|row| drop(row.remove(column)));
+        left_out.push(*head);
+    }
+    let mut table = built(rows);
+    table.with(Width::truncate(width).suffix("…").priority(Priority::max(true)));
+    match left_out.is_empty() {
+        true => table.to_string(),
+        false => format!("{table}\n--wide also shows: {}", left_out.join(", ")),
+    }
+}
+
+fn built<T: Into<Cell>>(rows: Vec<Vec<T>>) -> Table {
+    let mut builder = Builder::default();
+    for row in rows {
+        builder.push_record(row.into_iter().map(|cell| cell.into().0));
+    }
+    let mut table = builder.build();
+    table.with(Style::psql());
+    table
+}
+
+/// The terminal's width, if there is one and tables are to fit it.
 fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size().filter(|_| stdout().is_terminal())?;
-    Some(usize::from(width.0))
+    (!WIDE.load(Ordering::Relaxed)).then_some(usize::from(width.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listing_fits_and_shows_what_it_cuts() {
+        let rows = || {
+            let long = "/kubepods.slice/kubepods-pod0a1b2c3d.slice/cri-containerd-4e5f.scope";
+            let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
+            vec![row(["TID", "cgroup", "rule"]), row(["4711", long, "upf"])]
+        };
+        let text = listing_within(Some(40), &[], rows());
+        assert!(text.lines().all(|line| line.chars().count() <= 40), "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
+        let last = text.lines().last().unwrap();
+        assert!(
+            last.contains("4711") && last.contains("/kubepods") && last.contains("…"),
+            "{text}"
+        );
+        assert!(last.trim_end().ends_with("upf"), "{text}");
+        assert!(!listing_within(None, &["cgroup"], rows()).contains("…"));
+        let spare = listing_within(Some(40), &["rule", "cgroup", "TID"], rows());
+        let lines: Vec<&str> = spare.lines().map(str::trim).collect();
+        assert_eq!(lines, ["TID", "------", "4711", "--wide also shows: rule, cgroup"]);
+    }
 }

@@ -1,6 +1,6 @@
-//! The clock of BPF's times, CPU time, and how long poll(2) waits.
+//! The clock of BPF's times, CPU time, dates, and how long poll(2) waits.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::poll::PollTimeout;
 use nix::time::{ClockId, clock_gettime};
@@ -24,4 +24,9 @@ pub fn of_thread() -> Result<Duration> {
 pub fn rounded_up(timeout: Option<Duration>) -> PollTimeout {
     let Some(timeout) = timeout else { return PollTimeout::NONE };
     PollTimeout::try_from(timeout.as_millis() + 1).unwrap_or(PollTimeout::MAX)
+}
+
+/// A date in RFC 3339, UTC, to the second.
+pub fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }

@@ -1,34 +1,73 @@
 //! `gthctl status`.
 
 use std::path::Path;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ExitCode, Result};
+use crate::base::finding::table_of;
+use crate::base::log;
 use crate::base::output;
 use crate::cli::StatusArgs;
 use crate::daemon::control::{Reply, Request, SOCKET, client};
-use crate::daemon::report_tables;
+use crate::daemon::last_run;
 use crate::daemon::reports::Health;
+use crate::irq::host::Host;
+use crate::overview::Overview;
 
 /// How long the running gthctl may take: it answers between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Prints the health of the running gthctl; with `--ready`, fails unless it is good.
-pub fn run(args: &StatusArgs) -> Result<()> {
-    let reply = client::ask_within(Path::new(SOCKET), &Request::Health, PATIENCE)?;
-    let Reply::Health(health) = reply else { return Err(client::puzzled()) };
-    if args.ready {
-        ready(&health)?;
-        println!("generation {} is in force", health.generation);
-        return Ok(());
+/// How often to ask whether it is ready.
+const EVERY: Duration = Duration::from_millis(100);
+
+/// Prints how the running gthctl does; with `--ready`, only whether it does its work.
+pub fn run(args: &StatusArgs) -> Result<ExitCode> {
+    let ready = match args.wait {
+        Some(seconds) => wait(Duration::from_secs(seconds), ready),
+        None if args.ready => ready(),
+        None => return show(args),
+    };
+    if !args.ready {
+        return show(args);
     }
-    output::print(args.output.format, &health, report_tables::health)
+    println!("generation {} is in force", ready?);
+    Ok(ExitCode::Success)
 }
 
-/// Fails unless the kernel schedules by the policy in force.
-fn ready(health: &Health) -> Result<()> {
+/// Prints the screen. A gthctl that runs and does not answer is an error.
+fn show(args: &StatusArgs) -> Result<ExitCode> {
+    let host = Host::this();
+    let (overview, missing) =
+        match client::ask_within(Path::new(SOCKET), &Request::Metrics, PATIENCE) {
+            Ok(Reply::Metrics(metrics)) => (Overview::of_running(&host, *metrics), None),
+            Ok(_) => return Err(client::puzzled()),
+            Err(e) if e.code == ExitCode::NotRunning => {
+                let last = last_run::read(Path::new(last_run::FILE));
+                log::notes(last.as_ref().err().map(ToString::to_string).as_slice());
+                (Overview::without(&host, last.ok().flatten().as_ref()), Some(e))
+            }
+            Err(e) => return Err(e),
+        };
+    output::print(args.output.format, &overview, |overview| table_of(&overview.findings))?;
+    match (missing, overview.counts.errors, overview.counts.warnings) {
+        (Some(e), ..) => Err(e),
+        (None, 0, 0) => Ok(ExitCode::Success),
+        (None, 0, _) => Ok(ExitCode::Warnings),
+        (None, ..) => Ok(ExitCode::Failure),
+    }
+}
+
+/// The generation in force. Fails unless the kernel schedules by it.
+fn ready() -> Result<u32> {
+    let reply = client::ask_within(Path::new(SOCKET), &Request::Health, PATIENCE)?;
+    let Reply::Health(health) = reply else { return Err(client::puzzled()) };
+    in_force(&health)
+}
+
+fn in_force(health: &Health) -> Result<u32> {
     if health.kernel_in_step {
-        return Ok(());
+        return Ok(health.generation);
     }
     let last = health.last_error.as_ref().map_or(String::new(), |e| format!(" ({})", e.why));
     let generation = health.generation;
@@ -37,41 +76,49 @@ fn ready(health: &Health) -> Result<()> {
     Err(Error::failure(what).help("gthctl will retry"))
 }
 
+/// Asks until it is ready; after `patience`, returns why it is not. Whoever may not ask hears so at
+/// once.
+fn wait(patience: Duration, ready: impl Fn() -> Result<u32>) -> Result<u32> {
+    let begin = Instant::now();
+    loop {
+        match ready() {
+            Err(e) if e.code != ExitCode::Permission && begin.elapsed() < patience => sleep(EVERY),
+            done => return done,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::daemon::reports::Failed;
 
     #[test]
-    fn a_rejected_file_is_no_failure_and_other_tables_are() {
-        let failed = |why: &str| Some(Failed { why: why.into(), since: "then".into() });
-        let mut health = Health {
-            pid: 7,
-            running_since: "then".into(),
-            scheduler_since: "then".into(),
-            policy_file: Some("/etc/p.yaml".into()),
-            generation: 3,
-            in_force_since: "then".into(),
-            kernel_in_step: true,
-            rejected: failed("p.yaml:1:1: bad"),
-            kubernetes: None,
-            last_error: failed("p.yaml:1:1: bad"),
-        };
-        assert!(ready(&health).is_ok());
+    fn other_tables_are_a_failure() {
+        let last_error = Some(Failed { why: "no memory".into(), since: "then".into() });
+        let mut health = Health { generation: 3, kernel_in_step: true, last_error };
+        assert_eq!(in_force(&health), Ok(3));
         health.kernel_in_step = false;
-        health.last_error = failed("no memory");
         assert_eq!(
-            ready(&health).unwrap_err().to_string(),
+            in_force(&health).unwrap_err().to_string(),
             "the kernel does not schedule by the policy of generation 3 (no memory); gthctl will retry"
         );
-        assert_eq!(
-            report_tables::health(&health),
-            "running: PID 7, since then\n\
-             scheduler: loaded, since then\n\
-             policy: generation 3, since then, of /etc/p.yaml\n\
-             kernel's tables: NOT as the policy says\n\
-             file on disk: REJECTED since then: p.yaml:1:1: bad\n\
-             last error: at then: no memory"
-        );
+    }
+
+    #[test]
+    fn waits_until_it_is_ready_or_the_time_is_over() {
+        let asked = Cell::new(0);
+        let at_third = || {
+            asked.set(asked.get() + 1);
+            if asked.get() < 3 { Err(Error::failure("loading")) } else { Ok(7) }
+        };
+        assert_eq!(wait(Duration::from_secs(60), at_third), Ok(7));
+        let never = || Err(Error::new(ExitCode::NotRunning, "none"));
+        assert_eq!(wait(Duration::ZERO, never).unwrap_err().code, ExitCode::NotRunning);
+        let may_not = || Err(Error::new(ExitCode::Permission, "root only"));
+        let e = wait(Duration::from_secs(3600), may_not).unwrap_err();
+        assert_eq!(e.code, ExitCode::Permission);
     }
 }

@@ -7,6 +7,7 @@ mod api_config;
 pub mod config;
 pub mod control;
 mod explain;
+pub mod last_run;
 pub mod live;
 mod manager;
 pub mod marker;

@@ -6,10 +6,10 @@ use humantime::format_duration;
 use serde_json::Value;
 
 use super::reports::{
-    Allocated, ApiStatus, ConditionCheck, Explanation, Failed, Health, Keys, MarkedTask, Plan,
-    PodNic, Rule, RuleTask, RuleTasks, Shown, Status, ThrottledCgroup, Traffic,
+    Allocated, ApiStatus, ConditionCheck, Explanation, Failed, Keys, MarkedTask, Plan, PodNic,
+    Rule, RuleTask, RuleTasks, Shown, Status, ThrottledCgroup, Traffic,
 };
-use crate::base::output::{Cell, row, table};
+use crate::base::output::{Cell, listing, row, table};
 use crate::base::units::Nanoseconds;
 use crate::irq::place::keep::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
@@ -109,7 +109,7 @@ pub fn tasks(RuleTasks { generation, tasks }: &RuleTasks) -> String {
             },
         ]);
     }
-    table(rows)
+    listing(rows)
 }
 
 /// The interrupts and masks that a policy would move.
@@ -119,32 +119,7 @@ fn moves(moves: &[IrqMove]) -> String {
         let cpus = format!("{} -> {}", or_none(now), or_none(wanted));
         rows.push(vec![nic.clone(), what.clone(), name.clone().unwrap_or("-".into()), cpus]);
     }
-    table(rows)
-}
-
-/// The health of the running gthctl, in a few lines.
-pub fn health(health: &Health) -> String {
-    let file = health.policy_file.as_ref();
-    let file = file.map_or("no policy file".into(), |file| file.display().to_string());
-    let Health { pid, running_since, scheduler_since, generation, in_force_since, .. } = health;
-    let mut lines = vec![
-        format!("running: PID {pid}, since {running_since}"),
-        format!("scheduler: loaded, since {scheduler_since}"),
-        format!("policy: generation {generation}, since {in_force_since}, of {file}"),
-    ];
-    if !health.kernel_in_step {
-        lines.push("kernel's tables: NOT as the policy says".into());
-    }
-    if let Some(Failed { why, since }) = &health.rejected {
-        lines.push(format!("file on disk: REJECTED since {since}: {why}"));
-    }
-    if let Some(kubernetes) = &health.kubernetes {
-        lines.push(format!("Kubernetes: {kubernetes}"));
-    }
-    if let Some(Failed { why, since }) = &health.last_error {
-        lines.push(format!("last error: at {since}: {why}"));
-    }
-    lines.join("\n")
+    listing(rows)
 }
 
 /// The state of the running gthctl.
@@ -157,7 +132,7 @@ pub fn status(status: &Status) -> String {
         vec![row(["task", "TID", "process", "rule", "since", "seen by", "packets", "ends in"])];
     rows.extend(tasks.map(marked_task));
     if rows.len() > 1 {
-        text += &format!("\n{}", table(rows));
+        text += &format!("\n{}", listing(rows));
     }
     if !status.allocated.is_empty() {
         text += &format!("\n{}", allocated(&status.allocated));
@@ -237,7 +212,7 @@ fn pod_nics(all: &[PodNic]) -> String {
     let mut rows = vec![row(["pod", "NIC", "where"])];
     let found = all.iter().flat_map(|nic| nic.found.iter().map(move |how| (nic, how)));
     rows.extend(found.map(|(nic, how)| vec![nic.pod.clone(), nic.nic.clone(), how.clone()]));
-    table(rows)
+    listing(rows)
 }
 
 /// The cpusets of rules' tasks.
@@ -283,7 +258,7 @@ fn throttled(cgroups: &[ThrottledCgroup]) -> String {
             if cgroup.throttled { "throttled" } else { "runs" }.into(),
         ]);
     }
-    table(rows)
+    listing(rows)
 }
 
 /// Why a thread falls under its rule.
@@ -325,7 +300,7 @@ pub fn explanation(explanation: &Explanation) -> String {
             let rule = thread.rule.clone().unwrap_or("none".into());
             rows.push(vec![thread.tid.to_string(), thread.comm.clone(), rule]);
         }
-        text += &format!("\n{}", table(rows));
+        text += &format!("\n{}", listing(rows));
     }
     text
 }
@@ -556,6 +531,7 @@ mod tests {
         let mut status = Status {
             pid: 42,
             running_since: "2026-01-01T00:00:00Z".into(),
+            scheduler_since: "2026-01-01T00:00:00Z".into(),
             policy_file: Some("/etc/p.yaml".into()),
             generation: 7,
             in_force_since: "2026-01-02T00:00:00Z".into(),
@@ -567,6 +543,11 @@ mod tests {
             tasks: 90,
             kernel_in_step: true,
             rejected: None,
+            config_rejected: None,
+            last_error: None,
+            last_run: None,
+            kubernetes_doubt: None,
+            kernel_lacks: Vec::new(),
             api: None,
             kubernetes: None,
             traffic: None,

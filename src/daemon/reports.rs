@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::last_run::Run;
 use crate::irq::place::keep::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
 
@@ -15,23 +16,9 @@ pub type Keys = Map<String, Value>;
 /// Whether the running gthctl does its work. It answers only while its scheduler is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Health {
-    pub pid: u32,
-    /// When it was started. All times here are in RFC 3339, UTC.
-    pub running_since: String,
-    /// When it loaded its scheduler; it does that again when a CPU goes on- or offline.
-    pub scheduler_since: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub policy_file: Option<PathBuf>,
     pub generation: u32,
-    pub in_force_since: String,
     /// Whether the kernel's tables hold exactly what the policy in force says.
     pub kernel_in_step: bool,
-    /// Why the file on disk is not in force.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rejected: Option<Failed>,
-    /// The state of the node's pods, if the policy asks for them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kubernetes: Option<String>,
     /// The last step that failed, even if it has succeeded since then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<Failed>,
@@ -43,6 +30,8 @@ pub struct Status {
     pub pid: u32,
     /// When it was started. All times here are in RFC 3339, UTC.
     pub running_since: String,
+    /// When it loaded its scheduler; it does that again when a CPU goes on- or offline.
+    pub scheduler_since: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_file: Option<PathBuf>,
     pub generation: u32,
@@ -62,12 +51,27 @@ pub struct Status {
     /// Why the file on disk is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rejected: Option<Failed>,
+    /// Why the config file on disk is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_rejected: Option<Failed>,
+    /// The last step that failed, even if it has succeeded since then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<Failed>,
+    /// The run of gthctl before this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<Run>,
     /// Gthulhu's API, if the config names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<ApiStatus>,
     /// The state of the node's pods, if the policy asks for them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes: Option<String>,
+    /// Why pods may be missing from those that are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kubernetes_doubt: Option<String>,
+    /// What this kernel lacks, and what does not work therefore.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernel_lacks: Vec<String>,
     /// The GTP traffic seen, if the policy asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,

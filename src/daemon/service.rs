@@ -19,7 +19,8 @@ use super::config::Config;
 use super::control::server::{Asked, Server};
 use super::control::{self, RUN_LOCK, Reply, Request};
 use super::explain::explain;
-use super::live::{LivePolicy, PolicyContext};
+use super::last_run::{self, Run};
+use super::live::{LivePolicy, PolicyContext, failed};
 use super::manager::Manager;
 use super::marker::Marker;
 use super::missed::Missed;
@@ -33,7 +34,7 @@ use crate::base::lock::Lock;
 use crate::base::log;
 use crate::base::output::count;
 use crate::base::signals::{catch_signals, terminal_has_hung_up};
-use crate::base::time::rounded_up;
+use crate::base::time::{rfc3339, rounded_up};
 use crate::base::{escape, ownership};
 use crate::kernel::capabilities;
 use crate::kernel::sched_ext;
@@ -87,10 +88,14 @@ pub struct Service {
     /// Reread both files, changed or not.
     reread: bool,
     /// Why the config file on disk is not in force.
-    rejected: Option<Error>,
+    rejected: Option<(Error, SystemTime)>,
     started: SystemTime,
     /// When the scheduler was last loaded.
     loaded: SystemTime,
+    /// The run of gthctl before this one.
+    before: Option<Run>,
+    /// The signal that told it to stop.
+    stopped_by: Option<Signal>,
 }
 
 /// What a watched file is.
@@ -147,6 +152,8 @@ impl Service {
             rejected: None,
             started,
             loaded: started,
+            before: None,
+            stopped_by: None,
         })
     }
 
@@ -156,6 +163,20 @@ impl Service {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         capabilities::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
+        let record = Path::new(last_run::FILE);
+        match last_run::begin(record, self.started) {
+            Ok(before) => self.before = before,
+            Err(e) => log::notes(&[e.to_string()]),
+        }
+        let ended = self.serve();
+        let end = last_run::End::of(&ended, self.stopped_by.map(Signal::as_str));
+        if let Err(e) = last_run::end(record, self.started, self.before.take(), end) {
+            log::notes(&[e.to_string()]);
+        }
+        ended
+    }
+
+    fn serve(&mut self) -> Result<()> {
         let mut server = Server::listen(Path::new(control::SOCKET))?;
         self.manager.status("Loading the scheduler");
         self.policy.place(self.signals.as_fd(), PLACED)?;
@@ -193,10 +214,7 @@ impl Service {
         let mut scheduler =
             Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
         self.loaded = SystemTime::now();
-        note_malformed(&scheduler);
-        if let Some(lack) = scheduler.lacks_for_cgroups() {
-            log::err(format_args!("gthctl: note: {lack}"));
-        }
+        log::notes(&lacks(&scheduler));
         log::err(format_args!(
             "gthctl: scheduling {} CPUs in {}, {}",
             topology.online.len(),
@@ -301,7 +319,7 @@ impl Service {
     fn tell_manager(&mut self, generation: u32) -> Option<Duration> {
         if self.manager.listens() {
             let mut status = self.policy.status_line(generation);
-            if let Some(e) = &self.rejected {
+            if let Some((e, _)) = &self.rejected {
                 status += &format!("; rejected: {e}");
             }
             match self.policy.is_waiting() {
@@ -316,6 +334,7 @@ impl Service {
     fn is_told_to_stop(&mut self) -> bool {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
+                self.stopped_by = Signal::try_from(signal.ssi_signo as i32).ok();
                 self.manager.stopping();
                 self.policy.begin_to_put_back();
                 return true;
@@ -360,7 +379,7 @@ impl Service {
         let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
         if is_due(Watched::Config, Step::Config) {
             let done = self.reload_config(scheduler, topology);
-            self.rejected = done.as_ref().err().cloned();
+            self.rejected = done.as_ref().err().map(|e| (e.clone(), SystemTime::now()));
             self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();
@@ -508,11 +527,7 @@ impl Service {
         let context = policy_context(&self.config, topology, &self.pods, &self.api);
         let policy = &mut self.policy;
         let answer = match request {
-            Request::Health => {
-                let times = [self.started, self.loaded];
-                let last_error = self.again.last_error();
-                policy.health(scheduler, &context, times, last_error).map(Reply::Health)
-            }
+            Request::Health => policy.health(scheduler, self.again.last_error()).map(Reply::Health),
             Request::Status => {
                 let verdicts = scheduler.verdicts(None);
                 let status =
@@ -554,6 +569,11 @@ impl Service {
         let context = policy_context(&self.config, topology, &self.pods, &self.api);
         let mut status = self.policy.status(scheduler, &context, marker, verdicts, self.started)?;
         let files = [Some(self.options.config.as_path()), self.policy.file()];
+        status.scheduler_since = rfc3339(self.loaded);
+        status.config_rejected = self.rejected.as_ref().map(failed);
+        status.last_error = self.again.last_error().map(failed);
+        status.last_run = self.before.clone();
+        status.kernel_lacks = lacks(scheduler);
         status.api = self.api.status();
         status.notes.extend(files.into_iter().flatten().filter_map(ownership::note));
         status.notes.extend(self.late.clone());
@@ -641,15 +661,17 @@ fn is_being_written(watch: &mut Watch, watched: &[Watched], file: &Watched) -> b
     file.is_some_and(|file| watch.is_being_written(file))
 }
 
-fn note_malformed(scheduler: &Scheduler<'_>) {
+/// What this kernel lacks, and what does not work therefore.
+fn lacks(scheduler: &Scheduler<'_>) -> Vec<String> {
     let malformed = scheduler.malformed_kfuncs();
-    if !malformed.is_empty() {
-        log::err(format_args!(
-            "gthctl: note: this kernel's BTF is malformed for {} (they keep the implicit `aux` \
-             argument); working without them",
+    let note = (!malformed.is_empty()).then(|| {
+        format!(
+            "this kernel's BTF is malformed for {} (they keep the implicit `aux` argument); working \
+             without them",
             malformed.join(", ")
-        ));
-    }
+        )
+    });
+    note.into_iter().chain(scheduler.lacks_for_cgroups().map(Into::into)).collect()
 }
 
 /// Prints the kernel's backtrace, if any, and turns an unrequested end into its error.

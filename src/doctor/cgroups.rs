@@ -1,7 +1,7 @@
 //! Which cgroups there are, and whether they share the CPUs.
 
-use super::finding::Finding;
 use super::sight::Sight;
+use crate::base::finding::Finding;
 use crate::kernel::cgroupfs::{Mode, hierarchy, mode};
 
 const CHECK: &str = "cgroups";
@@ -51,8 +51,8 @@ fn controller(sight: &Sight<'_>, mounts: &str) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::Tree;
 
     const V2: &str = "30 24 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";

@@ -1,7 +1,7 @@
 //! CPUs that the kernel keeps apart: isolcpus=, cpuset partitions, nohz_full=.
 
-use super::finding::Finding;
 use super::sight::Sight;
+use crate::base::finding::Finding;
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
     vec![isolated(sight), tickless(sight)]
@@ -54,8 +54,8 @@ fn list(sight: &Sight<'_>, file: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::Tree;
 
     fn found(command_line: &str, isolated: &str) -> Finding {

@@ -1,7 +1,7 @@
 //! The GTP data planes in the kernel: which are loaded, and whether their functions can be traced.
 
-use super::finding::Finding;
 use super::sight::Sight;
+use crate::base::finding::Finding;
 use crate::gtp::Module;
 use crate::kernel::kallsyms::{KALLSYMS, Symbols};
 use crate::kernel::kprobes;
@@ -58,8 +58,8 @@ fn finding(sight: &Sight<'_>, module: Module) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::Tree;
 
     #[test]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::finding::{Finding, Level};
 use crate::base::error::{Error, Result};
+use crate::base::finding::{Finding, Level};
 use crate::base::ownership;
 use crate::daemon::config::Config;
 use crate::decision_maker::{Settings, StrategyWatch};

@@ -1,24 +1,26 @@
 //! Interrupts of NICs: whether irqbalance moves them, and whether there are queues for the CPUs.
 
-use super::finding::Finding;
 use super::sight::Sight;
 use crate::base::error::Result;
+use crate::base::finding::Finding;
+use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::nic::is_down;
 use crate::irq::inventory::steering::Steering;
 use crate::irq::irqbalance::{Irqbalance, listed};
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
-    let mut findings = irqbalance(sight);
+    let mut findings = irqbalance(sight.host);
     findings.extend(nics(sight).unwrap_or_else(|e| {
         vec![Finding::note("nic-queues", format!("the NICs are unknown: {}", e.what))]
     }));
     findings
 }
 
-fn irqbalance(sight: &Sight<'_>) -> Vec<Finding> {
+/// Whether irqbalance runs, and what it leaves alone.
+pub fn irqbalance(host: &Host) -> Vec<Finding> {
     const CHECK: &str = "irqbalance";
-    let running = match Irqbalance::running(sight.host) {
+    let running = match Irqbalance::running(host) {
         Ok(running) => running,
         Err(e) => return vec![Finding::note(CHECK, format!("unknown: {}", e.what))],
     };
@@ -78,8 +80,8 @@ fn nics(sight: &Sight<'_>) -> Result<Vec<Finding>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::{Machine, Tree};
 
     fn found(tree: &Tree) -> Vec<Finding> {

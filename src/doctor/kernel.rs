@@ -1,8 +1,8 @@
 //! The kernel: its version, the options it was built with, and its BTF.
 
-use super::finding::{Finding, Level};
 use super::sight::Sight;
 use crate::base::error::Error;
+use crate::base::finding::{Finding, Level};
 use crate::kernel::kconfig::Kconfig;
 use crate::kernel::kprobes;
 use crate::kernel::sched_ext::{self, KERNELS, SCHED_EXT};

@@ -5,13 +5,12 @@ mod cpus;
 mod data_plane;
 pub mod features;
 mod files;
-pub mod finding;
-mod interrupts;
+pub mod interrupts;
 mod kernel;
 mod privileges;
 mod realtime;
+mod report;
 mod schedulers;
-pub mod show;
 mod sight;
 mod tuned;
 
@@ -20,8 +19,8 @@ use std::path::Path;
 
 use crate::gtp::Module;
 use crate::irq::host::Host;
-use finding::Report;
 use kernel::Kernel;
+use report::Report;
 use sight::Sight;
 
 /// Checks the machine, and the config file if one is given.

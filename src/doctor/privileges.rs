@@ -1,7 +1,7 @@
 //! What this process may do: capabilities, user namespace, lockdown, memlock limit.
 
-use super::finding::{Finding, Level};
 use super::sight::Sight;
+use crate::base::finding::{Finding, Level};
 use crate::kernel::capabilities::{CAP_NET_ADMIN, CAP_SYS_ADMIN, check_capabilities, has};
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::finding::Finding;
 use super::sight::Sight;
+use crate::base::finding::Finding;
 use crate::kernel::realtime;
 
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -58,8 +58,8 @@ fn is_served(sight: &Sight<'_>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::Tree;
 
     /// A machine whose process 7 is scheduled by that policy (proc_pid_stat(5), field 41).

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use super::finding::Finding;
 use super::sight::Sight;
 use super::tuned;
+use crate::base::finding::Finding;
 use crate::kernel::procfs;
 use crate::kernel::sched_ext::State;
 
@@ -103,8 +103,8 @@ fn hidden(sight: &Sight<'_>) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::Tree;
 
     fn process(tree: &Tree, pid: u32, comm: &str, cgroup: &str) {

@@ -6,7 +6,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::PathBuf;
 
-use super::finding::Finding;
+use crate::base::finding::Finding;
 use crate::irq::host::Host;
 
 /// Reads files and remembers those that this user may not read.

@@ -2,8 +2,8 @@
 //!
 //! tuned.conf(5) and tuned-profiles(7) describe profiles and where they are.
 
-use super::finding::Finding;
 use super::sight::Sight;
+use crate::base::finding::Finding;
 
 /// Where profiles are; the first one of a name counts.
 const PROFILES: [&str; 4] =
@@ -86,8 +86,8 @@ fn section(file: &str, name: &str, options: &[(&str, &str)]) -> Option<Section> 
 
 #[cfg(test)]
 mod tests {
-    use super::super::finding::Level;
     use super::*;
+    use crate::base::finding::Level;
     use crate::irq::tree::Tree;
 
     fn found(tree: &Tree) -> Finding {

@@ -12,7 +12,10 @@ use super::place::restore::{self, Restored};
 use super::place::saved::By;
 use super::place::target::{Target, shown};
 use crate::base::cpulist::CpuList;
-use crate::base::output::{row, table};
+use crate::base::output::{listing, listing_without, row, table};
+
+/// What a narrow terminal does without.
+const SPARE: [&str; 5] = ["XPS", "managed", "RPS", "driver", "busiest CPU"];
 
 /// NICs and their IRQs.
 pub fn list(list: &List) -> String {
@@ -36,7 +39,7 @@ pub fn list(list: &List) -> String {
     }
     let mut text = match list.nics.is_empty() {
         true => "no NICs in this network namespace".into(),
-        false => table(rows),
+        false => listing_without(&SPARE, rows),
     };
     text += &on_top(&list.on_top);
     let elsewhere: BTreeSet<&String> =
@@ -99,7 +102,7 @@ pub fn plan(plan: &Plan) -> String {
         let cpus = if now == wanted { now } else { format!("{now} -> {wanted}") };
         rows.push(cells(&change.target, [cpus]));
     }
-    table(rows)
+    listing(rows)
 }
 
 /// What was changed, as read back.
@@ -115,7 +118,7 @@ pub fn placed(placed: &Placed) -> String {
         let more = [shown(&done.before), shown(&done.now), effective, state.into()];
         rows.push(cells(&done.target, more));
     }
-    table(rows) + &on_top(&placed.devices)
+    listing(rows) + &on_top(&placed.devices)
 }
 
 /// What was put back.
@@ -170,7 +173,7 @@ pub fn drift(drift: &Drift) -> String {
         let more = [shown(&look.wanted), by.into(), now, effective, state.into()];
         rows.push(cells(&look.target, more));
     }
-    table(rows)
+    listing(rows)
 }
 
 fn cells<const N: usize>(target: &Target, more: [String; N]) -> Vec<String> {

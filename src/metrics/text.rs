@@ -225,7 +225,7 @@ mod tests {
 
     fn status() -> Status {
         serde_json::from_value(serde_json::json!({
-            "pid": 7, "running_since": "then", "generation": 3, "in_force_since": "then",
+            "pid": 7, "running_since": "then", "scheduler_since": "then", "generation": 3, "in_force_since": "then",
             "rules": 1, "file_rules": 1, "exclusive_cpus": "2-3", "tasks_matched": 4, "tasks": 90,
             "kernel_in_step": true, "rejected": {"why": "bad", "since": "then"},
             "throttled_cgroups": [{"cgroup": "/a\"b\\c", "limit_cpus": 0.5, "nr_periods": 10,

@@ -143,7 +143,7 @@ fn add<const N: usize>(sum: &mut [u64; N], one: &[u64; N]) {
     }
 }
 
-/// [`Stats`] with rates; `Display` writes the table.
+/// [`Stats`] with rates; `Display` writes the table of what is not zero.
 pub struct Report {
     now: Stats,
     earlier: Stats,
@@ -156,6 +156,9 @@ impl fmt::Display for Report {
         let mut table = Builder::new();
         table.push_record(["dispatched by", "total", "per second"]);
         let mut row = |name: &str, now: u64, earlier: u64| {
+            if now == 0 {
+                return;
+            }
             let rate = now.saturating_sub(earlier) as f64 / seconds;
             table.push_record([name.to_string(), now.to_string(), format!("{rate:.0}")]);
         };
@@ -228,5 +231,6 @@ mod tests {
         let line = report.lines().find(|line| line.contains("idle CPU")).unwrap();
         let cells: Vec<_> = line.split('|').map(str::trim).collect();
         assert_eq!(cells, ["idle CPU", "200", "100"]);
+        assert_eq!(report.lines().count(), 3, "{report}");
     }
 }

@@ -39,7 +39,7 @@ impl Table {
     pub fn text(&self) -> String {
         let head = self.head.iter().map(|&name| name.to_owned()).collect();
         let rows = self.rows.iter().cloned();
-        output::table(std::iter::once(head).chain(rows).collect())
+        output::listing(std::iter::once(head).chain(rows).collect())
     }
 
     /// Adds a column on the right.

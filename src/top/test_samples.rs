@@ -83,7 +83,7 @@ fn metrics(second: u64) -> Metrics {
     (wakeups[10], wakeups[13]) = (second * 980, second * 20);
     serde_json::from_value(json!({
         "status": {
-            "pid": 42, "running_since": "then", "policy_file": "/etc/gthctl/policy.yaml",
+            "pid": 42, "running_since": "then", "scheduler_since": "then", "policy_file": "/etc/gthctl/policy.yaml",
             "generation": 3, "in_force_since": "2026-01-02T00:00:00Z", "rules": 2, "file_rules": 2,
             "exclusive_cpus": "1", "tasks_matched": 2, "tasks": 90, "kernel_in_step": true,
             "throttled_cgroups": [{"cgroup": "/batch", "limit_cpus": 0.5,

@@ -25,7 +25,7 @@ use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::count;
 use crate::base::root::Root;
-use crate::base::time::{self, rounded_up};
+use crate::base::time::{self, rfc3339, rounded_up};
 use crate::base::yaml::Source;
 use crate::irq::host::Host;
 use crate::irq::place::keep::Kept;
@@ -467,24 +467,15 @@ impl LivePolicy {
         self.coming.is_some()
     }
 
-    /// The state without its tasks; gthctl was `started` and its scheduler `loaded` then.
+    /// Whether the kernel schedules by the policy in force.
     pub fn health(
         &self,
         scheduler: &mut Scheduler<'_>,
-        context: &PolicyContext<'_>,
-        [started, loaded]: [SystemTime; 2],
         last_error: Option<&(Error, SystemTime)>,
     ) -> Result<Health> {
         Ok(Health {
-            pid: std::process::id(),
-            running_since: rfc3339(started),
-            scheduler_since: rfc3339(loaded),
-            policy_file: self.file.clone(),
             generation: scheduler.generation(),
-            in_force_since: rfc3339(self.since),
             kernel_in_step: scheduler.holds(&self.now.compiled)?,
-            rejected: self.rejected.as_ref().map(failed),
-            kubernetes: self.kubernetes(context),
             last_error: last_error.map(failed),
         })
     }
@@ -497,7 +488,8 @@ impl LivePolicy {
         self.asks_for_pods().then(|| known.join("; "))
     }
 
-    /// The state, with the tasks of these verdicts; `started` is when gthctl started.
+    /// The state, with the tasks of these verdicts; `started` is when gthctl started. What is the
+    /// service's is empty.
     pub fn status(
         &self,
         scheduler: &mut Scheduler<'_>,
@@ -509,6 +501,7 @@ impl LivePolicy {
         Ok(Status {
             pid: std::process::id(),
             running_since: rfc3339(started),
+            scheduler_since: String::new(),
             policy_file: self.file.clone(),
             generation: scheduler.generation(),
             in_force_since: rfc3339(self.since),
@@ -520,9 +513,17 @@ impl LivePolicy {
             tasks: verdicts.len(),
             kernel_in_step: scheduler.holds(&self.now.compiled)?,
             rejected: self.rejected.as_ref().map(failed),
-            // Of the service.
+            config_rejected: None,
+            last_error: None,
+            last_run: None,
             api: None,
             kubernetes: self.kubernetes(context),
+            kubernetes_doubt: self
+                .asks_for_pods()
+                .then(|| context.pods_doubt())
+                .flatten()
+                .map(Into::into),
+            kernel_lacks: Vec::new(),
             traffic: self.traffic(scheduler, marker)?,
             throttled_cgroups: throttled::cgroups(scheduler)?,
             pod_nics: self.report_pod_nics(),
@@ -742,11 +743,6 @@ pub fn keys(of: &impl serde::Serialize) -> Keys {
 /// What failed, and since when.
 pub(super) fn failed((why, since): &(Error, SystemTime)) -> Failed {
     Failed { why: why.to_string(), since: rfc3339(*since) }
-}
-
-/// In RFC 3339, UTC.
-fn rfc3339(time: SystemTime) -> String {
-    humantime::format_rfc3339_seconds(time).to_string()
 }
 
 /// The error for a request about a missing thread.

@@ -241,20 +241,27 @@ fn the_probe_tells_whether_it_works() {
     gthctl.refuses(|| gthctl::replace_file(&gthctl.policy(), "strategies: [{nonsense: 1}]"));
     let rejected = ready();
     assert_eq!((rejected.code(), &*rejected.stdout), (0, "generation 1 is in force\n"));
-    let file = gthctl.policy();
-    let why = format!("{}:1:15: ", file.display());
-    let words = status(&[]).stdout;
-    let lines: Vec<&str> = words.lines().collect();
-    assert_eq!(lines.len(), 5, "{words}");
-    assert!(lines[0].starts_with(&format!("running: PID {}, since ", gthctl.pid())), "{words}");
-    assert!(lines[1].starts_with("scheduler: loaded, since 2"), "{words}");
-    assert!(lines[2].starts_with("policy: generation 1, since 2"), "{words}");
-    assert!(lines[2].ends_with(&format!(", of {}", file.display())), "{words}");
-    assert!(lines[3].starts_with("file on disk: REJECTED since "), "{words}");
-    assert!(lines[4].starts_with("last error: at ") && lines[4].contains(&why), "{words}");
-    let health: serde_json::Value = serde_json::from_str(&status(&["-o", "json"]).stdout).unwrap();
-    assert_eq!((&health["kernel_in_step"], &health["generation"]), (&true.into(), &1.into()));
-    assert!(health["rejected"]["why"].as_str().unwrap().starts_with(&why), "{health}");
+    let screen = status(&[]);
+    assert_eq!(screen.code(), 12, "{}", screen.stderr);
+    let why = format!("{}:1:15: ", gthctl.policy().display());
+    let loaded = format!("by PID {}", gthctl.pid());
+    for (level, check, what) in [
+        ("OK", "scheduler", &*loaded),
+        ("OK", "policy", "generation 1 of"),
+        ("warning", "policy-file", &*why),
+        ("note", "rules", "there are none"),
+    ] {
+        let is_it = |line: &str| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            cells.len() > 2 && cells[..2] == [level, check] && cells[2].contains(what)
+        };
+        assert!(screen.stdout.lines().any(is_it), "{check} in {}", screen.stdout);
+    }
+    let json = status(&["-o", "json"]);
+    assert_eq!(json.code(), 12);
+    let overview: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&overview["kernel_in_step"], &overview["generation"]), (&true.into(), &1.into()));
+    assert!(overview["rejected"]["why"].as_str().unwrap().starts_with(&why), "{overview}");
 
     gthctl.signal(Signal::SIGSTOP);
     let begin = Instant::now();
@@ -269,6 +276,47 @@ fn the_probe_tells_whether_it_works() {
     assert_eq!(gthctl.wait().code(), 9);
     let evicted = ready();
     assert_eq!((evicted.code(), &*evicted.stderr), (10, none));
+    let last = status(&[]);
+    assert_eq!((last.code(), &*last.stderr), (10, none));
+    let line = last.stdout.lines().find(|line| line.contains("last-end")).unwrap();
+    assert!(line.starts_with(" ERROR ") && line.contains("exit code 9"), "{line}");
+}
+
+/// How a run ended is known while none runs and while the next one does.
+#[test]
+fn the_last_end_is_kept() {
+    shared::unload();
+    let last = || {
+        let output = gthctl::output(Command::new(gthctl::binary()).args(["status", "-o", "json"]));
+        let overview: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+        let findings = overview["findings"].as_array().unwrap();
+        let last = findings.iter().find(|finding| finding["check"] == "last-end").unwrap();
+        (last["level"].as_str().unwrap().to_owned(), last["what"].as_str().unwrap().to_owned())
+    };
+    let first = Gthctl::start(NO_RULES);
+    let pid = first.pid();
+    first.signal(Signal::SIGKILL);
+    first.wait();
+    let killed = format!("PID {pid} was killed, or crashed");
+    assert_eq!(last(), ("error".into(), killed.clone()));
+    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+
+    let waiting = Command::new(gthctl::binary())
+        .args(["status", "--ready", "--wait=300"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let second = Gthctl::start(NO_RULES);
+    let waited = waiting.wait_with_output().unwrap();
+    assert!(waited.status.success());
+    assert_eq!(String::from_utf8_lossy(&waited.stdout), "generation 1 is in force\n");
+    assert_eq!(last(), ("note".into(), killed));
+    let pid = second.pid();
+    second.stop();
+    let (level, what) = last();
+    assert_eq!(level, "ok");
+    assert!(what.starts_with(&format!("PID {pid} at 2")), "{what}");
+    assert!(what.ends_with(": stopped by SIGINT (exit code 0)"), "{what}");
 }
 
 #[test]
