@@ -36,6 +36,7 @@ complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "status" -d 'Show on o
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "doctor" -d 'Check the machine before anything is loaded'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "top" -d 'Show live what the scheduler does'
+complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "test" -d 'Measure round trips to a user plane, idle and under load'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "irq" -d 'See and place the interrupts of NICs'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
@@ -176,6 +177,19 @@ never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l once -d 'Print the tables after one delay, and end'
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l port -d 'Its UDP port' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l duration -d 'How long each row takes, 60s at most' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l interval -d 'The time from one probe to the next, from 1ms to 1s' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l load -d 'Also measure with THREADS spinning threads for each CPU, 16 at most' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l policy -d 'Also measure while gthctl schedules by this policy' -r -F
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
+json\t''
+yaml\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
+always\t''
+never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, instead of a data plane' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
@@ -274,15 +288,16 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "policy" -d 'Show and change the live policy'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "status" -d 'Show on one screen whether gthctl does its work'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "doctor" -d 'Check the machine before anything is loaded'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "top" -d 'Show live what the scheduler does'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "policy" -d 'Show and change the live policy'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "status" -d 'Show on one screen whether gthctl does its work'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "doctor" -d 'Check the machine before anything is loaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "metrics" -d 'Print the running gthctl\'s metrics for Prometheus'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "top" -d 'Show live what the scheduler does'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "test" -d 'Measure round trips to a user plane, idle and under load'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "trace" -d 'Show which tasks handle GTP packets, and on which CPUs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "irq" -d 'See and place the interrupts of NICs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "check" -d 'Check a policy file for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from policy" -f -a "diff" -d 'Show what would change if a policy became the live one'

@@ -4,6 +4,8 @@
 
 use std::env;
 use std::io::IsTerminal;
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
@@ -117,6 +119,7 @@ pub enum Command {
     Doctor(DoctorArgs),
     Metrics(MetricsArgs),
     Top(TopArgs),
+    Test(TestArgs),
     Trace(TraceArgs),
     Irq(IrqArgs),
 }
@@ -402,9 +405,7 @@ pub enum TraceFormat {
 
 /// A time of at least 10 ms, in nanoseconds.
 fn interval(text: &str) -> Result<u64, Error> {
-    let ns = parse_nanoseconds(text).filter(|ns| *ns >= 10_000_000);
-    let what = "expected a time of at least 10ms, like 500ms or 1s";
-    ns.ok_or_else(|| Error::new(ExitCode::Usage, what))
+    time_within(text, 10_000_000..=u64::MAX, "expected a time of at least 10ms, like 500ms or 1s")
 }
 
 const TRACE_EXAMPLES: &str = "\
@@ -415,6 +416,71 @@ Examples:
   gthctl trace gtp5g --events --cpu 2-3     every packet on these CPUs
   gthctl trace gtp5g --suggest > upf.yaml   a policy for what it saw
   gthctl trace --function udp_sendmsg       any function";
+
+/// Measure round trips to a user plane, idle and under load
+///
+/// Sends GTP-U echo requests (3GPP TS 29.281, 7.2.1) to ADDRESS and takes the times until the answers
+/// reach this machine, by the kernel's clock of their arrival. Each row of the table takes --duration,
+/// and a second more if answers are missing.
+///
+/// With --load, threads that spin make every CPU of this machine busy for the second row: do not use it
+/// where others need the CPUs. With --policy, gthctl loads its scheduler with that policy for one more
+/// row, and unloads it again; that needs root, and no other gthctl run. Otherwise the rows show the
+/// scheduler that is in the kernel.
+///
+/// Nothing is sent to any other address. gtp5g and user planes in user space answer echo requests; the
+/// kernel's gtp driver does so only on sockets that it made itself.
+#[derive(Debug, Args)]
+#[command(after_help = TEST_EXAMPLES)]
+pub struct TestArgs {
+    /// The IP address of the user plane, or of another GTP-U peer behind it
+    pub address: IpAddr,
+
+    /// Its UDP port
+    #[arg(long, value_name = "PORT", default_value_t = 2152, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+
+    /// How long each row takes, 60s at most
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = row_time)]
+    pub duration: u64,
+
+    /// The time from one probe to the next, from 1ms to 1s
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = probe_interval)]
+    pub interval: u64,
+
+    /// Also measure with THREADS spinning threads for each CPU, 16 at most
+    #[arg(long, value_name = "THREADS", num_args = 0..=1, require_equals = true,
+        default_missing_value = "2", value_parser = clap::value_parser!(u32).range(1..=16))]
+    pub load: Option<u32>,
+
+    /// Also measure while gthctl schedules by this policy
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub policy: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// The time of a row, in nanoseconds.
+fn row_time(text: &str) -> Result<u64, Error> {
+    time_within(text, 100_000_000..=60_000_000_000, "expected a time from 100ms to 60s, like 5s")
+}
+
+/// The time between two probes, in nanoseconds.
+fn probe_interval(text: &str) -> Result<u64, Error> {
+    time_within(text, 1_000_000..=1_000_000_000, "expected a time from 1ms to 1s, like 10ms")
+}
+
+fn time_within(text: &str, range: RangeInclusive<u64>, what: &str) -> Result<u64, Error> {
+    let ns = parse_nanoseconds(text).filter(|ns| range.contains(ns));
+    ns.ok_or_else(|| Error::new(ExitCode::Usage, what))
+}
+
+const TEST_EXAMPLES: &str = "\
+Examples:
+  gthctl test 10.100.0.2                                 as the machine is
+  gthctl test 10.100.0.2 --load                          idle, and with every CPU busy
+  sudo gthctl test 10.100.0.2 --load --policy upf.yaml   and what a policy changes";
 
 /// See and place the interrupts of NICs
 ///

@@ -25,6 +25,7 @@ pub mod daemon;
 
 pub mod doctor;
 pub mod metrics;
+pub mod roundtrip;
 pub mod top;
 
 pub mod overview;

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => cmd::doctor::run(args).map(succeeds),
         Command::Metrics(args) => cmd::metrics::run(args).map(succeeds),
         Command::Top(args) => cmd::top::run(args, cli.colored(&stdout())).map(succeeds),
+        Command::Test(args) => cmd::test::run(args).map(succeeds),
         Command::Trace(args) => cmd::trace::run(args).map(succeeds),
         Command::Irq(args) => cmd::irq::run(args).map(succeeds),
     };

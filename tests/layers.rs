@@ -15,7 +15,7 @@ const LAYERS: [&[&str]; 12] = [
     &["policy"],
     &["sched", "trace", "decision_maker"],
     &["advice", "daemon"],
-    &["doctor", "metrics", "top"],
+    &["doctor", "metrics", "roundtrip", "top"],
     &["overview"],
     &["cli"],
     &["cmd"],

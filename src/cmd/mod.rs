@@ -6,5 +6,6 @@ pub mod metrics;
 pub mod policy;
 pub mod run;
 pub mod status;
+pub mod test;
 pub mod top;
 pub mod trace;

@@ -38,6 +38,7 @@ mod policy;
 mod priority;
 mod reload;
 mod robustness;
+mod roundtrip;
 mod shares;
 mod stalls;
 mod starts;
@@ -55,7 +56,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 37] = modules![
+const MODULES: [(&str, Vm); 38] = modules![
     allocated,
     cgroups,
     conditions,
@@ -84,6 +85,7 @@ const MODULES: [(&str, Vm); 37] = modules![
     priority,
     reload,
     robustness,
+    roundtrip,
     shares,
     stalls,
     starts,

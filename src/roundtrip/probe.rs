@@ -1,0 +1,185 @@
+//! Sends echo requests and takes the times of the answers.
+
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, IoSliceMut};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::sockopt::ReceiveTimestampns;
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
+
+use super::echo;
+use super::times::Times;
+use crate::base::error::{Error, Result};
+
+/// How long to wait for answers after the last probe.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A socket that sends echo requests to one address.
+pub struct Prober {
+    socket: UdpSocket,
+    to: SocketAddr,
+    /// When each probe was sent that has no answer yet.
+    sent: BTreeMap<u16, SystemTime>,
+    answered: Vec<Duration>,
+}
+
+impl Prober {
+    /// Fails if there is no way to that address.
+    pub fn new(to: SocketAddr) -> Result<Self> {
+        let any = match to {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        let failed = |e| Error::because_of(to, e);
+        let socket = UdpSocket::bind(any).map_err(failed)?;
+        // A connected socket hears that the port is closed, and only its peer.
+        socket.connect(to).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        setsockopt(&socket, ReceiveTimestampns, &true).map_err(|e| failed(e.into()))?;
+        Ok(Self { socket, to, sent: BTreeMap::new(), answered: Vec::new() })
+    }
+
+    /// Sends a probe every `interval` for `duration`, then waits for the last answers.
+    pub fn run(&mut self, duration: Duration, interval: Duration) -> Result<Times> {
+        let begin = Instant::now();
+        let probes = (duration.as_nanos() / interval.as_nanos().max(1)).max(1) as u32;
+        for probe in 0..probes {
+            self.listen_until(begin + interval * probe)?;
+            self.send(probe as u16)?;
+        }
+        self.listen_until(begin + interval * probes)?;
+        let last = Instant::now() + GRACE;
+        while !self.sent.is_empty() && Instant::now() < last {
+            self.listen_until((Instant::now() + Duration::from_millis(10)).min(last))?;
+        }
+        match self.answered.is_empty() {
+            true => {
+                let what = format!("{}: none of {probes} echo requests was answered", self.to);
+                Err(Error::failure(what)
+                    .help("does a user plane listen there, and no firewall drop them?"))
+            }
+            false => Ok(Times::of(probes as usize, &self.answered)),
+        }
+    }
+
+    fn send(&mut self, sequence: u16) -> Result<()> {
+        let now = SystemTime::now();
+        match self.socket.send(&echo::request(sequence)) {
+            // A full queue loses it, as a network may.
+            Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(self.failed(e)),
+            _ => self.sent.insert(sequence, now),
+        };
+        Ok(())
+    }
+
+    /// Takes answers until then.
+    fn listen_until(&mut self, end: Instant) -> Result<()> {
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            // In whole milliseconds; the last part is slept, and answers wait in the socket: the
+            // kernel has taken their times.
+            let whole = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
+            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            match poll(&mut fds, whole) {
+                Ok(0) => std::thread::sleep(end.saturating_duration_since(Instant::now())),
+                Ok(_) => self.take()?,
+                Err(Errno::EINTR) => {}
+                Err(e) => return Err(self.failed(e.into())),
+            }
+        }
+    }
+
+    /// Takes the answers that are there.
+    fn take(&mut self) -> Result<()> {
+        let mut bytes = [0; 64];
+        let mut space = nix::cmsg_space!(nix::sys::time::TimeSpec);
+        loop {
+            let mut parts = [IoSliceMut::new(&mut bytes)];
+            let fd = self.socket.as_raw_fd();
+            let (length, at) =
+                match recvmsg::<()>(fd, &mut parts, Some(&mut space), MsgFlags::empty()) {
+                    Ok(message) => (message.bytes, arrival(message.cmsgs())),
+                    Err(Errno::EAGAIN) => return Ok(()),
+                    Err(e) => return Err(self.failed(e.into())),
+                };
+            let sequence = echo::response(&bytes[..length]);
+            if let Some(sent) = sequence.and_then(|sequence| self.sent.remove(&sequence)) {
+                let at = at.unwrap_or_else(SystemTime::now);
+                // Zero if the clock was set back meanwhile.
+                self.answered.push(at.duration_since(sent).unwrap_or_default());
+            }
+        }
+    }
+
+    fn failed(&self, e: std::io::Error) -> Error {
+        match e.kind() {
+            ErrorKind::ConnectionRefused => {
+                let what = format!("{}: no program has this UDP port open", self.to);
+                Error::failure(what).help("is the user plane running?")
+            }
+            _ => Error::because_of(self.to, e),
+        }
+    }
+}
+
+/// When the kernel received the datagram (SO_TIMESTAMPNS, socket(7)): before this process woke up.
+fn arrival(messages: nix::Result<impl Iterator<Item = ControlMessageOwned>>) -> Option<SystemTime> {
+    messages.ok()?.find_map(|message| match message {
+        ControlMessageOwned::ScmTimestampns(at) => {
+            Some(SystemTime::UNIX_EPOCH + Duration::from(at))
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// Answers all but each fifth request, and sends what is no answer.
+    fn answer(socket: &UdpSocket, requests: usize) {
+        let mut bytes = [0; 64];
+        for i in 0..requests {
+            let (length, from) = socket.recv_from(&mut bytes).unwrap();
+            socket.send_to(&bytes[..length], from).unwrap();
+            bytes[1] = 2;
+            if i % 5 != 0 {
+                socket.send_to(&bytes[..length], from).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn counts_what_is_answered_and_what_is_lost() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        let server = thread::spawn(move || answer(&server, 20));
+        let mut prober = Prober::new(to).unwrap();
+        let times = prober.run(Duration::from_millis(40), Duration::from_millis(2)).unwrap();
+        server.join().unwrap();
+        assert_eq!((times.sent, times.lost), (20, 4));
+        assert!(times.worst_ns >= times.p50_ns && times.p50_ns > Some(0), "{times:?}");
+    }
+
+    #[test]
+    fn a_closed_port_and_silence_are_errors() {
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = silent.local_addr().unwrap();
+        let run = || {
+            let mut prober = Prober::new(to).unwrap();
+            prober.run(Duration::from_millis(20), Duration::from_millis(2)).unwrap_err().what
+        };
+        assert_eq!(run(), format!("{to}: none of 10 echo requests was answered"));
+        drop(silent);
+        assert_eq!(run(), format!("{to}: no program has this UDP port open"));
+    }
+}
