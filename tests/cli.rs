@@ -558,3 +558,28 @@ fn doctor_needs_no_root() {
     assert_eq!(findings.iter().filter(is_missing).count(), 1, "{json}");
     assert_eq!(outcome.code, Some(1));
 }
+
+/// The lines of a command in a terminal of 80 columns.
+fn in_terminal(directory: &Path, args: &str) -> Vec<String> {
+    let gthctl = env!("CARGO_BIN_EXE_gthctl");
+    let line = format!("stty cols 80 rows 24; exec {gthctl} {args}");
+    let mut script = Command::new("script");
+    script.args(["-qec", &line, "/dev/null"]).current_dir(directory).stdin(Stdio::null());
+    outcome(&mut script).stdout.lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn a_table_fits_the_terminal_unless_it_may_be_wide() {
+    let policy = "strategies: [{name: user-plane-of-the-core, command_regex: ^(open5gs-amfd|open5gs-smfd|open5gs-upfd|open5gs-nrfd)$, \
+                  systemd_unit: open5gs-upfd.service, user: root, priority: 10, weight: 300}]";
+    let directory = directory(&[("p.yaml", policy.as_bytes())]);
+    let width = |line: &String| line.chars().count();
+    let table = |args: &str| -> Vec<String> {
+        let lines = in_terminal(directory.path(), args);
+        lines.into_iter().filter(|line| line.contains('|') || line.contains('+')).collect()
+    };
+    let fitted = table("policy check p.yaml");
+    assert!(fitted.len() > 3 && fitted.iter().all(|line| width(line) <= 80), "{fitted:#?}");
+    let wide = table("policy check p.yaml --wide");
+    assert!(wide.iter().any(|line| width(line) > 80), "{wide:#?}");
+}

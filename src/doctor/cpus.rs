@@ -2,6 +2,7 @@
 
 use super::sight::Sight;
 use crate::base::finding::Finding;
+use crate::kernel::isolation::isolates_domains;
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
     vec![isolated(sight), tickless(sight)]
@@ -13,9 +14,8 @@ fn isolated(sight: &Sight<'_>) -> Finding {
     const CHECK: &str = "isolcpus";
     let cpus = list(sight, "/sys/devices/system/cpu/isolated");
     let command_line = sight.text("/proc/cmdline").unwrap_or_default();
-    let by_boot = command_line.split_whitespace().filter_map(|word| word.strip_prefix("isolcpus="));
     match cpus {
-        Some(cpus) if by_boot.clone().any(isolates_domains) => {
+        Some(cpus) if isolates_domains(&command_line) => {
             let what = format!("isolcpus= isolates the CPUs {cpus}: the kernel loads no scheduler");
             Finding::error(CHECK, what)
                 .fix("boot without isolcpus= and give rules exclusive CPUs (gthctl-policy(5))")
@@ -27,14 +27,6 @@ fn isolated(sight: &Sight<'_>) -> Finding {
         }
         None => Finding::ok(CHECK, "no CPU is isolated"),
     }
-}
-
-/// Whether that value of `isolcpus=` isolates CPUs from scheduling domains: by the flag `domain`,
-/// or without any flag (Documentation/admin-guide/kernel-parameters.txt).
-fn isolates_domains(value: &str) -> bool {
-    let is_list = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
-    let flags: Vec<&str> = value.split(',').take_while(|word| !is_list(word)).collect();
-    flags.is_empty() || flags.contains(&"domain")
 }
 
 fn tickless(sight: &Sight<'_>) -> Finding {

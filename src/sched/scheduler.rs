@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
@@ -29,6 +30,7 @@ use super::verdict::{self, Verdict};
 use super::watchdog;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
+use crate::kernel::isolation::isolates_domains;
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::scheduler::types::{
     gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
@@ -110,7 +112,7 @@ impl<'obj> Scheduler<'obj> {
         let mut changes = RingBufferBuilder::new();
         changes.add(&skel.maps.changes, |_| 0).map_err(refused)?;
         let changes = changes.build().map_err(refused)?;
-        let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(refused)?;
+        let ops = skel.maps.gthctl_ops.attach_struct_ops().map_err(not_taken)?;
         Ok(Self {
             skel,
             ops: Some(ops),
@@ -490,6 +492,15 @@ impl SchedSkel<'_> {
     fn request(&mut self) -> &mut gth_request {
         &mut self.maps.bss_request_data.as_mut().expect("the program has .bss.request").request
     }
+}
+
+/// The kernel has verified the programs, but does not schedule by them.
+fn not_taken(e: libbpf_rs::Error) -> Error {
+    let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    refused(e).help(match isolates_domains(&command_line) {
+        true => "boot without isolcpus=: with it, the kernel loads no sched_ext scheduler",
+        false => "gthctl doctor looks for what is in the way",
+    })
 }
 
 pub(super) fn refused(e: libbpf_rs::Error) -> Error {

@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
@@ -134,6 +134,9 @@ fn pods_come_change_and_go() {
 
     // The revision that gthctl watches from is gone when it asks again (410).
     gthctl.signal(Signal::SIGSTOP);
+    let list: Value =
+        serde_json::from_str(&cluster.says(&["get", "--raw", "/api/v1/pods?limit=1"])).unwrap();
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
     cluster.stop(Signal::SIGTERM);
     cluster.serve("second");
     cluster.says(&["label", "pod", names[2], "app=other", "--overwrite"]);
@@ -141,13 +144,45 @@ fn pods_come_change_and_go() {
     cluster.stop(Signal::SIGTERM);
     cluster.compact();
     cluster.serve("second");
+    let watch = format!("/api/v1/pods?watch=1&timeoutSeconds=5&resourceVersion={revision}");
+    let gone = cluster.kubectl(&["get", "--raw", &watch]);
+    let said = gone.stdout + &gone.stderr;
+    assert!(said.contains("410"), "{said}");
+    println!("of a revision that is gone: {said}");
     gthctl.signal(Signal::SIGCONT);
     comes_to_know("4 pods");
     assert!(of[0].is_hot() && of[2].is_cold());
-    let log = kernel::read(cluster.path("server.log").to_str().unwrap());
-    let gone: Vec<&str> =
-        log.lines().filter(|l| l.contains("too old") || l.contains("resp=410")).collect();
-    println!("of a revision that is gone: {gone:#?}");
+    gthctl.stop();
+}
+
+/// A cluster of 2,000 pods on 50 nodes: gthctl holds the 110 of its own.
+#[test]
+fn two_thousand_pods_on_fifty_nodes() {
+    const OURS: usize = 110;
+    let mut cluster = Cluster::new();
+    cluster.serve("first");
+    trust(&cluster);
+    let node = |i| if i < OURS { NODE.to_owned() } else { format!("node-{}", 2 + i % 49) };
+    let pods = (0..2000).map(|i| pod(&format!("pod-{i}"), &node(i), labels()));
+    cluster.create(&pods.collect::<Vec<_>>());
+    let contained = |pod| {
+        let contained =
+            Contained::new(&format!("kubepods/besteffort/pod{}/{ID}", cluster.uid(pod)));
+        set_nice(contained.pid(), 19);
+        contained
+    };
+    let (ours, elsewhere) = (contained("pod-7"), contained("pod-1007"));
+    let gthctl = start(&cluster);
+    let begin = Instant::now();
+    comes_to_know(&format!("{OURS} pods"));
+    println!("{OURS} of 2000 pods known after {:?}", begin.elapsed());
+    let memory = kernel::read(&format!("/proc/{}/status", gthctl.pid()));
+    println!("{}", memory.lines().find(|line| line.starts_with("VmHWM")).unwrap());
+    assert!(ours.is_hot() && elsewhere.is_cold());
+    let of_node = format!("--field-selector=spec.nodeName={NODE}");
+    cluster.says(&["delete", "pod", "--force", "--grace-period=0", "--wait=false", &of_node]);
+    comes_to_know("0 pods");
+    assert!(ours.is_cold() && elsewhere.is_cold());
     gthctl.stop();
 }
 

@@ -25,6 +25,7 @@ mod gtp5g;
 mod identity;
 mod irq;
 mod irqbalance;
+mod isolated;
 mod kubernetes;
 mod lifecycle;
 mod lock;
@@ -56,7 +57,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 38] = modules![
+const MODULES: [(&str, Vm); 39] = modules![
     allocated,
     cgroups,
     conditions,
@@ -72,6 +73,7 @@ const MODULES: [(&str, Vm); 38] = modules![
     identity,
     irq,
     irqbalance,
+    isolated,
     kubernetes,
     lifecycle,
     lock,

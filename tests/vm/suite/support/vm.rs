@@ -27,5 +27,9 @@ pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
 pub const TIMING: Vm =
     Vm { name: "timing", smp: "2,sockets=1,cores=2", parameters: "", alone: true };
 
-/// The same, where the last CPU needs no tick.
+/// For a test that the kernel takes no scheduler where CPUs are isolated.
+pub const ISOLATED: Vm =
+    Vm { name: "isolated", smp: "2,sockets=1,cores=2", parameters: "isolcpus=1", alone: false };
+
+/// As [`TIMING`], where the last CPU needs no tick.
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
