@@ -37,6 +37,10 @@ enum gth_limit {
 	GTH_NR_MARKS = 2 * GTH_MAX_TRAFFIC,	/* ... and of the previous policy */
 	GTH_MAX_FUNCTIONS = 64,		/* traced for them, likewise for two policies */
 	GTH_BY_WAKEUP,			/* instead of a function: woken up by a marked task */
+	GTH_BY_UDP_RECVMSG,		/* a socket function (bpf/mark_udp.bpf.c), as those below */
+	GTH_BY_UDPV6_RECVMSG,
+	GTH_BY_UDP_SENDMSG,
+	GTH_BY_UDPV6_SENDMSG,
 	GTH_MAX_LINEAGE = 16,		/* generations of parents that include_children looks back at */
 	GTH_HIST_BUCKETS = 32,
 	GTH_BT_LEN = 64,		/* SCX_EXIT_BT_LEN, kernel/sched/ext.c */
@@ -132,7 +136,7 @@ struct gth_traffic {
 	u32 min_packets;
 	u32 max_tasks;
 	u32 woken;			/* also tasks these wake up to hand packets on */
-	u32 unused;
+	u32 port;			/* datagrams of UDP sockets with this local port count; 0: none */
 	u64 hold_ns;
 	u64 functions;			/* whose calls count, one bit each */
 	struct gth_rules rules;
@@ -146,7 +150,7 @@ struct gth_mark {
 	u64 until;			/* the task is marked until then; 0: it is not */
 	u64 since;
 	u64 packets;			/* since then, plus the window that led to it */
-	u32 function;			/* where its packets were seen, or GTH_BY_WAKEUP */
+	u32 function;			/* where its packets were seen, or GTH_BY_WAKEUP and so on */
 	u32 due;			/* enough packets: the next match decides (admit_marks()) */
 };
 

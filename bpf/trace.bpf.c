@@ -4,9 +4,11 @@
  * on which CPU, how many bytes, how long.
  *
  * Each function has a pair of these programs attached: fentry and fexit if it has
- * BTF, loaded separately for each function, or else kprobe and kretprobe.
+ * BTF, loaded separately for each function, or else kprobe and kretprobe. The functions of
+ * UDP sockets have a program at their end.
  */
 #include "marks/context.bpf.h"
+#include "marks/socket.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -112,7 +114,8 @@ static __always_inline void send(const struct gth_trace_key *key, const struct g
 	bpf_ringbuf_submit(event, waiting >= WAKEUP_BYTES ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-static __always_inline int begin(u32 function, const void *skb)
+/* @skb: the packet, if known; else it has @bytes. */
+static __always_inline int begin(u32 function, const void *skb, u32 bytes)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct gth_trace_key key = {
@@ -124,7 +127,6 @@ static __always_inline int begin(u32 function, const void *skb)
 	};
 	struct gth_trace_count *count, fresh = {};
 	struct call *call;
-	u32 bytes = 0;
 	u64 now;
 
 	if (what.tgid && what.tgid != key.tgid && what.tgid != key.tid)
@@ -186,7 +188,7 @@ int function_begins(u64 *ctx)
 
 	if (skb_arg_of(cookie) != GTH_TRACE_NO_ARG)
 		bpf_get_func_arg(ctx, skb_arg_of(cookie), &skb);
-	return begin(cookie, (const void *)skb);
+	return begin(cookie, (const void *)skb, 0);
 }
 
 SEC("fexit")
@@ -202,13 +204,41 @@ int probed_function_begins(struct pt_regs *ctx)
 	u64 args[] = { ctx->di, ctx->si, ctx->dx, ctx->cx };
 	u32 arg = skb_arg_of(cookie);
 
-	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL);
+	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL, 0);
 }
 
 SEC("kretprobe")
 int probed_function_ends(struct pt_regs *ctx)
 {
 	return end(bpf_get_attach_cookie(ctx));
+}
+
+/* ---- sockets with a local UDP port ---- */
+
+/*
+ * The upper half of the cookie is the function's address family. What passes is counted when
+ * the call ends: a receiver waits within it, so its time says nothing.
+ */
+static __always_inline int end_of_socket_call(u64 *ctx, const struct sock *sk)
+{
+	u64 cookie = bpf_get_attach_cookie(ctx), result = 0;
+
+	bpf_get_func_ret(ctx, &result);
+	if ((int)result < 0 || port_of(sk, cookie >> GTH_TRACE_ARG_SHIFT) != what.port)
+		return 0;
+	return begin(cookie, NULL, result);
+}
+
+SEC("fexit")
+int datagram_received(u64 *ctx)
+{
+	return takes_datagram(ctx[3]) ? end_of_socket_call(ctx, (const struct sock *)ctx[0]) : 0;
+}
+
+SEC("fexit")
+int datagram_sent(u64 *ctx)
+{
+	return end_of_socket_call(ctx, (const struct sock *)ctx[0]);
 }
 
 /* Run once, before the others are attached. */

@@ -25,7 +25,8 @@ enum gth_context {
 
 /*
  * The cookie of an attached program: the function's index in user space's list, and
- * from this bit on the number of the packet's argument, from 0, or GTH_TRACE_NO_ARG.
+ * from this bit on the number of the packet's argument, from 0, or GTH_TRACE_NO_ARG, or
+ * the address family of a socket function.
  */
 enum gth_trace_cookie {
 	GTH_TRACE_ARG_SHIFT = 32,
@@ -35,6 +36,7 @@ enum gth_trace_cookie {
 struct gth_trace_what {
 	u32 tgid;		/* only this process or thread; 0: all */
 	u32 events;		/* also send each packet to the ring buffer */
+	u32 port;		/* of UDP sockets, where these are traced */
 };
 
 /* Which task runs a function. The CPU is the index of the map's per-CPU value. */

@@ -68,6 +68,14 @@ struct bpf_timer {
 	__u64 __opaque[2];
 } __attribute__((aligned(8)));
 
+/* include/linux/socket.h */
+enum {
+	AF_INET = 2,
+	AF_INET6 = 10,
+	MSG_PEEK = 0x2,
+	MSG_ERRQUEUE = 0x2000,
+};
+
 /* include/uapi/linux/time.h */
 enum {
 	CLOCK_MONOTONIC = 1,
@@ -223,6 +231,15 @@ struct signal_struct {
 
 struct sk_buff {
 	unsigned int len;
+};
+
+struct sock_common {
+	unsigned short skc_num;
+	unsigned short skc_family;
+};
+
+struct sock {
+	struct sock_common __sk_common;
 };
 
 /* x86 */

@@ -9,6 +9,7 @@ use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use clap::builder::{PossibleValue, TypedValueParser};
 use clap::{
     Args, ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum, ValueHint,
 };
@@ -18,7 +19,7 @@ use crate::base::error::{Error, ExitCode};
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
 use crate::doctor::features;
-use crate::gtp::Module;
+use crate::gtp::{Module, Plane};
 use crate::kernel::sched_ext::KERNELS;
 use crate::metrics::server::Address;
 
@@ -330,6 +331,14 @@ Examples:
 /// interrupted task) or idle, with the NIC's interrupts on that CPU. A task in a PID namespace is
 /// shown with both ids.
 ///
+/// A data plane in user space, such as Open5GS's or OAI's UPF or a gNB, has a UDP port open:
+/// udp:2152 traces who receives (in) and sends (out) datagrams on that local port, in every network
+/// namespace. A call counts when it has handed datagrams over; one for several datagrams at once
+/// (UDP_GRO, UDP_SEGMENT) counts once. Bytes are those of the datagrams' contents, and no times are
+/// taken: a receiver waits within the function. For each socket with the port, the trace shows the
+/// memory that its receive queue takes and how many datagrams were dropped, mostly because the
+/// queue was full. What a module such as gtp5g takes from its socket (UDP_ENCAP) never comes there.
+///
 /// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe. One line on
 /// standard error names the traced functions and how, a second one the others and why; JSON has an
 /// object for each. While fentry is attached, the module cannot be unloaded. The trace follows a
@@ -338,8 +347,8 @@ Examples:
 #[command(after_help = TRACE_EXAMPLES)]
 pub struct TraceArgs {
     /// The data plane
-    #[arg(value_name = "TARGET", required_unless_present = "functions")]
-    pub target: Option<Module>,
+    #[arg(value_name = "TARGET", required_unless_present = "functions", value_parser = PlaneParser)]
+    pub target: Option<Plane>,
 
     /// Any function of the kernel or a module, instead of a data plane
     #[arg(short, long = "function", value_name = "SYMBOL", conflicts_with = "target")]
@@ -395,6 +404,29 @@ pub struct TraceArgs {
     pub format: Option<TraceFormat>,
 }
 
+/// Completes the modules, and the usual port.
+#[derive(Clone)]
+struct PlaneParser;
+
+impl TypedValueParser for PlaneParser {
+    type Value = Plane;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Plane, clap::Error> {
+        str::parse::<Plane>.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let modules = Module::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+        let help = "The programs that have this UDP port open, or another one";
+        Some(Box::new(modules.chain([PossibleValue::new("udp:2152").help(help)])))
+    }
+}
+
 /// The output format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {
@@ -415,6 +447,7 @@ Examples:
   gthctl trace gtp -o json --duration 10s   for another program
   gthctl trace gtp5g --events --cpu 2-3     every packet on these CPUs
   gthctl trace gtp5g --suggest > upf.yaml   a policy for what it saw
+  gthctl trace udp:2152                     a user plane in user space
   gthctl trace --function udp_sendmsg       any function";
 
 /// Measure round trips to a user plane, idle and under load

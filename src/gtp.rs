@@ -1,11 +1,17 @@
-//! GTP data planes of the kernel, as tables of their functions.
+//! GTP data planes: those of the kernel, as tables of their functions, and those of user
+//! space, as a UDP port.
 //!
 //! Names, arguments and meanings for gtp5g are from v0.10.2 (src/gtpu, src/pfcp), those
 //! for gtp from Linux 7.2 (drivers/net/gtp.c). Other versions may lack some; attaching
 //! finds out (trace/attach.rs).
 
+use std::fmt;
+use std::str::FromStr;
+
 use clap::ValueEnum;
 use serde::Serialize;
+
+use crate::base::error::{Error, ExitCode};
 
 /// A kernel module with a GTP data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
@@ -50,6 +56,52 @@ impl Module {
     }
 }
 
+/// A GTP data plane. Its text is the module's name, or `udp:` and the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Plane {
+    Module(Module),
+    /// The programs that have this local UDP port open, 1 to 65535.
+    Port(u16),
+}
+
+impl Plane {
+    pub fn module(self) -> Option<Module> {
+        match self {
+            Self::Module(module) => Some(module),
+            Self::Port(_) => None,
+        }
+    }
+
+    pub fn port(self) -> Option<u16> {
+        match self {
+            Self::Module(_) => None,
+            Self::Port(port) => Some(port),
+        }
+    }
+}
+
+impl fmt::Display for Plane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Module(module) => f.write_str(module.name()),
+            Self::Port(port) => write!(f, "udp:{port}"),
+        }
+    }
+}
+
+impl FromStr for Plane {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let module = Module::ALL.into_iter().find(|module| module.name() == text);
+        let port = || text.strip_prefix("udp:")?.parse().ok().filter(|&port| port != 0);
+        let plane = module.map(Self::Module).or_else(|| port().map(Self::Port));
+        let what = "expected gtp5g, gtp, or udp: and a port from 1 to 65535, as in udp:2152";
+        plane.ok_or_else(|| Error::new(ExitCode::Usage, what))
+    }
+}
+
 /// A packet's direction, seen from the mobile network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -60,6 +112,9 @@ pub enum Direction {
     Downlink,
     /// Either, or unknown.
     Both,
+    /// From a socket to user space, and the other way: what is up or down, its program knows.
+    Received,
+    Sent,
 }
 
 /// What a function does with a packet.
@@ -132,3 +187,18 @@ const GTP: &[Row] = {
         ("gtp_push_header", Downlink, Header, Some(0), "puts the GTP header in front"),
     ]
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plane_by_its_text() {
+        for text in ["gtp5g", "gtp", "udp:2152", "udp:1", "udp:65535"] {
+            assert_eq!(text.parse::<Plane>().unwrap().to_string(), text);
+        }
+        for text in ["udp:0", "udp:65536", "udp:x", "udp:", "udp", "2152", "tcp:80", ""] {
+            assert!(text.parse::<Plane>().is_err(), "{text}");
+        }
+    }
+}

@@ -156,6 +156,10 @@ fn a_bad_command_line_is_a_usage_error() {
         &["irq", "pin", "eth0", "--cpus", "1", "--ban", "--force"],
         &["irq", "list", "--duration", "1s"],
         &["doctor", "--nfd", "file"],
+        &["trace", "udp:0"],
+        &["trace", "udp:65536"],
+        &["trace", "udp:x"],
+        &["trace", "upf"],
     ] {
         let outcome = gthctl(args);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{args:?}");

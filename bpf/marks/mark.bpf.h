@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Marks of tasks that process packets. bpf/mark.bpf.c begins and prolongs a task's own marks,
- * in that task; the scheduler those of the tasks it wakes up (marks/woken.bpf.h). Any code that
- * finds an expired mark ends it.
+ * Marks of tasks that process packets. bpf/mark.bpf.c and bpf/mark_udp.bpf.c begin and prolong
+ * a task's own marks, in that task; the scheduler those of the tasks it wakes up
+ * (marks/woken.bpf.h). Any code that finds an expired mark ends it.
  *
  * Times are from bpf_ktime_get_ns(): now_ns() is a different clock.
  */
@@ -134,6 +134,41 @@ static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known
 				      const struct gth_traffic *traffic)
 {
 	return !is_known || rules_meet(&tctx->by_traffic, &traffic->rules);
+}
+
+/*
+ * Counts a packet of the current task @p in each condition that asks about one of these
+ * functions or this port. @by: where it was seen.
+ */
+static __always_inline void count_in_conditions(struct task_struct *p, u64 functions, u32 port, u32 by)
+{
+	const struct gth_tables *t = live_tables(tunables.generation);
+	struct task_ctx *tctx = NULL;
+	struct gth_marks *m = NULL;
+	bool is_known = false;
+	u64 now = 0;
+	u32 i;
+
+	bpf_for(i, 0, t->nr_traffic) {
+		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
+
+		if (!(traffic->functions & functions) && !(port && traffic->port == port))
+			continue;
+		if (!tctx) {
+			tctx = task_of(p);
+			if (!tctx)
+				return;
+			is_known = is_matched(tctx);
+			now = bpf_ktime_get_ns();
+		}
+		if (!may_count(tctx, is_known, traffic))
+			continue;
+		if (!m)
+			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+		if (!m)
+			return;
+		count_packet(p, traffic, mark_of(m, traffic), by, is_known, now);
+	}
 }
 
 #endif

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use super::packets::{PacketsByCpu, entries, with_at_least};
 use crate::base::cpulist::CpuList;
 use crate::base::escape;
+use crate::gtp::Plane;
 use crate::policy::MAX_NAME;
 use crate::trace::counts::Context;
 use crate::trace::feed::Feed;
@@ -22,8 +23,8 @@ const FEED_SHARE: f64 = 0.05;
 pub struct TraceFacts<'a> {
     /// What was traced, as on the command line: `gtp5g`, `--function x`.
     pub traced: &'a str,
-    /// The data plane's module, if it is one that rules know.
-    pub module: Option<&'a str>,
+    /// The data plane, if it is one that rules know.
+    pub plane: Option<Plane>,
     pub seconds: f64,
     pub online: &'a CpuList,
     /// The interrupts of NICs during the trace.
@@ -67,10 +68,14 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
         return Some(text);
     }
     text += "\n";
-    if let Some(module) = facts.module {
+    if let Some(plane) = facts.plane {
+        let gtp = match plane {
+            Plane::Module(module) => module.name().to_owned(),
+            Plane::Port(port) => format!("{{port: {port}}}"),
+        };
         text += &format!(
             "# One rule for all of them, without names:\n\
-             #   - {{name: traffic, gtp: {module}, priority: true}}\n"
+             #   - {{name: traffic, gtp: {gtp}, priority: true}}\n"
         );
     }
     text += "strategies:\n";
@@ -212,6 +217,7 @@ mod tests {
 
     use super::*;
     use crate::base::escape::NASTY;
+    use crate::gtp::Module;
     use crate::policy::{Cpus, Policy};
 
     fn suggest(rows: &[Row]) -> Option<String> {
@@ -240,7 +246,7 @@ mod tests {
         let online = "0-3".parse().unwrap();
         let facts = TraceFacts {
             traced: "gtp",
-            module: Some("gtp"),
+            plane: Some(Plane::Module(Module::Gtp)),
             seconds: 10.0,
             online: &online,
             feeds,

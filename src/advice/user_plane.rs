@@ -1,7 +1,6 @@
 //! The user plane of this machine: its kernel module, its programs, its NICs.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::Path;
 
 use crate::base::cpulist::CpuList;
@@ -9,12 +8,11 @@ use crate::base::error::Result;
 use crate::gtp::Module;
 use crate::irq::host::Host;
 use crate::irq::inventory::list::Lister;
-use crate::kernel::modules;
-use crate::kernel::procfs;
+use crate::kernel::{modules, procfs, udp_sockets};
 use crate::policy::cgroups::Home;
 
-/// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3), as in /proc/net/udp.
-const GTP_U: &str = ":0868";
+/// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3).
+const GTP_U: u16 = 2152;
 
 /// UPFs that have it open only in the kernel, or leave it to XDP: of free5GC, Open5GS and eUPF.
 const NAMES: [&str; 3] = ["upf", "open5gs-upfd", "eupf"];
@@ -80,18 +78,14 @@ impl UserPlane {
 /// The programs that have the port open or one of the names.
 fn programs(proc_root: &Path) -> Vec<Program> {
     // Without /proc there is none.
+    let namespaces = udp_sockets::namespaces(proc_root).unwrap_or_default();
+    let sockets = namespaces.iter().flat_map(|dir| udp_sockets::with_port(dir, GTP_U));
+    let sockets: BTreeSet<u64> = sockets.map(|socket| socket.inode).collect();
     let pids = procfs::processes(proc_root).unwrap_or_default();
     let mut programs = Vec::new();
-    let (mut namespaces, mut sockets) = (BTreeSet::new(), BTreeSet::new());
-    for &pid in &pids {
-        let dir = proc_root.join(pid.to_string());
-        if namespaces.insert(fs::read_link(dir.join("ns/net")).ok()) {
-            sockets.extend(port_sockets(&dir));
-        }
-    }
     for pid in pids {
         let dir = proc_root.join(pid.to_string());
-        let has_port = !sockets.is_empty() && has_one_of(&dir, &sockets);
+        let has_port = !sockets.is_empty() && udp_sockets::open_in(&dir, &sockets).next().is_some();
         programs.extend(program(proc_root, pid, has_port));
     }
     programs
@@ -111,30 +105,9 @@ fn program(proc_root: &Path, pid: u32, has_port: bool) -> Option<Program> {
     })
 }
 
-/// The inode numbers of the sockets with the port, in the network namespace of the process whose
-/// directory in /proc is `dir`.
-fn port_sockets(dir: &Path) -> Vec<String> {
-    let tables = ["net/udp", "net/udp6"].map(|table| fs::read_to_string(dir.join(table)));
-    let socket = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        // sl, local_address, ..., inode.
-        fields.get(1)?.ends_with(GTP_U).then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
-    };
-    let tables = tables.into_iter().flatten();
-    tables.flat_map(|table| table.lines().filter_map(socket).collect::<Vec<_>>()).collect()
-}
-
-/// Whether the process has one of these sockets open.
-fn has_one_of(dir: &Path, sockets: &BTreeSet<String>) -> bool {
-    let links = fs::read_dir(dir.join("fd")).into_iter().flatten().flatten();
-    links.filter_map(|fd| fs::read_link(fd.path()).ok()).any(|to| {
-        let inode = to.to_str().and_then(|to| to.strip_prefix("socket:[")?.strip_suffix(']'));
-        inode.is_some_and(|inode| sockets.contains(inode))
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::UdpSocket;
     use std::os::unix::fs::symlink;
 

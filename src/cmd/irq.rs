@@ -184,7 +184,7 @@ fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
         target: Target::of_module(traced),
         stages: false,
         wait: false,
-        settings: Settings { pid: None, events: false, kprobes: false },
+        settings: Settings::default(),
         cpus: None,
         interval: time,
         duration: Some(time),

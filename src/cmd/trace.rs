@@ -6,13 +6,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::advice::suggested_policy::{self, TraceFacts};
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ExitCode, Result};
 use crate::cli::{TraceArgs, TraceFormat};
+use crate::gtp::Plane;
 use crate::kernel::capabilities;
 use crate::kernel::topology::{self, Topology};
 use crate::trace::attach::Settings;
 use crate::trace::functions::Target;
 use crate::trace::session::{Options, Output, run as trace};
+use crate::trace::udp;
 
 /// How long `--suggest` watches.
 const SUGGEST_AFTER: Duration = Duration::from_secs(10);
@@ -21,8 +23,14 @@ const SUGGEST_AFTER: Duration = Duration::from_secs(10);
 pub fn run(args: &TraceArgs) -> Result<()> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     capabilities::check_capabilities("tracing", &status)?;
+    let port = args.target.and_then(Plane::port);
+    if let (Some(port), true) = (port, args.kprobe) {
+        let what = format!("--kprobe: udp:{port} is traced at functions with BTF, by fexit");
+        return Err(Error::new(ExitCode::Usage, what));
+    }
     let target = match args.target {
-        Some(module) => Target::of_module(module),
+        Some(Plane::Module(module)) => Target::of_module(module),
+        Some(Plane::Port(_)) => udp::target(),
         None => Target::functions(&args.functions),
     };
     let output = match args.format {
@@ -39,7 +47,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         target,
         stages: args.stages,
         wait: args.wait,
-        settings: Settings { pid: args.pid, events: args.events, kprobes: args.kprobe },
+        settings: Settings { pid: args.pid, events: args.events, kprobes: args.kprobe, port },
         cpus: args.cpus.clone(),
         interval: Duration::from_nanos(args.interval),
         duration: duration.or(args.suggest.then_some(SUGGEST_AFTER)),
@@ -52,13 +60,13 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         return Ok(());
     }
     let traced = match args.target {
-        Some(module) => module.name().to_owned(),
+        Some(plane) => plane.to_string(),
         None => format!("--function {}", args.functions.join(",")),
     };
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     let facts = TraceFacts {
         traced: &traced,
-        module: options.target.module,
+        plane: args.target,
         seconds: seen.time.as_secs_f64(),
         online: &topology.online,
         feeds: &seen.feeds,

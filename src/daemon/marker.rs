@@ -1,5 +1,5 @@
 //! Keeps bpf/mark.bpf.c attached to the functions that the live policy asks about, while
-//! their modules come and go.
+//! their modules come and go. The ports that it asks about are of marker_udp.rs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,7 +8,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder};
+use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder, OpenObject};
+
+use super::marker_udp::UdpMarker;
 
 use crate::base::error::Result;
 use crate::base::{escape, log};
@@ -38,6 +40,7 @@ pub struct Marker {
     /// Modules searched for in the kernel itself.
     built_in: BTreeMap<Module, bool>,
     notes: Vec<String>,
+    udp: UdpMarker,
     /// `None` where they are not available.
     uevents: Option<Uevents>,
     looked: Option<Instant>,
@@ -85,24 +88,12 @@ impl Marker {
     /// Returns when it is due again, unless [`Marker::fd`] is readable before; `None`: not
     /// before the policy changes.
     pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
-        if scheduler.traced().is_empty() {
+        if scheduler.traced().is_empty() && scheduler.ports().is_empty() {
             *self = Self::default();
             return Ok(None);
         }
-        let new = *scheduler.traced() != self.wanted;
-        if new && self.uevents.is_none() {
-            // Before the first check: later changes send an event.
-            self.uevents = Uevents::open().ok();
-        }
-        let due = match &self.uevents {
-            Some(uevents) => uevents.take(),
-            None => left(self.looked, LOOK).is_zero(),
-        };
-        if new || due {
-            self.wanted.clone_from(scheduler.traced());
-            self.look(scheduler);
-            self.looked = Some(Instant::now());
-        }
+        self.udp.follow(scheduler);
+        let look_in = self.follow_modules(scheduler);
         if left(self.swept, SWEEP).is_zero() {
             if scheduler.has_marked() {
                 scheduler.marks(None)?;
@@ -110,10 +101,27 @@ impl Marker {
             self.swept = Some(Instant::now());
         }
         let sweep_in = left(self.swept, SWEEP);
-        Ok(Some(match self.uevents {
-            Some(_) => sweep_in,
-            None => sweep_in.min(left(self.looked, LOOK)),
-        }))
+        Ok(Some(look_in.map_or(sweep_in, |look_in| look_in.min(sweep_in))))
+    }
+
+    /// Returns when to look at the modules again, if no event tells.
+    fn follow_modules(&mut self, scheduler: &Scheduler<'_>) -> Option<Duration> {
+        let new = *scheduler.traced() != self.wanted;
+        if new && self.uevents.is_none() {
+            // Before the first check: later changes send an event.
+            self.uevents = Uevents::open().ok();
+        }
+        let due = match &self.uevents {
+            Some(uevents) => uevents.take(),
+            None => !self.wanted.is_empty() && left(self.looked, LOOK).is_zero(),
+        };
+        if new || due {
+            self.wanted.clone_from(scheduler.traced());
+            self.look(scheduler);
+            self.looked = Some(Instant::now());
+        }
+        let polls = self.uevents.is_none() && !self.wanted.is_empty();
+        polls.then(|| left(self.looked, LOOK))
     }
 
     /// Readable when a module may have come or gone.
@@ -191,14 +199,16 @@ impl Marker {
     }
 
     /// What prevents seeing packets.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    pub fn notes(&self) -> impl Iterator<Item = &String> {
+        self.notes.iter().chain(self.udp.note())
     }
 
-    /// The functions where packets are seen.
+    /// The functions and ports where packets are seen.
     pub fn functions(&self) -> Vec<String> {
         let attached = self.functions.iter().filter(|(_, tried)| tried.link.is_ok());
-        attached.map(|(traced, _)| format!("{}:{}", traced.module.name(), traced.symbol)).collect()
+        let attached =
+            attached.map(|(traced, _)| format!("{}:{}", traced.module.name(), traced.symbol));
+        attached.chain(self.udp.ports()).collect()
     }
 }
 
@@ -240,16 +250,24 @@ fn symbols<'a>(names: impl Iterator<Item = &'a str>) -> Symbols {
 }
 
 fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, Unattached> {
-    let load = || {
-        let mut open = ObjectBuilder::default().open_memory(MARK_OBJECT)?;
-        for mut map in open.maps_mut() {
-            if let Some(shared) = scheduler.map(map.name()) {
-                map.reuse_fd(shared)?;
-            }
+    let object = load_sharing(MARK_OBJECT, scheduler, |_| {});
+    object.map_err(|e| Unattached::NotLoaded(Rc::new(e)))
+}
+
+/// Loads an object that has the scheduler's maps, after `prepare`.
+pub(super) fn load_sharing(
+    object: &[u8],
+    scheduler: &Scheduler<'_>,
+    prepare: impl FnOnce(&mut OpenObject),
+) -> libbpf_rs::Result<Object> {
+    let mut open = ObjectBuilder::default().open_memory(object)?;
+    for mut map in open.maps_mut() {
+        if let Some(shared) = scheduler.map(map.name()) {
+            map.reuse_fd(shared)?;
         }
-        open.load()
-    };
-    load().map_err(|e: libbpf_rs::Error| Unattached::NotLoaded(Rc::new(e)))
+    }
+    prepare(&mut open);
+    open.load()
 }
 
 fn refused(e: libbpf_rs::Error) -> Unattached {

@@ -11,6 +11,7 @@ pub mod last_run;
 pub mod live;
 mod manager;
 pub mod marker;
+mod marker_udp;
 mod missed;
 mod node_pods;
 mod pod_nics;

@@ -18,7 +18,8 @@ pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
     let loaded = Module::ALL.into_iter().filter(|module| is_loaded(sight, *module));
     let findings: Vec<Finding> = loaded.map(|module| finding(sight, module)).collect();
     if findings.is_empty() {
-        let what = "no GTP data plane is loaded: rules with gtp wait for one";
+        let what =
+            "no GTP data plane is loaded: rules with gtp wait for one, except those with a port";
         return vec![Finding::note(CHECK, what).fix("modprobe gtp5g, or modprobe gtp")];
     }
     findings

@@ -19,4 +19,5 @@ pub mod sched_ext;
 pub mod skeletons;
 pub mod sysfs;
 pub mod topology;
+pub mod udp_sockets;
 pub mod uevents;

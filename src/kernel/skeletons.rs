@@ -19,3 +19,6 @@ pub mod tracer {
 
 /// The object file of bpf/mark.bpf.c. Its maps are the scheduler's.
 pub const MARK_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o"));
+
+/// The object file of bpf/mark_udp.bpf.c, with the same maps.
+pub const MARK_UDP_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mark_udp.bpf.o"));

@@ -12,7 +12,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::mistakes::Mistakes;
 use crate::base::root::Root;
-use crate::gtp::Module;
+use crate::gtp::{Module, Plane};
 use crate::kernel::procfs::Process;
 use crate::kernel::topology::Topology;
 use crate::pods::{self, Pod};
@@ -101,8 +101,8 @@ pub struct CompiledRule {
 /// A condition that marks tasks by their traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficCondition {
-    pub module: Module,
-    /// At least one, sorted.
+    pub plane: Plane,
+    /// The module's; at least one, sorted.
     pub functions: Vec<String>,
     pub min_packets: u32,
     pub hold_ns: u64,
@@ -115,12 +115,12 @@ pub struct TrafficCondition {
 impl TrafficCondition {
     fn new(gtp: &Gtp) -> Self {
         let mut functions = gtp.functions.clone();
-        if functions.is_empty() {
-            functions = gtp.module.entries();
+        if let (Plane::Module(module), true) = (gtp.plane, functions.is_empty()) {
+            functions = module.entries();
             functions.sort();
         }
         Self {
-            module: gtp.module,
+            plane: gtp.plane,
             functions,
             min_packets: gtp.min_pps,
             hold_ns: gtp.hold_ns,
@@ -128,6 +128,12 @@ impl TrafficCondition {
             woken: gtp.woken,
             rules: 0,
         }
+    }
+
+    /// The functions with their module; none for a port.
+    pub fn traced(&self) -> impl Iterator<Item = (Module, &String)> {
+        let module = self.plane.module();
+        self.functions.iter().filter_map(move |symbol| Some((module?, symbol)))
     }
 
     /// Whether both mark the same tasks.
@@ -305,9 +311,7 @@ fn traffic_conditions(policy: &Policy) -> Result<Vec<TrafficCondition>> {
         };
         let same = conditions.iter().position(|other| other.is_same(&condition));
         let place = same.unwrap_or_else(|| {
-            functions.extend(
-                condition.functions.iter().map(|symbol| (condition.module, symbol.clone())),
-            );
+            functions.extend(condition.traced().map(|(module, symbol)| (module, symbol.clone())));
             conditions.push(condition);
             conditions.len() - 1
         });
@@ -573,19 +577,30 @@ mod tests {
 - {gtp: gtp, priority: 1}
 - {command_regex: a, priority: 1}
 - {gtp: {module: gtp, hold: 1s, functions: [gtp_rx]}, priority: 1}
-- {gtp: {module: gtp, min_pps: 1, functions: [gtp_encap_recv, gtp_dev_xmit]}, priority: 2}";
+- {gtp: {module: gtp, min_pps: 1, functions: [gtp_encap_recv, gtp_dev_xmit]}, priority: 2}
+- {gtp: {port: 2152}, priority: 1}
+- {gtp: {port: 8805}, priority: 1}
+- {gtp: {hold: 30s, port: 2152}, weight: 9}";
         let c = try_compile(yaml, &machine(2, 1)).unwrap().0;
-        let conditions: Vec<_> =
-            c.traffic_conditions.iter().map(|g| (g.functions.join(" "), g.rules)).collect();
+        let conditions: Vec<_> = c
+            .traffic_conditions
+            .iter()
+            .map(|g| (g.functions.join(" "), g.plane.port(), g.rules))
+            .collect();
         assert_eq!(
             conditions,
-            [("gtp_dev_xmit gtp_encap_recv".into(), 0b1001), ("gtp_rx".into(), 0b100)]
+            [
+                ("gtp_dev_xmit gtp_encap_recv".into(), None, 0b1001),
+                ("gtp_rx".into(), None, 0b100),
+                (String::new(), Some(2152), 0b1010000),
+                (String::new(), Some(8805), 0b100000),
+            ]
         );
         assert_eq!(
             (c.traffic_conditions[1].min_packets, c.traffic_conditions[1].hold_ns),
             (1, 1_000_000_000)
         );
-        assert_eq!(c.has[Condition::Gtp as usize], 0b1101);
+        assert_eq!(c.has[Condition::Gtp as usize], 0b1111101);
     }
 
     #[test]

@@ -69,8 +69,11 @@ fn how(c: &Conditions) -> String {
         let exe = quote(exe);
         return format!("any user can run {exe}, with code of his own in it (LD_PRELOAD),");
     }
-    if c.gtp.is_some() {
-        return "any user can send such packets".into();
+    if let Some(gtp) = &c.gtp {
+        return match gtp.plane.port() {
+            Some(port) => format!("any user can open UDP port {port} at some address"),
+            None => "any user can send such packets".into(),
+        };
     }
     if c.command_regex.is_some() || c.threads.is_some() {
         return "any user can name a task like that".into();
@@ -159,6 +162,7 @@ mod tests {
             "command_regex: ^nr-gnb$",
             "threads: ^rx",
             "gtp: gtp",
+            "gtp: {port: 2152}",
             "exe: /usr/bin/upf",
             "exe: '**/upf', command_regex: ^upf$, threads: ^rx, gtp: gtp5g",
             "cgroup: /user.slice",
@@ -227,7 +231,8 @@ mod tests {
              - {cgroup: '/**', priority: 3}\n\
              - {command_regex: a, weight: 1000, cpus: 1, execution_time: 1ms, priority: false}\n\
              - {command_regex: a, user: root, priority: 0}\n\
-             - {command_regex: a, cpu_limit: ignore}\n",
+             - {command_regex: a, cpu_limit: ignore}\n\
+             - {gtp: {port: 2152}, priority: 1}\n",
         );
         assert_eq!(
             notes(&policy),
@@ -238,6 +243,7 @@ mod tests {
                 "p.yaml:5:4: rule 4: any user can have a task that root's tasks have started and get priority 3; systemd_unit: or container: prevents that",
                 "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: prevents that",
                 "p.yaml:9:4: rule 8: any user can name a task like that and get no CPU limit; user: or systemd_unit: prevents that",
+                "p.yaml:10:4: rule 9: any user can open UDP port 2152 at some address and get priority 1; user: or systemd_unit: prevents that",
             ]
         );
     }

@@ -11,7 +11,7 @@ use serde::{Serialize, Serializer};
 
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Location, Result};
-use crate::gtp::Module;
+use crate::gtp::Plane;
 use crate::irq::place::plan::Placement;
 use crate::pods::Selector;
 
@@ -101,7 +101,7 @@ pub struct Conditions {
     /// Kubernetes namespaces, any of which may hold the task's pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub k8s_namespace: Vec<String>,
-    /// It processes packets of a GTP data plane.
+    /// It processes packets of this GTP data plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gtp: Option<Gtp>,
     /// All descendants of a task that meets the conditions meet them too.
@@ -112,8 +112,9 @@ pub struct Conditions {
 /// A task that handles so many packets within a second matches for some time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gtp {
-    pub module: Module,
-    /// The functions whose calls count as packets; empty: the data plane's entry functions.
+    #[serde(flatten)]
+    pub plane: Plane,
+    /// The module's functions whose calls count as packets; empty: its entry functions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub functions: Vec<String>,
     /// Packets within a second, 1 to 1,000,000.

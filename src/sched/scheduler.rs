@@ -3,7 +3,7 @@
 //! The BPF program (bpf/sched.bpf.c) makes every decision about a task; this code feeds
 //! it tables and watches it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::mem::MaybeUninit;
@@ -199,6 +199,11 @@ impl<'obj> Scheduler<'obj> {
     /// The functions that the live policy wants traced, with their numbers.
     pub fn traced(&self) -> &BTreeMap<Traced, u32> {
         &self.numbers.functions
+    }
+
+    /// The UDP ports that the live policy asks about, each once, in order.
+    pub fn ports(&self) -> BTreeSet<u16> {
+        self.numbers.ports().collect()
     }
 
     /// One of its maps, for a program that shares it.

@@ -64,7 +64,7 @@ fn write_traffic(policy: &Compiled, numbers: &Numbers, tables: &mut types::gth_t
             min_packets: condition.min_packets,
             max_tasks: condition.max_tasks,
             woken: condition.woken.into(),
-            unused: 0,
+            port: condition.plane.port().unwrap_or(0).into(),
             hold_ns: condition.hold_ns,
             functions: numbers.functions,
             rules: rules(condition.rules),

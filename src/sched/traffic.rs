@@ -11,8 +11,15 @@ use crate::policy::compile::TrafficCondition;
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;
 const FUNCTIONS: u32 = gth_limit::GTH_MAX_FUNCTIONS.0;
 
-/// Instead of a function: a marked task woke it up when handing a packet on.
-pub const WAKE_UP: &str = "wake-up";
+/// What else marks a task than a function of a module: a marked task that woke it up to hand a
+/// packet on, and the functions of sockets.
+const OTHERS: [(gth_limit, &str); 5] = [
+    (gth_limit::GTH_BY_WAKEUP, "wake-up"),
+    (gth_limit::GTH_BY_UDP_RECVMSG, "udp_recvmsg"),
+    (gth_limit::GTH_BY_UDPV6_RECVMSG, "udpv6_recvmsg"),
+    (gth_limit::GTH_BY_UDP_SENDMSG, "udp_sendmsg"),
+    (gth_limit::GTH_BY_UDPV6_SENDMSG, "udpv6_sendmsg"),
+];
 
 /// A function of a module.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,13 +55,7 @@ impl Numbers {
     pub fn next(&self, conditions: &[TrafficCondition]) -> Self {
         let mut next =
             Self { known: conditions.to_vec(), last_id: self.last_id, ..Self::default() };
-        let traced = conditions.iter().flat_map(|condition| {
-            condition
-                .functions
-                .iter()
-                .map(|f| Traced { module: condition.module, symbol: f.clone() })
-        });
-        for function in traced {
+        for function in conditions.iter().flat_map(traced) {
             if next.functions.contains_key(&function) {
                 continue;
             }
@@ -81,11 +82,8 @@ impl Numbers {
                 let mark = mark.expect("a policy has at most half of them");
                 ConditionNumbers { id: next.last_id, mark, functions: 0 }
             });
-            let bit = |f: &String| {
-                1 << next.functions[&Traced { module: condition.module, symbol: f.clone() }]
-            };
-            let functions =
-                condition.functions.iter().map(bit).fold(0, |set: u64, bit: u64| set | bit);
+            let bits = traced(condition).map(|function| 1 << next.functions[&function]);
+            let functions = bits.fold(0, |set: u64, bit: u64| set | bit);
             next.conditions.push(ConditionNumbers { functions, ..numbers });
         }
         next
@@ -103,9 +101,24 @@ impl Numbers {
         next.conditions.iter().filter(is_new).map(|condition| condition.mark as usize)
     }
 
-    fn function(&self, number: u32) -> Option<&Traced> {
-        self.functions.iter().find(|(_, other)| **other == number).map(|(function, _)| function)
+    /// The UDP ports of conditions, each as often as it occurs.
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
+        self.known.iter().filter_map(|condition| condition.plane.port())
     }
+
+    /// Where a packet was seen; empty if that is no longer known.
+    fn seen_by(&self, number: u32) -> &str {
+        if let Some((_, name)) = OTHERS.iter().find(|(other, _)| other.0 == number) {
+            return name;
+        }
+        let function = self.functions.iter().find(|(_, other)| **other == number);
+        function.map_or("", |(function, _)| &function.symbol)
+    }
+}
+
+/// The functions of a condition.
+fn traced(condition: &TrafficCondition) -> impl Iterator<Item = Traced> {
+    condition.traced().map(|(module, symbol)| Traced { module, symbol: symbol.clone() })
 }
 
 /// What a traffic condition knows about a thread.
@@ -129,7 +142,7 @@ pub struct Marked {
     pub since: u64,
     pub until: u64,
     pub packets: u64,
-    /// Where its packets were seen, or [`WAKE_UP`].
+    /// Where its packets were seen, or `wake-up`: a marked task handed them on.
     pub function: String,
 }
 
@@ -143,10 +156,6 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
             .conditions
             .iter()
             .position(|condition| condition.id == report.mark.condition)?;
-        let function = || match numbers.function(report.mark.function) {
-            _ if report.mark.function == gth_limit::GTH_BY_WAKEUP.0 => WAKE_UP.to_owned(),
-            function => function.map(|f| f.symbol.clone()).unwrap_or_default(),
-        };
         Some(Mark {
             tid: report.tid,
             tgid: report.tgid,
@@ -158,7 +167,7 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
                 since: report.mark.since,
                 until: report.mark.until,
                 packets: report.mark.packets,
-                function: function(),
+                function: numbers.seen_by(report.mark.function).to_owned(),
             }),
         })
     };
@@ -168,10 +177,11 @@ pub(super) fn read(bytes: &[u8], numbers: &Numbers) -> Vec<Mark> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gtp::Plane;
 
     fn condition(min_packets: u32, functions: &[&str]) -> TrafficCondition {
         TrafficCondition {
-            module: Module::Gtp,
+            plane: Plane::Module(Module::Gtp),
             functions: functions.iter().map(|&f| f.into()).collect(),
             min_packets,
             hold_ns: 1,

@@ -13,8 +13,9 @@ use libbpf_rs::{
 };
 
 use super::functions::Target;
+use super::udp;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::gtp::Function;
+use crate::gtp::{Direction, Function};
 use crate::kernel::btf::{BtfFunction, KernelBtf};
 use crate::kernel::kallsyms::{KALLSYMS, Symbol, Symbols, place};
 use crate::kernel::kprobes;
@@ -27,6 +28,8 @@ use crate::kernel::skeletons::tracer::types::{gth_trace_cookie, gth_trace_limit,
 pub enum How {
     /// fentry and fexit, by the function's BTF.
     Fentry,
+    /// fexit only: what a socket has handed over is known at the end.
+    Fexit,
     /// kprobe and kretprobe on this symbol.
     Kprobe(String),
     /// Not at all: there is no such function.
@@ -37,7 +40,7 @@ pub enum How {
 
 impl How {
     pub fn is_traced(&self) -> bool {
-        matches!(self, Self::Fentry | Self::Kprobe(_))
+        matches!(self, Self::Fentry | Self::Fexit | Self::Kprobe(_))
     }
 }
 
@@ -50,6 +53,8 @@ pub struct Settings {
     pub events: bool,
     /// Kprobes even with BTF: fentry keeps a module from being unloaded.
     pub kprobes: bool,
+    /// The functions are those of sockets with this local UDP port.
+    pub port: Option<u16>,
 }
 
 /// The BPF program and its attachments.
@@ -67,6 +72,8 @@ enum Attached {
     #[allow(dead_code)]
     Fentry { links: [OwnedFd; 2] },
     #[allow(dead_code)]
+    Fexit { link: OwnedFd },
+    #[allow(dead_code)]
     Kprobe { links: [Link; 2] },
 }
 
@@ -74,6 +81,8 @@ const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
 /// Run once, before anything is attached.
 const LOOK_UP: &str = "look_up_kernel";
 const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
+/// At the functions of sockets.
+const FEXIT: [&str; 2] = ["datagram_received", "datagram_sent"];
 
 impl Tracer {
     /// Loads the program; nothing is attached yet.
@@ -86,22 +95,25 @@ impl Tracer {
         }
         let failed = |e: &dyn std::fmt::Display| libbpf_log::refused("trace program", e);
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|e| failed(&e))?;
-        let what =
-            gth_trace_what { tgid: settings.pid.unwrap_or(0), events: settings.events.into() };
+        let what = gth_trace_what {
+            tgid: settings.pid.unwrap_or(0),
+            events: settings.events.into(),
+            port: settings.port.unwrap_or(0).into(),
+        };
         for mut map in open.maps_mut() {
             if map.name() == ".rodata.what" {
                 map.set_initial_value(bytes_of(&what)).map_err(|e| failed(&e))?;
             }
         }
-        // Relocates all programs. The fentry pair is loaded once per function. SAFETY:
+        // Relocates all programs. Those by BTF are loaded once per function. SAFETY:
         // the object is open and not loaded.
         let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
         if prepared < 0 {
             return Err(failed(&io::Error::from_raw_os_error(-prepared)));
         }
         for mut program in open.progs_mut() {
-            let is_fentry = FENTRY.iter().any(|name| program.name() == *name);
-            program.set_autoload(!is_fentry);
+            let is_by_btf = FENTRY.iter().chain(&FEXIT).any(|name| program.name() == *name);
+            program.set_autoload(!is_by_btf);
         }
         let object = open.load().map_err(|e| failed(&e))?;
         for program in object.progs_mut().filter(|program| program.name() == LOOK_UP) {
@@ -156,6 +168,9 @@ impl Tracer {
         let is_whole = symbol.name == function.symbol;
         let btf = btf.filter(|_| is_whole);
         let known = btf.and_then(|btf| btf.function(&symbol.name, symbol.module.as_deref()));
+        if self.settings.port.is_some() {
+            return self.attach_socket(index, function, known);
+        }
         if let Some(known) = known
             && let Ok(links) = self.attach_fentry(known, cookie(index, known.packet))
         {
@@ -168,6 +183,25 @@ impl Tracer {
             Ok(links) => {
                 self.attached.push(Attached::Kprobe { links });
                 How::Kprobe(symbol.name.clone())
+            }
+            Err(e) => How::Refused(e.to_string()),
+        }
+    }
+
+    fn attach_socket(
+        &mut self,
+        index: usize,
+        function: &Function,
+        known: Option<BtfFunction>,
+    ) -> How {
+        let Some(known) = known else { return How::Refused("it has no BTF".into()) };
+        let program = self.program(FEXIT[usize::from(function.direction == Direction::Sent)]);
+        let kind = sys::BPF_TRACE_FEXIT;
+        let cookie = cookie(index, Some(udp::family(function)));
+        match load_for(&program, kind, known).and_then(|program| link(&program, kind, cookie)) {
+            Ok(link) => {
+                self.attached.push(Attached::Fexit { link });
+                How::Fexit
             }
             Err(e) => How::Refused(e.to_string()),
         }
@@ -202,8 +236,8 @@ impl Tracer {
 }
 
 /// In the BPF program's form (enum gth_trace_cookie).
-fn cookie(index: usize, packet: Option<u8>) -> u64 {
-    let argument = packet.map_or(gth_trace_limit::GTH_TRACE_NO_ARG.0, u32::from);
+fn cookie(index: usize, argument: Option<u8>) -> u64 {
+    let argument = argument.map_or(gth_trace_limit::GTH_TRACE_NO_ARG.0, u32::from);
     u64::from(argument) << gth_trace_cookie::GTH_TRACE_ARG_SHIFT.0 | index as u64
 }
 

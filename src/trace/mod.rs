@@ -8,3 +8,4 @@ pub mod functions;
 pub mod rows;
 mod screen;
 pub mod session;
+pub mod udp;

@@ -11,15 +11,14 @@ use super::rows::{CpuTotal, Row};
 use crate::base::escape;
 use crate::gtp::{Direction, Function, Stage};
 
-/// The table of rows and the lines below it, in at most `height` lines of `width`.
+/// The table of rows and the lines below it, `notes` the last, in at most `height` lines of `width`.
 pub fn screen(
     rows: &[Row],
     cpus: &[CpuTotal],
-    untraced: Option<&str>,
+    notes: Vec<String>,
     (width, height): (usize, usize),
 ) -> String {
-    let mut below: Vec<String> = cpus.iter().map(cpu_line).collect();
-    below.extend(untraced.map(|untraced| format!("not traced: {untraced}")));
+    let below: Vec<String> = cpus.iter().map(cpu_line).chain(notes).collect();
     // The head, the line under it, and one for what is left out.
     let room = height.saturating_sub(below.len() + 4).max(1);
     let mut builder = Builder::default();
@@ -164,6 +163,7 @@ pub fn attached(
 fn means(symbol: &str, how: &How, module: Option<&str>) -> String {
     match how {
         How::Fentry => "fentry, fexit".into(),
+        How::Fexit => "fexit".into(),
         How::Kprobe(on) if on == symbol => "kprobe, kretprobe".into(),
         How::Kprobe(on) => format!("kprobe, kretprobe on {on}; no byte counts"),
         How::Missing => {
@@ -179,6 +179,7 @@ pub fn how(function: &Function, how: &How, module: Option<&str>) -> String {
     let symbol = &function.symbol;
     match how {
         How::Fentry => format!("{symbol}: fentry, fexit"),
+        How::Fexit => format!("{symbol}: fexit"),
         How::Kprobe(on) if on == symbol => format!("{symbol}: kprobe, kretprobe"),
         How::Kprobe(on) => format!("{symbol}: kprobe, kretprobe on {on} (no byte counts)"),
         How::Missing => {
@@ -214,6 +215,8 @@ fn direction(direction: Direction) -> &'static str {
         Direction::Uplink => "up",
         Direction::Downlink => "down",
         Direction::Both => "-",
+        Direction::Received => "in",
+        Direction::Sent => "out",
     }
 }
 
@@ -279,7 +282,7 @@ mod tests {
         let rows: Vec<Row> = (1..=30).map(row).collect();
         let cpus =
             [CpuTotal { cpu: 1, packets_per_second: 99.6, in_softirq: 0.0, irqs: Vec::new() }];
-        let text = screen(&rows, &cpus, Some("gtp_rx"), (200, 12));
+        let text = screen(&rows, &cpus, vec!["not traced: gtp_rx".into()], (200, 12));
         assert!(text.lines().count() <= 12, "{text}");
         assert!(text.contains("and 24 more"), "{text}");
         assert!(text.contains("CPU 1: 100 packets/s, 0 of them"), "{text}");
@@ -301,9 +304,9 @@ mod tests {
                 "{cell}: {text}"
             );
         }
-        let narrow = screen(&rows, &cpus, None, (40, 12));
+        let narrow = screen(&rows, &cpus, Vec::new(), (40, 12));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40));
-        assert!(screen(&[], &[], None, (80, 24)).contains("no packets yet"));
+        assert!(screen(&[], &[], Vec::new(), (80, 24)).contains("no packets yet"));
     }
 
     #[test]
@@ -313,7 +316,7 @@ mod tests {
         let (nic, name) = (NASTY.to_owned(), NASTY.to_owned());
         let feed = Feed { cpu: 1, nic, irq: 34, name, per_second: 1.0 };
         let cpu = CpuTotal { cpu: 1, packets_per_second: 9.0, in_softirq: 9.0, irqs: vec![feed] };
-        let screen = screen(std::slice::from_ref(&row), &[cpu], None, (400, 40));
+        let screen = screen(std::slice::from_ref(&row), &[cpu], Vec::new(), (400, 40));
         // The head, the line under it, the row, an empty line, the CPU.
         assert_eq!(screen.lines().count(), 5, "{screen}");
         let event = Event {

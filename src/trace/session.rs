@@ -18,6 +18,7 @@ use super::feed::{Feed, Feeds};
 use super::functions::Target;
 use super::rows::{Reporter, Row, by_cpu};
 use super::screen;
+use super::udp::{self, Sockets};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::escape;
@@ -94,6 +95,7 @@ pub fn run(options: &Options) -> Result<TraceTotals> {
         life,
         hows: Vec::new(),
         reported: Lost::default(),
+        sockets: options.settings.port.map(|port| Sockets::new(Path::new("/proc"), port)),
     };
     if !session.begin()? {
         return Ok(TraceTotals::default());
@@ -112,6 +114,8 @@ struct Session<'a> {
     hows: Vec<How>,
     /// The losses reported so far.
     reported: Lost,
+    /// Those of the traced port.
+    sockets: Option<Sockets>,
 }
 
 impl Session<'_> {
@@ -196,6 +200,11 @@ impl Session<'_> {
         let is_quiet = self.options.output == Output::Quiet;
         let mut reporter = Reporter::new(self.functions, home_of);
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
+        if let Some(sockets) = &mut self.sockets
+            && sockets.look()?.is_empty()
+        {
+            eprintln!("gthctl: {}", sockets.none());
+        }
         let begin = Instant::now();
         let mut shown = begin;
         if self.is_in_place() {
@@ -266,30 +275,32 @@ impl Session<'_> {
         print(&text)
     }
 
-    fn show(&self, rows: &[Row], feeds: &mut Feeds<'_>) -> Result<()> {
+    fn show(&mut self, rows: &[Row], feeds: &mut Feeds<'_>) -> Result<()> {
         // Lines have no room for them.
         let cpus = match self.options.output {
             Output::Table | Output::Json => by_cpu(rows, &feeds.look()?),
             Output::Lines | Output::Quiet => Vec::new(),
         };
+        let sockets = self.sockets.as_mut().map(Sockets::look).transpose()?.unwrap_or_default();
         let active = rows.iter().filter(|row| row.packets_per_second > 0.0);
         let mut text = String::new();
         match self.options.output {
             Output::Table => {
-                let untraced = self.functions.iter().zip(&self.hows);
-                let untraced: Vec<&str> = untraced
-                    .filter(|(_, how)| !how.is_traced())
-                    .map(|(function, _)| function.symbol.as_str())
-                    .collect();
-                let untraced = (!untraced.is_empty()).then(|| untraced.join(", "));
+                let mut notes: Vec<String> = sockets.iter().map(udp::line).collect();
+                let none = self.sockets.as_ref().filter(|_| sockets.is_empty()).map(Sockets::none);
+                notes.extend(none.into_iter().chain(self.untraced()));
                 let size = terminal_size::terminal_size_of(stdout());
                 let size = size.map_or(SCREEN, |(w, h)| (w.0.into(), h.0.into()));
                 let in_place = self.is_in_place();
                 let size = if in_place { size } else { (usize::MAX, usize::MAX) };
-                let screen = screen::screen(rows, &cpus, untraced.as_deref(), size);
+                let screen = screen::screen(rows, &cpus, notes, size);
                 text = if in_place { redrawn(&screen) } else { screen + "\n" };
             }
-            Output::Lines => active.for_each(|row| text += &(screen::line(row) + "\n")),
+            Output::Lines => {
+                active.for_each(|row| text += &(screen::line(row) + "\n"));
+                let dropping = sockets.iter().filter(|socket| socket.new_drops > 0);
+                dropping.for_each(|socket| text += &(udp::line(socket) + "\n"));
+            }
             Output::Json => {
                 for row in active {
                     text += &json_line("count", row)?;
@@ -297,10 +308,23 @@ impl Session<'_> {
                 for cpu in cpus.iter().filter(|cpu| cpu.packets_per_second > 0.0) {
                     text += &json_line("cpu", cpu)?;
                 }
+                for socket in &sockets {
+                    text += &json_line("socket", socket)?;
+                }
             }
             Output::Quiet => {}
         }
         print(&text)
+    }
+
+    /// The functions that are not traced, as a line.
+    fn untraced(&self) -> Option<String> {
+        let untraced = self.functions.iter().zip(&self.hows);
+        let untraced: Vec<&str> = untraced
+            .filter(|(_, how)| !how.is_traced())
+            .map(|(function, _)| function.symbol.as_str())
+            .collect();
+        (!untraced.is_empty()).then(|| format!("not traced: {}", untraced.join(", ")))
     }
 
     /// Reports losses since the last report.

@@ -7,7 +7,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::base::mistakes::Mistakes;
 use crate::base::yaml::{Field, Node, Place, Source, Value, lines, quote};
-use crate::gtp::Module;
+use crate::gtp::{Module, Plane};
 use crate::pods::Selector;
 use crate::policy::{
     Conditions, CpuLimit, Cpus, Effects, Gtp, Priority, Rule, SLICE_RANGE, cgroups, globs,
@@ -41,7 +41,8 @@ const CONDITIONS: std::ops::Range<usize> = 1..13;
 const EFFECTS: std::ops::Range<usize> = 14..19;
 
 /// The keys of `gtp`.
-pub const GTP_KEYS: [&str; 6] = ["module", "functions", "min_pps", "hold", "max_tasks", "woken"];
+pub const GTP_KEYS: [&str; 7] =
+    ["module", "port", "functions", "min_pps", "hold", "max_tasks", "woken"];
 
 /// The kernel's largest process id (`PID_MAX_LIMIT` on 64 bits).
 const MAX_PID: u64 = 4_194_304;
@@ -292,25 +293,33 @@ pub(super) fn namespaces(field: &Field) -> Result<Vec<String>> {
 
 /// A module's name, or a map with more.
 fn gtp(source: Source, field: &Field) -> Result<Gtp> {
-    let what = "a data plane, such as gtp5g or {module: gtp5g, min_pps: 10, hold: 30s}";
-    let mut gtp = Gtp {
-        module: Module::Gtp,
-        functions: Vec::new(),
-        min_pps: 1,
-        hold_ns: 30_000_000_000,
-        max_tasks: 256,
-        woken: false,
-    };
+    let what =
+        "a data plane, such as gtp5g, {module: gtp5g, min_pps: 10, hold: 30s} or {port: 2152}";
     if let Value::Text(_) = field.value.value {
-        return Ok(Gtp { module: module(field)?, ..gtp });
+        return Ok(of_plane(Plane::Module(module(field)?)));
     }
     if !matches!(field.value.value, Value::Map(_)) {
         return Err(field.expected(what));
     }
     let fields = field.value.fields(source, &format!("{}.", field.path), &GTP_KEYS, &[], &[])?;
+    let named = |name| fields.iter().find(|field| field.name == name);
+    let mut gtp = of_plane(match (named("module"), named("port")) {
+        (Some(name), None) => Plane::Module(module(name)?),
+        (None, Some(port)) => Plane::Port(port.integer("a UDP port", 1..=65535)? as u16),
+        (None, None) => {
+            let modules = Module::ALL.map(Module::name).join(", ");
+            return Err(field.error(format!("no data plane; give a module ({modules}) or a port")));
+        }
+        (Some(_), Some(port)) => {
+            return Err(port.error("a data plane has a module or a port, not both"));
+        }
+    });
     for field in &fields {
         match field.name {
-            "module" => gtp.module = module(field)?,
+            "module" | "port" => {}
+            "functions" if gtp.plane.port().is_some() => {
+                return Err(field.error("a module has functions, a port has none"));
+            }
             "functions" => gtp.functions = functions(field)?,
             "min_pps" => {
                 let packets = field.integer("packets per second", 1..=1_000_000)?;
@@ -321,14 +330,19 @@ fn gtp(source: Source, field: &Field) -> Result<Gtp> {
             _woken => gtp.woken = field.bool()?,
         }
     }
-    match fields.iter().any(|field| field.name == "module") {
-        true => Ok(gtp),
-        false => Err(field.error(format!("no module; {}", modules()))),
-    }
+    Ok(gtp)
 }
 
-fn modules() -> String {
-    format!("give one of {}", Module::ALL.map(Module::name).join(", "))
+/// With the defaults.
+fn of_plane(plane: Plane) -> Gtp {
+    Gtp {
+        plane,
+        functions: Vec::new(),
+        min_pps: 1,
+        hold_ns: 30_000_000_000,
+        max_tasks: 256,
+        woken: false,
+    }
 }
 
 fn module(field: &Field) -> Result<Module> {
@@ -492,7 +506,7 @@ mod tests {
                 selectors: vec![Selector { key: "app".into(), value: "upf".into() }],
                 k8s_namespace: vec!["core".into()],
                 gtp: Some(Gtp {
-                    module: Module::Gtp5g,
+                    plane: Plane::Module(Module::Gtp5g),
                     functions: vec!["a_1".into(), "b".into()],
                     min_pps: 10,
                     hold_ns: 500_000_000,
@@ -739,31 +753,32 @@ mod tests {
     #[test]
     fn traffic_by_a_name_or_a_map() {
         let of = |gtp: &str| only(&format!("{{gtp: {gtp}, priority: 1}}")).conditions.gtp.unwrap();
-        let default = Gtp {
-            module: Module::Gtp,
-            functions: Vec::new(),
-            min_pps: 1,
-            hold_ns: 30_000_000_000,
-            max_tasks: 256,
-            woken: false,
-        };
+        let default = of_plane(Plane::Module(Module::Gtp));
         assert_eq!(of("gtp"), default);
         assert_eq!(of("{module: gtp}"), default);
-        assert_eq!(of("gtp5g"), Gtp { module: Module::Gtp5g, ..default.clone() });
+        assert_eq!(of("gtp5g"), of_plane(Plane::Module(Module::Gtp5g)));
+        assert_eq!(of("{port: 2152}"), of_plane(Plane::Port(2152)));
         assert_eq!(of("{module: gtp, hold: 1s}"), Gtp { hold_ns: 1_000_000_000, ..default });
         let many = format!("{{module: gtp, functions: [{}]}}", ["f"; 17].join(", "));
         for (gtp, message) in [
             (
                 "",
-                "gtp: expected a data plane, such as gtp5g or {module: gtp5g, min_pps: 10, hold: 30s}, found nothing",
+                "gtp: expected a data plane, such as gtp5g, {module: gtp5g, min_pps: 10, hold: 30s} or {port: 2152}, found nothing",
             ),
             (
                 "[gtp]",
-                "gtp: expected a data plane, such as gtp5g or {module: gtp5g, min_pps: 10, hold: 30s}, found a list",
+                "gtp: expected a data plane, such as gtp5g, {module: gtp5g, min_pps: 10, hold: 30s} or {port: 2152}, found a list",
             ),
             ("upf", "gtp: expected a data plane's kernel module, gtp5g or gtp, found \"upf\""),
-            ("{}", "gtp: no module; give one of gtp5g, gtp"),
-            ("{min_pps: 1}", "gtp: no module; give one of gtp5g, gtp"),
+            ("{}", "gtp: no data plane; give a module (gtp5g, gtp) or a port"),
+            ("{min_pps: 1}", "gtp: no data plane; give a module (gtp5g, gtp) or a port"),
+            (
+                "{port: 2152, module: gtp}",
+                "gtp.port: a data plane has a module or a port, not both",
+            ),
+            ("{port: 0}", "gtp.port: expected a UDP port from 1 to 65535, found 0"),
+            ("{port: gtp-u}", "gtp.port: expected a UDP port from 1 to 65535, found \"gtp-u\""),
+            ("{port: 1, functions: [f]}", "gtp.functions: a module has functions, a port has none"),
             (
                 "{module: 5}",
                 "gtp.module: expected a data plane's kernel module, gtp5g or gtp (text; put it in quotes), found 5",
@@ -799,7 +814,7 @@ mod tests {
             (&many, "gtp.functions: more than 16 functions"),
             (
                 "{module: gtp, min_pp: 1}",
-                "gtp.min_pp: unknown key; did you mean min_pps? allowed here: module, functions, min_pps, hold, max_tasks, woken",
+                "gtp.min_pp: unknown key; did you mean min_pps? allowed here: module, port, functions, min_pps, hold, max_tasks, woken",
             ),
         ] {
             let found = error(&format!("{{priority: 1, gtp: {gtp}}}"));

@@ -48,6 +48,7 @@ mod timing;
 mod top;
 mod trace;
 mod traffic;
+mod user_planes;
 mod verifier;
 
 use support::vm::Vm;
@@ -57,7 +58,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 39] = modules![
+const MODULES: [(&str, Vm); 40] = modules![
     allocated,
     cgroups,
     conditions,
@@ -96,6 +97,7 @@ const MODULES: [(&str, Vm); 39] = modules![
     top,
     trace,
     traffic,
+    user_planes,
     verifier,
 ];
 

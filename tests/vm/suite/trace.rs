@@ -34,7 +34,7 @@ const UPLINK_BYTES: u64 = 100;
 const DOWNLINK_BYTES: u64 = 84;
 
 /// A `gthctl trace -o json`. Killed when dropped.
-struct Trace {
+pub struct Trace {
     child: Child,
     lines: Arc<Mutex<Vec<Value>>>,
     stderr: Arc<Mutex<String>>,
@@ -43,7 +43,7 @@ struct Trace {
 
 impl Trace {
     /// Starts it and returns once it is attached.
-    fn start(args: &[&str]) -> Self {
+    pub fn start(args: &[&str]) -> Self {
         let begin = Instant::now();
         let trace = Self::start_waiting(args);
         assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
@@ -77,7 +77,7 @@ impl Trace {
         Self { child, lines, stderr, readers }
     }
 
-    fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
+    pub fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
         // Looks at each line once: there may be 100,000, and the reader waits meanwhile.
         let mut seen = 0;
         kernel::wait(Duration::from_secs(30), || {
@@ -92,7 +92,7 @@ impl Trace {
         self.stderr.lock().unwrap().clone()
     }
 
-    fn says(&self, what: &str) -> bool {
+    pub fn says(&self, what: &str) -> bool {
         kernel::wait(Duration::from_secs(30), || self.stderr().contains(what))
     }
 
@@ -101,7 +101,7 @@ impl Trace {
     }
 
     /// Ctrl-C; all lines.
-    fn stop(mut self) -> Vec<Value> {
+    pub fn stop(mut self) -> Vec<Value> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT).unwrap();
         let status = self.child.wait().unwrap();
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
@@ -118,7 +118,7 @@ impl Drop for Trace {
 }
 
 /// The last count for each task, CPU, context and function.
-fn totals(lines: &[Value]) -> Vec<Value> {
+pub fn totals(lines: &[Value]) -> Vec<Value> {
     let key = |v: &Value| ["tid", "cpu", "context", "function"].map(|name| v[name].to_string());
     let mut last: Vec<Value> = Vec::new();
     for line in lines.iter().filter(|line| line["kind"] == "count") {
@@ -130,12 +130,12 @@ fn totals(lines: &[Value]) -> Vec<Value> {
     last
 }
 
-fn sum(rows: &[Value], function: &str, field: &str) -> u64 {
+pub fn sum(rows: &[Value], function: &str, field: &str) -> u64 {
     let of = rows.iter().filter(|row| row["function"] == function);
     of.map(|row| row[field].as_u64().unwrap()).sum()
 }
 
-fn of_threads(rows: &[Value], threads: &[i32]) -> Vec<Value> {
+pub fn of_threads(rows: &[Value], threads: &[i32]) -> Vec<Value> {
     let is_one = |row: &&Value| threads.iter().any(|&tid| row["tid"] == tid);
     rows.iter().filter(is_one).cloned().collect()
 }

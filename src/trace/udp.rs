@@ -1,0 +1,200 @@
+//! Data planes of user space: the functions of UDP sockets, and what waits in the sockets of a
+//! port or did not fit.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::functions::Target;
+use crate::base::error::Result;
+use crate::base::escape;
+use crate::gtp::{Direction, Function, Stage};
+use crate::kernel::procfs;
+use crate::kernel::udp_sockets::{self, UdpSocket};
+
+/// The functions by which user space receives and sends datagrams, with their address family
+/// (net/ipv4/udp.c, net/ipv6/udp.c). recvmmsg(2), io_uring(7) and the like call them, too.
+const FUNCTIONS: [(&str, Direction, i32, &str); 4] = [
+    ("udp_recvmsg", Direction::Received, libc::AF_INET, "a datagram is received"),
+    ("udpv6_recvmsg", Direction::Received, libc::AF_INET6, "a datagram is received by IPv6"),
+    ("udp_sendmsg", Direction::Sent, libc::AF_INET, "a datagram is sent"),
+    ("udpv6_sendmsg", Direction::Sent, libc::AF_INET6, "a datagram is sent by IPv6"),
+];
+
+/// The functions of sockets.
+pub fn target() -> Target {
+    let function = |&(symbol, direction, _, does): &(&str, Direction, i32, &'static str)| {
+        Function { symbol: symbol.to_owned(), direction, stage: Stage::Entry, packet: None, does }
+    };
+    Target { module: None, functions: FUNCTIONS.iter().map(function).collect() }
+}
+
+/// The family of the sockets that a function of [`target`] counts for.
+pub(super) fn family(function: &Function) -> u8 {
+    let known = FUNCTIONS.iter().find(|(symbol, ..)| *symbol == function.symbol);
+    known.map_or(0, |(_, _, family, _)| *family as u8)
+}
+
+/// How often to look for processes in new network namespaces.
+const RESCAN: Duration = Duration::from_secs(1);
+
+/// A socket with the port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Socket {
+    /// Its local address and port.
+    pub address: String,
+    pub inode: u64,
+    /// Empty: the kernel's own.
+    pub processes: Vec<Process>,
+    /// How much waits to be received, in bytes of the kernel's memory for it.
+    pub queued_bytes: u64,
+    /// Datagrams that were dropped, mostly because the queue was full; since it was opened.
+    pub drops: u64,
+    /// Since the last look.
+    pub new_drops: u64,
+}
+
+/// A process that has a socket open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Process {
+    pub pid: u32,
+    pub comm: String,
+}
+
+/// The sockets with a port, in every network namespace.
+pub struct Sockets {
+    proc_root: PathBuf,
+    port: u16,
+    /// A process in each namespace.
+    namespaces: Vec<PathBuf>,
+    scanned: Option<Instant>,
+    /// What was known at the last look, by inode.
+    before: HashMap<u64, Socket>,
+}
+
+impl Sockets {
+    pub fn new(proc_root: &Path, port: u16) -> Self {
+        let (namespaces, before) = (Vec::new(), HashMap::new());
+        Self { proc_root: proc_root.into(), port, namespaces, scanned: None, before }
+    }
+
+    /// The sockets as they are now, in the order of their addresses.
+    pub fn look(&mut self) -> Result<Vec<Socket>> {
+        if self.scanned.is_none_or(|at| at.elapsed() >= RESCAN) {
+            self.namespaces = udp_sockets::namespaces(&self.proc_root)?;
+            self.scanned = Some(Instant::now());
+        }
+        let found = self.namespaces.iter().flat_map(|dir| udp_sockets::with_port(dir, self.port));
+        let found: Vec<UdpSocket> = found.collect();
+        let new = found.iter().map(|socket| socket.inode);
+        let new: BTreeSet<u64> = new.filter(|inode| !self.before.contains_key(inode)).collect();
+        let mut processes = self.processes(&new)?;
+        let mut sockets: Vec<Socket> = found
+            .into_iter()
+            .map(|UdpSocket { local, queued, drops, inode }| {
+                let before = self.before.get(&inode);
+                let known = before.map(|before| before.processes.clone());
+                Socket {
+                    address: local.to_string(),
+                    inode,
+                    processes: known.or_else(|| processes.remove(&inode)).unwrap_or_default(),
+                    queued_bytes: queued,
+                    drops,
+                    new_drops: before.map_or(0, |before| drops.saturating_sub(before.drops)),
+                }
+            })
+            .collect();
+        sockets.sort_by(|a, b| (&a.address, a.inode).cmp(&(&b.address, b.inode)));
+        self.before = sockets.iter().map(|socket| (socket.inode, socket.clone())).collect();
+        Ok(sockets)
+    }
+
+    /// What to tell if there are none.
+    pub fn none(&self) -> String {
+        format!("no process has UDP port {} open; waiting for one", self.port)
+    }
+
+    /// The processes that have these sockets open, by the sockets' inodes.
+    fn processes(&self, inodes: &BTreeSet<u64>) -> Result<HashMap<u64, Vec<Process>>> {
+        let mut processes: HashMap<u64, Vec<Process>> = HashMap::new();
+        if inodes.is_empty() {
+            return Ok(processes);
+        }
+        for pid in procfs::processes(&self.proc_root)? {
+            let dir = self.proc_root.join(pid.to_string());
+            for inode in udp_sockets::open_in(&dir, inodes).collect::<BTreeSet<_>>() {
+                let comm = fs::read_to_string(dir.join("comm")).unwrap_or_default();
+                let process = Process { pid, comm: comm.trim_end().to_owned() };
+                processes.entry(inode).or_default().push(process);
+            }
+        }
+        Ok(processes)
+    }
+}
+
+/// A socket as one line.
+pub fn line(socket: &Socket) -> String {
+    let Socket { address, processes, queued_bytes, drops, new_drops, .. } = socket;
+    let whose: Vec<String> =
+        processes.iter().map(|Process { pid, comm }| format!("{comm} (PID {pid})")).collect();
+    let whose = if whose.is_empty() { "the kernel".into() } else { whose.join(", ") };
+    let mut line =
+        format!("socket {address} of {whose}: {queued_bytes} bytes queued, {drops} dropped");
+    if *new_drops > 0 {
+        line += &format!(", {new_drops} of them just now");
+    }
+    escape::line(&line).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn the_sockets_of_a_port_and_whose_they_are() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let local = socket.local_addr().unwrap();
+        let mut sockets = Sockets::new(Path::new("/proc"), local.port());
+        let found = sockets.look().unwrap();
+        let mine = found.iter().find(|found| found.address == local.to_string()).unwrap();
+        assert_eq!((mine.queued_bytes, mine.drops), (0, 0));
+        let me = std::process::id();
+        assert!(mine.processes.iter().any(|process| process.pid == me), "{mine:?}");
+        // More than any buffer holds (net.core.rmem_max is 4 MiB at most by default).
+        while sockets.look().unwrap().iter().all(|socket| socket.drops == 0) {
+            (0..1000).for_each(|_| drop(socket.send_to(&[0; 9000], local)));
+        }
+        let full = sockets.look().unwrap().remove(0);
+        assert!(full.queued_bytes > 9000 && full.drops > 0 && full.new_drops == 0, "{full:?}");
+        socket.send_to(&[0; 9000], local).unwrap();
+        assert_eq!(sockets.look().unwrap()[0].new_drops, 1);
+        assert!(line(&full).starts_with(&format!("socket {local} of ")), "{}", line(&full));
+        drop(socket);
+        assert_eq!(sockets.look().unwrap(), []);
+    }
+
+    #[test]
+    fn a_line_for_a_socket() {
+        let mut socket = Socket {
+            address: "10.100.0.2:2152".into(),
+            inode: 7,
+            processes: vec![Process { pid: 12, comm: "osmo-ggsn".into() }],
+            queued_bytes: 2304,
+            drops: 12,
+            new_drops: 3,
+        };
+        assert_eq!(
+            line(&socket),
+            "socket 10.100.0.2:2152 of osmo-ggsn (PID 12): 2304 bytes queued, 12 dropped, 3 of them just now"
+        );
+        socket.processes.clear();
+        assert!(line(&socket).starts_with("socket 10.100.0.2:2152 of the kernel: "));
+        socket.processes.push(Process { pid: 1, comm: escape::NASTY.into() });
+        assert!(!line(&socket).contains(escape::is_unfit_in_lines));
+    }
+}
