@@ -21,6 +21,7 @@ enum gth_limit {
 	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one per rule */
 	GTH_MAX_POOLS = GTH_MAX_LLCS + 2 * GTH_MAX_RESERVED,
 	GTH_MAX_RULES = 128,
+	GTH_RULE_ROWS = 2 * GTH_MAX_RULES + 1,	/* of counters: for this policy's rules, the previous one's, and tasks without one */
 	GTH_MAX_GROUPS = 1 << 14,	/* cgroups with the cpu controller; a power of two */
 	GTH_NO_RULE = 0xffff,
 	GTH_TABLES_TRIAL = 2,		/* index of the tables that are never live */
@@ -105,7 +106,8 @@ struct gth_rule {
 	u32 weight;			/* 1..10000; 0: the task's own */
 	u16 rank;			/* enum gth_rank */
 	u16 flags;			/* enum gth_rule_flag */
-	u32 unused;
+	u16 row;			/* of its counters, gth_rule_stats */
+	u16 unused;
 };
 
 /*
@@ -226,7 +228,7 @@ enum gth_path {
 };
 
 enum gth_counter {
-	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks */
+	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks, which then ran */
 	GTH_COUNT_PREEMPTIONS,		/* weaker tasks pushed off a CPU */
 	GTH_COUNT_LOOKS,		/* CPUs looked at to find one with a weaker task */
 	GTH_COUNT_DEMOTIONS,		/* priority tasks sent to fair sharing */
@@ -240,6 +242,34 @@ enum gth_counter {
 	GTH_COUNT_MARKS_ENDED,
 	GTH_COUNT_MARKS_REFUSED,	/* not marked: the condition has max_tasks; counted once per window */
 	GTH_NR_COUNTERS,
+};
+
+/* What has become of a task's turn on a CPU. */
+enum gth_turn_end {
+	GTH_TURN_GOES_ON,
+	GTH_TURN_SLEPT,
+	GTH_TURN_EXPIRED,		/* its slice has ended, or it has yielded */
+	GTH_TURN_PREEMPTED,
+	GTH_NR_TURN_ENDS,		/* power of two: used as an index mask */
+};
+
+/* How far a task has come from the CPU that it ran on last. */
+enum gth_migration {
+	GTH_MIGRATION_CPU,		/* to another CPU: all of them */
+	GTH_MIGRATION_LLC,		/* ... of another last-level cache */
+	GTH_MIGRATION_NODE,		/* ... of another NUMA node */
+	GTH_NR_MIGRATIONS,
+};
+
+/* Counters of a rule's tasks on one CPU. Row 0: of tasks without a rule. */
+struct gth_rule_stats {
+	u64 run_ns;
+	u64 wait_ns;			/* runnable without running; 0 where the kernel does not count it */
+	u64 turns[GTH_NR_TURN_ENDS];
+	u64 migrations[GTH_NR_MIGRATIONS];
+	/* every wake-up, until the task runs; buckets as in gth_stats */
+	u64 wakeup_sum_ns;
+	u64 wakeup_ns[GTH_HIST_BUCKETS];
 };
 
 /* Counters of one CPU. */
@@ -291,7 +321,10 @@ struct gth_enums {
 	enum gth_mask mask;
 	enum gth_path path;
 	enum gth_counter counter;
+	enum gth_turn_end turn_end;
+	enum gth_migration migration;
 	enum gth_ops_flag ops_flag;
+	struct gth_rule_stats rule_stats;
 	struct gth_verdict verdict;
 	struct gth_mark_report mark_report;
 };

@@ -27,6 +27,7 @@
  * sched/paths        the names and paths that rules ask for
  * sched/match        which rule a task falls under
  * sched/ask          making the running task choose its CPU anew
+ * sched/tally        what the tasks of each rule do
  * sched/group        shares of CPU time between cgroups
  * sched/limit, refill
  *                    limits of CPU time of cgroups
@@ -70,6 +71,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 
 	if (!tctx)
 		return prev;
+	tctx->woken = true;
 	note_handed_on(p, wake_flags & WAKE_SYNC);
 	match = *(volatile u64 *)&tctx->match;
 	if (!is_current(tctx, match)) {
@@ -80,7 +82,8 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	make_plan(p, tctx, prev, match, &plan);
 	if (held_by(p, tctx) != NO_GROUP)
 		return prev; /* gth_enqueue() holds it back */
-	note_priority_wakeup(tctx, plan.rank);
+	if (is_priority(plan.rank) || !kernel_notes_queueing(p))
+		note_wakeup_time(tctx);
 
 	cpu = pick_idle(p, &plan, prev, wake_flags);
 	if (cpu >= 0) {
@@ -140,10 +143,14 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		note_handed_on(p, enq_flags & ENQ_WAKEUP);
 	is_new = !is_current(tctx, tctx->match);
 	make_plan(p, tctx, cpu, match_of(p, tctx), &plan);
-	if (enq_flags & ENQ_WAKEUP)
-		note_priority_wakeup(tctx, plan.rank);
+	if (enq_flags & ENQ_WAKEUP) {
+		tctx->woken = true;
+		note_wakeup_time(tctx);
+		tctx->queued_at = tctx->woken_at;
+	} else {
+		tctx->queued_at = now_ns();
+	}
 	tctx->rank = plan.rank;
-	tctx->queued_at = now_ns();
 	tctx->kept = false;
 	plan.none_idle = !(enq_flags & ENQ_WAKEUP) && !plan.place.exclusive &&
 			 tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
@@ -223,10 +230,8 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *c = cpu_of(cpu);
 	struct pool_ctx *pool;
-	struct gth_stats *s;
 	bool was_kept;
-	u32 bucket;
-	u64 lag;
+	u64 lag = 0;
 
 	if (!tctx)
 		return;
@@ -240,6 +245,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	}
 	tctx->running_at = now_ns();
 	c->overdue = false;
+	c->overtaken = false;
 	c->turn_vtime = tctx->vtime;
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;
@@ -250,22 +256,16 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		c->has_victim = false;
 		end_victims_turn(tctx, cpu);
 	}
-	if (tctx->woken_at) {
-		lag = tctx->running_at - tctx->woken_at;
+	if (tctx->woken) {
+		lag = since_wakeup(p, tctx);
 		tctx->woken_at = 0;
-		s = my_stats();
-		bucket = log2_bucket(lag);
-		/* The compiler knows that it is below 32; the verifier does not. */
-		barrier_var(bucket);
-		if (s) {
-			s->wakeup_ns[bucket & (GTH_HIST_BUCKETS - 1)]++;
-			s->wakeup_sum_ns += lag;
-		}
 		if (tctx->interrupts)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 		else if (tctx->follows)
 			c->handover_lag = mean_of(c->handover_lag, tctx->running_at - c->slept_at);
 	}
+	count_arrival(tctx, cpu, lag);
+	tctx->woken = false;
 	tctx->interrupts = false;
 	tctx->follows = false;
 	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx);
@@ -290,7 +290,7 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 
 	if (!tctx)
 		return;
-	charge(p, tctx, cpu);
+	charge(p, tctx, cpu, runnable ? end_of_turn(p, tctx, cpu_of(cpu)) : GTH_TURN_SLEPT);
 	if (runnable) {
 		keep_place(p, tctx, cpu_of(cpu));
 		return;
@@ -339,8 +339,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	}
 	if (tctx)
 		keep_share(tctx->group);
-	if (tctx && is_limited(tctx))
-		charge(p, tctx, cpu);
+	if (tctx && (c->endless || is_limited(tctx)))
+		charge(p, tctx, cpu, GTH_TURN_GOES_ON);
 	if ((tctx && (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP)) || c->overdue) {
 		c->overdue = false;
 		task_set_slice(p, 0);
@@ -379,6 +379,7 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	if (!tctx)
 		return -12; /* ENOMEM */
 	tctx->pool = NO_POOL;
+	tctx->cpu = NO_CPU;
 	tctx->rank = GTH_RANK_NORMAL;
 	tctx->id = __sync_fetch_and_add(&newest_id, 1) + 1;
 	if (bpf_core_field_exists(args->cgroup) && args->cgroup)
@@ -389,14 +390,27 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	return 0;
 }
 
+/* It comes under this scheduler. */
+SEC("struct_ops/enable")
+void BPF_PROG(gth_enable, struct task_struct *p)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (tctx)
+		tctx->waited = waited_ns(p);
+}
+
 /* It leaves this scheduler: for another policy than SCHED_OTHER, or for good. */
 SEC("struct_ops/disable")
 void BPF_PROG(gth_disable, struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
 
-	if (tctx)
-		count_out(tctx);
+	if (!tctx)
+		return;
+	count_out(tctx);
+	tctx->woken = false;
+	tctx->woken_at = 0;
 }
 
 /*
@@ -782,6 +796,7 @@ struct sched_ext_ops gthctl_ops = {
 	.cpu_release = (void *)gth_cpu_release,
 	.init_task = (void *)gth_init_task,
 	.exit_task = (void *)gth_exit_task,
+	.enable = (void *)gth_enable,
 	.disable = (void *)gth_disable,
 	.set_cpumask = (void *)gth_set_cpumask,
 	.cgroup_init = (void *)gth_cgroup_init,

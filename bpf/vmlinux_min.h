@@ -264,6 +264,11 @@ struct sched_entity {
 	u64 sum_exec_runtime;
 };
 
+struct sched_info {
+	unsigned long long run_delay;
+	unsigned long long last_queued;
+};
+
 struct sched_ext_entity {
 	u32 flags;
 	u32 weight;
@@ -290,6 +295,7 @@ struct task_struct {
 	int prio;
 	struct sched_entity se;
 	struct sched_ext_entity scx;
+	struct sched_info sched_info;
 	int pid;
 	int tgid;
 	struct task_struct *group_leader;
@@ -429,6 +435,7 @@ struct sched_ext_ops {
 	void (*stopping)(struct task_struct *p, bool runnable);
 	s32 (*init_task)(struct task_struct *p, struct scx_init_task_args *args);
 	void (*exit_task)(struct task_struct *p, struct scx_exit_task_args *args);
+	void (*enable)(struct task_struct *p);
 	void (*disable)(struct task_struct *p);
 	void (*set_cpumask)(struct task_struct *p, const struct cpumask *cpumask);
 	s32 (*cgroup_init)(struct cgroup *cgrp, struct scx_cgroup_init_args *args);

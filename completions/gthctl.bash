@@ -1308,7 +1308,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__policy__subcmd__show)
-            opts="-o -h --tasks --output --color --wide --help"
+            opts="-o -h --tasks --plot --output --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

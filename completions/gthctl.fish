@@ -97,6 +97,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l tasks -d 'Show the tasks instead: a row for each thread under a rule, with its pod and the generation by which the kernel schedules it. After a change, a thread takes the new one when it next runs'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l plot -d 'Draw for each rule, and for the tasks without one, how long wake-ups took until the task ran'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''

@@ -251,9 +251,11 @@ Examples:
 ///
 /// Prints them once, in Prometheus' text format: the policy's generation, changes and rejections, the
 /// tasks under each rule, the scheduler's counters, the wake-up latency of priority tasks as a
-/// histogram, what the limits of cgroups hold back, and the state of placed interrupts. Names begin
-/// with gthctl_, times are in seconds. Nothing is counted per task. Counters begin anew when gthctl
-/// loads its scheduler; gthctl_scheduler_start_time_seconds tells when that was.
+/// histogram, what the limits of cgroups hold back, and the state of placed interrupts. For each rule:
+/// the wake-up latency of its tasks, their run and waiting time, preemptions, migrations and switches;
+/// the label rule is empty for tasks without one. Names begin with gthctl_, times are in seconds.
+/// Nothing is counted per task. Counters begin anew when gthctl loads its scheduler;
+/// gthctl_scheduler_start_time_seconds tells when that was.
 ///
 /// With --file it replaces a file at once, for the textfile collector of Prometheus' node exporter.
 /// If no gthctl runs, it fails and leaves the file as it is; the collector exports the file's age.
@@ -276,8 +278,9 @@ Examples:
 /// Show live what the scheduler does
 ///
 /// A full screen with four views. CPUs: what is in force, and how each CPU spends its time. Rules:
-/// what the tasks of each rule do together. Tasks: the run time, the time waited for a CPU,
-/// switches and preemptions of each. Limits, interrupts: cgroups that have used up their cpu.max,
+/// what the tasks of each rule do together, and how long their wake-ups took until they ran: half of
+/// them, 99 in a hundred, and all of them less than shown. Tasks: the run time, the time waited for a
+/// CPU, switches and preemptions of each. Limits, interrupts: cgroups that have used up their cpu.max,
 /// and what is not in its place. Sparklines show the last minutes. The key h lists all keys, q quits.
 ///
 /// It follows the running gthctl, and waits for it while there is none. Its counters, the tasks
@@ -781,6 +784,10 @@ pub struct ShowArgs {
     #[arg(long)]
     pub tasks: bool,
 
+    /// Draw for each rule, and for the tasks without one, how long wake-ups took until the task ran
+    #[arg(long, conflicts_with = "tasks")]
+    pub plot: bool,
+
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -789,6 +796,7 @@ const SHOW_EXAMPLES: &str = "\
 Examples:
   gthctl policy show                   the rules
   gthctl policy show --tasks           which tasks each rule has
+  gthctl policy show --plot            how fast its tasks get a CPU
   gthctl policy show --tasks -o json   for another program";
 
 /// Show which rule a task falls under and why

@@ -251,6 +251,7 @@ mod tests {
             policy_rejections: 0,
             exclusive_cpus: 0,
             rules: vec![RuleCount { rule: "upf".into(), tasks: 2 }],
+            rule_counters: Vec::new(),
             counters: Counters::default(),
         }
     }

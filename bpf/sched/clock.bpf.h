@@ -7,6 +7,7 @@
 
 #include "sched/limit.bpf.h"
 #include "sched/masks.bpf.h"
+#include "sched/tally.bpf.h"
 
 enum {
 	BURST_SLICES = 4,	/* slices without sleep before a task loses its priority */
@@ -135,14 +136,15 @@ __noinline int pay_debt(s32 cpu, u64 ran)
 	return 0;
 }
 
-/* Charges the task and its CPU for its run time since the last call. */
-__noinline int charge(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
+/* Charges the task and its CPU for its run time since the last call. @end: enum gth_turn_end. */
+__noinline int charge(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu, u32 end)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 total = p->se.sum_exec_runtime;
 	u64 ran = total - tctx->charged_until, ran_vtime;
 
 	tctx->charged_until = total;
+	count_turn(p, tctx, ran, end);
 	if (any_limit() && !tctx->unlimited)
 		bill(tctx->group, ran);
 	tctx->pace = pace_of(p, tctx);

@@ -46,7 +46,7 @@ __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx
 	bool need_resched, stays, held;
 	u64 word;
 
-	charge(p, tctx, cpu);
+	charge(p, tctx, cpu, GTH_TURN_GOES_ON);
 	tctx->running_at = now_ns();
 	if (held_by(p, tctx) != NO_GROUP)
 		return GTH_RANK_IDLE;
@@ -76,9 +76,11 @@ __noinline int go_on(struct task_struct *p __arg_trusted, struct task_ctx *tctx 
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
 	struct cpu_ctx *c = cpu_of(cpu);
-	u64 slice = c->endless ? ENDLESS : slice_of(t, rule_in(match), rank, cpu_pool(t, cpu), cpu);
+	const struct gth_rule *rule = rule_in(match);
+	u64 slice = c->endless ? ENDLESS : slice_of(t, rule, rank, cpu_pool(t, cpu), cpu);
 
 	tctx->rank = rank;
+	tctx->row = row_of(rule);
 	set_rank(cpu, c, rank);
 	count_path(GTH_PATH_KEPT);
 	tctx->turn_slice = tctx->charged_until - tctx->turn_began + slice;

@@ -10,7 +10,6 @@
 
 enum {
 	NO_MASK = 0xffff,
-	NO_CPU = -1,
 	CLAIM_LOOKS = 32,	/* how many CPUs to try to take over */
 };
 

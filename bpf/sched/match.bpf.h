@@ -349,6 +349,12 @@ static __always_inline const struct gth_rule *rule_in(u64 match)
 	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
 }
 
+/* Of the rule's counters, see sched/tally.bpf.h. */
+static __always_inline u16 row_of(const struct gth_rule *rule)
+{
+	return rule ? rule->row : 0;
+}
+
 /* A task of a rule with allocated CPUs comes, changes or goes: it may be in another cpuset than others. */
 static __always_inline void note_allocated(u64 match)
 {

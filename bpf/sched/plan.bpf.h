@@ -64,6 +64,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	plan->rank = rank_now(tctx, rule);
 	plan->credit = rule ? rule->credit_ns : 0;
 	tctx->weight = rule ? rule->weight : 0;
+	tctx->row = row_of(rule);
 	tctx->unlimited = rule && (rule->flags & GTH_RULE_NO_LIMIT);
 	plan->cpu = cpu;
 	plan->pool = cpu_pool(t, cpu);

@@ -59,7 +59,11 @@ struct task_ctx {
 	bool follows;		/* it waits for its waker to sleep */
 	bool unlimited;		/* the limits of its cgroups do not hold for it */
 	bool need_resched;	/* to choose its CPU anew, and it has not yet */
-	u64 woken_at;		/* for a priority task that has not run since; else 0 */
+	u16 row;		/* of its rule's counters, see sched/tally.bpf.h */
+	s32 cpu;		/* that it began to run on last; NO_CPU: none */
+	bool woken;		/* and it has not run since */
+	u64 woken_at;		/* when that was, now_ns(); 0: the kernel knows, see since_wakeup() */
+	u64 waited;		/* its time in front of CPUs that is counted, ns */
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
 	u64 burst;		/* CPU time since it last slept */
 	u64 queued_at;		/* when it was queued last; now_ns() */

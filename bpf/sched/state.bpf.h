@@ -132,6 +132,7 @@ struct cpu_ctx {
 	bool has_victim;	/* a task preempted here waits at the head of the local DSQ */
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
 	bool overdue;		/* a task with less CPU time waits for that turn to end */
+	bool overtaken;		/* ... or has ended it */
 	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
 	u64 prio_debt;		/* CPU time of priority tasks beyond their share, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
@@ -235,6 +236,7 @@ static __always_inline u32 cpu_pool(const struct gth_tables *t, s32 cpu)
 
 enum {
 	NO_POOL = 0xffff,
+	NO_CPU = -1,
 };
 
 /* Of the newest task (task_ctx.id). */

@@ -30,6 +30,13 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 	task_set_slice(p, left);
 }
 
+/* What ended the turn of a task that could have gone on. */
+static __always_inline u32 end_of_turn(struct task_struct *p, const struct task_ctx *tctx, const struct cpu_ctx *c)
+{
+	/* A real-time task, or any other that the kernel takes before ours, leaves the slice as it was. */
+	return p->scx.slice || c->rank < tctx->rank || c->overtaken ? GTH_TURN_PREEMPTED : GTH_TURN_EXPIRED;
+}
+
 /* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {

@@ -8,12 +8,10 @@
 #include "sched/plan.bpf.h"
 #include "marks/woken.bpf.h"
 
-static __always_inline void note_priority_wakeup(struct task_ctx *tctx, u32 rank)
+static __always_inline void note_wakeup_time(struct task_ctx *tctx)
 {
-	if (!is_priority(rank) || tctx->woken_at)
-		return;
-	tctx->woken_at = now_ns();
-	count(GTH_COUNT_PRIO_WAKEUPS);
+	if (!tctx->woken_at)
+		tctx->woken_at = now_ns();
 }
 
 __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
@@ -119,6 +117,7 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	c->turn_vtime = tctx->vtime;
 	c->turn_began = now;
 	c->turn_burst = 0;
+	c->overtaken = true;
 	count_path(GTH_PATH_OVERTAKEN);
 	return true;
 }

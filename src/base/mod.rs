@@ -14,6 +14,7 @@ pub mod log;
 pub mod mistakes;
 pub mod output;
 pub mod ownership;
+pub mod plot;
 pub mod root;
 pub mod signals;
 pub mod time;

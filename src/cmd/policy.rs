@@ -169,6 +169,11 @@ fn show(args: &ShowArgs) -> Result<()> {
         let Reply::Tasks(tasks) = ask(&Request::Tasks)? else { return Err(puzzled()) };
         return output::print(args.output.format, &tasks, report_tables::tasks);
     }
+    if args.plot {
+        let Reply::Metrics(metrics) = ask(&Request::Metrics)? else { return Err(puzzled()) };
+        let wakeups = metrics.rule_counters;
+        return output::print(args.output.format, &wakeups, |all| report_tables::wakeups(all));
+    }
     let Reply::Show(shown) = ask(&Request::Show)? else { return Err(puzzled()) };
     output::print(args.output.format, &shown, report_tables::rules)
 }

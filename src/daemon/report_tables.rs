@@ -7,13 +7,15 @@ use serde_json::Value;
 
 use super::reports::{
     Allocated, ApiStatus, ConditionCheck, Explanation, Failed, Keys, MarkedTask, Plan, PodNic,
-    Rule, RuleTask, RuleTasks, Shown, Status, ThrottledCgroup, Traffic,
+    Rule, RuleCounters, RuleTask, RuleTasks, Shown, Status, ThrottledCgroup, Traffic,
 };
-use crate::base::output::{Cell, listing, row, table};
+use crate::base::escape;
+use crate::base::output::{self, Cell, listing, row, table};
 use crate::base::units::Nanoseconds;
 use crate::irq::place::keep::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
 use crate::policy::{GTP_KEYS, IRQ_KEYS};
+use crate::sched::stats::{latencies, quantile, round};
 
 /// The rules of a policy.
 pub fn rules(shown: &Shown) -> String {
@@ -110,6 +112,22 @@ pub fn tasks(RuleTasks { generation, tasks }: &RuleTasks) -> String {
         ]);
     }
     listing(rows)
+}
+
+/// How long the wake-ups of each rule's tasks took.
+pub fn wakeups(rules: &[RuleCounters]) -> String {
+    let plot = |rule: &RuleCounters| {
+        let name = rule.rule.as_deref().map_or("tasks without a rule".into(), escape::line);
+        let buckets = &rule.stats.wakeups;
+        let [Some(p50), Some(p99)] = [0.5, 0.99].map(|part| quantile(buckets, part)) else {
+            return format!("{name}: no wake-ups");
+        };
+        let count = output::count(buckets.iter().sum::<u64>() as usize, "wake-up");
+        let (half, most) = (round(p50), round(p99));
+        let plot = latencies(buckets);
+        format!("{name}: {count}, half under {half}, 99 % under {most}\n{}", plot.trim_end())
+    };
+    rules.iter().map(plot).collect::<Vec<_>>().join("\n\n")
 }
 
 /// The interrupts and masks that a policy would move.

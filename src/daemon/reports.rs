@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::last_run::Run;
 use crate::irq::place::keep::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
+use crate::sched::rule_stats::RuleStats;
 
 /// Keys of a policy file with their values.
 pub type Keys = Map<String, Value>;
@@ -108,6 +109,19 @@ pub struct Metrics {
     /// The threads under each rule, in the policy's order.
     pub rules: Vec<RuleCount>,
     pub counters: Counters,
+    /// What the tasks of each rule did, in the policy's order; then what those without a rule did.
+    #[serde(default)]
+    pub rule_counters: Vec<RuleCounters>,
+}
+
+/// What the tasks of a rule did since the scheduler was loaded, or since the rule came.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleCounters {
+    /// Absent for the tasks without a rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
+    #[serde(flatten)]
+    pub stats: RuleStats,
 }
 
 /// How many threads fall under a rule.

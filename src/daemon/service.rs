@@ -26,7 +26,7 @@ use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
 use super::pod_nics::PodNics;
-use super::reports::{Counters, Metrics, Status};
+use super::reports::{Counters, Metrics, RuleCounters, Status};
 use super::rule_tasks;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
@@ -599,7 +599,17 @@ impl Service {
             exclusive_cpus: self.policy.compiled().reserved.len(),
             rules: self.policy.rule_counts(&verdicts),
             counters: counters(&scheduler.stats()?),
+            rule_counters: self.rule_counters(scheduler)?,
         })
+    }
+
+    fn rule_counters(&self, scheduler: &Scheduler<'_>) -> Result<Vec<RuleCounters>> {
+        let names = self.policy.rules().iter().map(|rule| Some(rule.name.as_str()));
+        let counters = |rule: Option<&str>| {
+            let stats = scheduler.rule_stats(rule)?;
+            Ok(RuleCounters { rule: rule.map(ToOwned::to_owned), stats })
+        };
+        names.chain([None]).map(counters).collect()
     }
 }
 

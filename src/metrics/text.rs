@@ -10,7 +10,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::base::error::{Error, Result};
-use crate::daemon::reports::{Counters, Metrics, ThrottledCgroup};
+use crate::daemon::reports::{Counters, Metrics, RuleCounters, ThrottledCgroup};
+use crate::sched::rule_stats::RuleStats;
 
 /// What each of the scheduler's counters counts, by its name.
 const COUNTERS: [(&str, &str); 13] = [
@@ -49,6 +50,7 @@ impl Collector for Exported {
         process(&mut out, metrics)?;
         policy(&mut out, metrics)?;
         scheduler(&mut out, &metrics.counters)?;
+        rules(&mut out, &metrics.rule_counters)?;
         cgroups(&mut out, &metrics.status.throttled_cgroups)?;
         if let Some(irqs) = &metrics.status.irqs {
             let help = "Interrupts that are where the policy puts them";
@@ -111,6 +113,45 @@ fn scheduler(out: &mut Out<'_>, counters: &Counters) -> fmt::Result {
     out.wakeups(counters)
 }
 
+/// The value of a label, and the count that it stands for.
+type Kind = (&'static str, fn(&RuleStats) -> u64);
+
+/// The label of tasks without a rule is empty, which no rule's name is.
+fn rules(out: &mut Out<'_>, rules: &[RuleCounters]) -> fmt::Result {
+    fn name(rule: &RuleCounters) -> &str {
+        rule.rule.as_deref().unwrap_or_default()
+    }
+    let each = |value: fn(&RuleStats) -> f64| {
+        rules.iter().map(move |rule| ([("rule", name(rule))], value(&rule.stats)))
+    };
+    let by = |label: &'static str, kinds: [Kind; 2]| {
+        rules.iter().flat_map(move |rule| {
+            kinds.map(|(kind, value)| {
+                ([("rule", name(rule)), (label, kind)], value(&rule.stats) as f64)
+            })
+        })
+    };
+    out.rule_wakeups(rules.iter().map(|rule| ([("rule", name(rule))], &rule.stats)))?;
+    let help = "The time that the tasks of each rule ran";
+    out.counters("rule_run_seconds", help, each(|rule| seconds(rule.run_ns)))?;
+    if rules.iter().any(|rule| rule.stats.wait_ns > 0) {
+        let help = "The time that the tasks of each rule waited for a CPU";
+        out.counters("rule_wait_seconds", help, each(|rule| seconds(rule.wait_ns)))?;
+    }
+    let help = "Turns of each rule's tasks that another task ended before their slice did";
+    out.counters("rule_preemptions", help, each(|rule| rule.preempted as f64))?;
+    let help = "Moves of each rule's tasks to a CPU of another last-level cache or NUMA node";
+    let scopes =
+        by("scope", [("llc", |rule| rule.llc_migrations), ("numa", |rule| rule.node_migrations)]);
+    out.counters("rule_migrations", help, scopes)?;
+    let help = "Turns of each rule's tasks that ended by their sleep, or against their will";
+    let kinds = by(
+        "kind",
+        [("voluntary", |rule| rule.slept), ("involuntary", |rule| rule.expired + rule.preempted)],
+    );
+    out.counters("rule_switches", help, kinds)
+}
+
 fn cgroups(out: &mut Out<'_>, cgroups: &[ThrottledCgroup]) -> fmt::Result {
     let each = |value: fn(&ThrottledCgroup) -> f64| {
         cgroups.iter().map(move |cgroup| ([("cgroup", &*cgroup.cgroup)], value(cgroup)))
@@ -128,8 +169,8 @@ fn cgroups(out: &mut Out<'_>, cgroups: &[ThrottledCgroup]) -> fmt::Result {
     out.counters("cgroup_throttled_seconds", help, throttled)
 }
 
-/// A value, and the label that tells it from others of its metric.
-type Labelled<'s> = ([(&'s str, &'s str); 1], f64);
+/// A value, and the labels that tell it from others of its metric.
+type Labelled<'s, const N: usize, V = f64> = ([(&'s str, &'s str); N], V);
 
 /// Writes one metric with its description at a time.
 struct Out<'a>(DescriptorEncoder<'a>);
@@ -153,31 +194,31 @@ impl Out<'_> {
         self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
     }
 
-    fn gauges<'s>(
+    fn gauges<'s, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = Labelled<'s>>,
+        values: impl Iterator<Item = Labelled<'s, N>>,
     ) -> fmt::Result {
         self.family(MetricType::Gauge, name, help, values)
     }
 
-    fn counters<'s>(
+    fn counters<'s, const N: usize>(
         &mut self,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = Labelled<'s>>,
+        values: impl Iterator<Item = Labelled<'s, N>>,
     ) -> fmt::Result {
         self.family(MetricType::Counter, name, help, values)
     }
 
-    /// A gauge or counter with a value for each label; nothing without any.
-    fn family<'s>(
+    /// A gauge or counter with a value for each set of labels; nothing without any.
+    fn family<'s, const N: usize>(
         &mut self,
         kind: MetricType,
         name: &str,
         help: &str,
-        values: impl Iterator<Item = Labelled<'s>>,
+        values: impl Iterator<Item = Labelled<'s, N>>,
     ) -> fmt::Result {
         let mut values = values.peekable();
         if values.peek().is_none() {
@@ -211,6 +252,36 @@ impl Out<'_> {
             None,
         )
     }
+
+    fn rule_wakeups<'s>(
+        &mut self,
+        rules: impl Iterator<Item = Labelled<'s, 1, &'s RuleStats>>,
+    ) -> fmt::Result {
+        let help = "The time from the wake-up of a rule's task until it runs";
+        let name = "rule_wakeup_latency_seconds";
+        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
+        for (labels, rule) in rules {
+            metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                seconds(rule.wakeup_sum_ns),
+                rule.wakeups.iter().sum(),
+                &buckets(&rule.wakeups),
+                None,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// Bounds in seconds with the count of what lies below each and not below the one before: from 1 us
+/// to 1 s, where bucket `b` of the counters ends at `2^(b+1)` ns.
+fn buckets(counts: &[u64; 32]) -> Vec<(f64, u64)> {
+    const FIRST: usize = 9;
+    const LAST: usize = 29;
+    let sum = |counts: &[u64]| counts.iter().sum();
+    let mut buckets = vec![(seconds(2 << FIRST), sum(&counts[..=FIRST]))];
+    buckets.extend((FIRST + 1..=LAST).map(|bucket| (seconds(2 << bucket), counts[bucket])));
+    buckets.push((f64::INFINITY, sum(&counts[LAST + 1..])));
+    buckets
 }
 
 /// Of nanoseconds.
@@ -236,6 +307,24 @@ mod tests {
         .unwrap()
     }
 
+    fn rule_counters(rule: Option<String>) -> RuleCounters {
+        let mut wakeups = [0; 32];
+        (wakeups[3], wakeups[9], wakeups[11], wakeups[31]) = (1, 2, 4, 8);
+        let stats = RuleStats {
+            run_ns: 1_500_000_000,
+            wait_ns: 250_000_000,
+            slept: 10,
+            expired: 3,
+            preempted: 2,
+            migrations: 9,
+            llc_migrations: 7,
+            node_migrations: 5,
+            wakeups,
+            wakeup_sum_ns: 500_000_000,
+        };
+        RuleCounters { rule, stats }
+    }
+
     fn metrics() -> Metrics {
         let mut wakeups = vec![0; 32];
         (wakeups[9], wakeups[10]) = (3, 4);
@@ -255,6 +344,7 @@ mod tests {
                 wakeups,
                 wakeup_sum_ns: 9_000,
             },
+            rule_counters: [Some("upf".to_owned()), None].map(rule_counters).into(),
         }
     }
 
@@ -280,6 +370,19 @@ mod tests {
             "gthctl_priority_wakeup_latency_seconds_bucket{le=\"2.048e-06\"} 7",
             "gthctl_priority_wakeup_latency_seconds_bucket{le=\"+Inf\"} 7",
             "gthctl_priority_wakeup_latency_seconds_count 7",
+            "gthctl_rule_wakeup_latency_seconds_bucket{rule=\"upf\",le=\"1.024e-06\"} 3",
+            "gthctl_rule_wakeup_latency_seconds_bucket{rule=\"upf\",le=\"4.096e-06\"} 7",
+            "gthctl_rule_wakeup_latency_seconds_bucket{rule=\"upf\",le=\"1.073741824\"} 7",
+            "gthctl_rule_wakeup_latency_seconds_bucket{rule=\"upf\",le=\"+Inf\"} 15",
+            "gthctl_rule_wakeup_latency_seconds_count{rule=\"\"} 15",
+            "gthctl_rule_wakeup_latency_seconds_sum{rule=\"upf\"} 0.5",
+            "gthctl_rule_run_seconds_total{rule=\"upf\"} 1.5",
+            "gthctl_rule_wait_seconds_total{rule=\"upf\"} 0.25",
+            "gthctl_rule_preemptions_total{rule=\"upf\"} 2.0",
+            "gthctl_rule_migrations_total{rule=\"upf\",scope=\"llc\"} 7.0",
+            "gthctl_rule_migrations_total{rule=\"upf\",scope=\"numa\"} 5.0",
+            "gthctl_rule_switches_total{rule=\"upf\",kind=\"voluntary\"} 10.0",
+            "gthctl_rule_switches_total{rule=\"\",kind=\"involuntary\"} 5.0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -74,6 +74,8 @@ impl Condition {
 /// One rule's numeric conditions and its effects, in the scheduler's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompiledRule {
+    /// As in the policy.
+    pub name: String,
     /// The process or thread `pid`, if it exists.
     pub by_pid: Option<Process>,
     /// The user `user`, if it exists.
@@ -283,6 +285,7 @@ fn compiled_rule(
     let preempts = effects.priority.is_some_and(|priority| priority.preempts());
     let credit_steps = level.filter(|_| !preempts).map_or(0, |level| 21 - u64::from(level));
     Ok(CompiledRule {
+        name: rule.name.clone(),
         by_pid,
         uid,
         netns,

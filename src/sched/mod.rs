@@ -5,6 +5,8 @@ mod hooks;
 pub mod kernel_types;
 pub mod layout;
 pub mod limited;
+mod rows;
+pub mod rule_stats;
 pub mod scheduler;
 pub mod stats;
 pub mod tables;

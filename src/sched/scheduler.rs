@@ -23,9 +23,11 @@ use super::hooks::Hooks;
 use super::kernel_types::KernelTypes;
 use super::layout::{Limits, MaskIndex};
 use super::limited::{self, Limited};
+use super::rows;
+use super::rule_stats::{self, RuleStats};
 use super::stats::Stats;
-use super::tables;
-use super::traffic::{self, Mark, Numbers, Traced};
+use super::tables::{self, Ids};
+use super::traffic::{self, Mark, Traced};
 use super::verdict::{self, Verdict};
 use super::watchdog;
 use crate::base::cpulist::CpuList;
@@ -60,8 +62,8 @@ pub struct Scheduler<'obj> {
     rematch: Link,
     marks: Link,
     changes: RingBuffer<'static>,
-    /// The live policy's numbers.
-    numbers: Numbers,
+    /// Of the live policy.
+    ids: Ids,
     /// How often the kernel had skipped a hook at the last check.
     skipped: u64,
     kernel: KernelTypes<'static>,
@@ -88,10 +90,10 @@ impl<'obj> Scheduler<'obj> {
         let mut skel = open.load().map_err(refused)?;
         run_program(&skel.progs.look_up_kernel)?;
         let nr_llcs = topology.nr_llcs();
-        let numbers = Numbers::default().next(&policy.traffic_conditions);
-        install(&mut skel, policy, &numbers, nr_llcs, 1)?;
+        let ids = Ids::default().next(policy);
+        install(&mut skel, policy, &ids, nr_llcs, 1)?;
         skel.tunables().generation = 1;
-        let mut scheduler = Self::attach(skel, policy, numbers, kernel, nr_llcs)?;
+        let mut scheduler = Self::attach(skel, policy, ids, kernel, nr_llcs)?;
         scheduler.skel.request().generation = 1;
         run_program(&scheduler.skel.progs.go_live)?;
         Ok(scheduler)
@@ -101,7 +103,7 @@ impl<'obj> Scheduler<'obj> {
     fn attach(
         mut skel: SchedSkel<'obj>,
         policy: &Compiled,
-        numbers: Numbers,
+        ids: Ids,
         kernel: KernelTypes<'static>,
         nr_llcs: usize,
     ) -> Result<Self> {
@@ -121,7 +123,7 @@ impl<'obj> Scheduler<'obj> {
             rematch,
             marks,
             changes,
-            numbers,
+            ids,
             skipped: 0,
             malformed: kernel.malformed_kfuncs(),
             kernel,
@@ -148,16 +150,16 @@ impl<'obj> Scheduler<'obj> {
     /// were, act on it at once, the others when they next switch tasks or at their next tick.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
-        let numbers = self.numbers.next(&policy.traffic_conditions);
+        let ids = self.ids.next(policy);
         // The live policy counts nothing there.
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
-        self.numbers.new_marks(&numbers).for_each(|mark| data.marked_tasks[mark] = 0);
-        install(&mut self.skel, policy, &numbers, self.nr_llcs, generation)?;
+        self.ids.traffic.new_marks(&ids.traffic).for_each(|mark| data.marked_tasks[mark] = 0);
+        install(&mut self.skel, policy, &ids, self.nr_llcs, generation)?;
         self.hooks.extend(&mut self.skel.progs, policy)?;
         self.skel.request().generation = generation;
         run_program(&self.skel.progs.go_live)?;
         self.hooks.reduce(policy);
-        self.numbers = numbers;
+        self.ids = ids;
         self.wait_for_readers()?;
         run_program(&self.skel.progs.go_live)
     }
@@ -171,8 +173,8 @@ impl<'obj> Scheduler<'obj> {
     /// What `policy` would make of every thread.
     pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
         let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-        let numbers = self.numbers.next(&policy.traffic_conditions);
-        tables::write(policy, &numbers, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
+        let ids = self.ids.next(policy);
+        tables::write(policy, &ids, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
         self.report(tables::TRIAL, None)
     }
 
@@ -187,7 +189,7 @@ impl<'obj> Scheduler<'obj> {
     /// marks.
     pub fn marks(&mut self, tid: Option<u32>) -> Result<Vec<Mark>> {
         self.skel.request().tid = tid.unwrap_or(0);
-        Ok(traffic::read(&verdict::run(&self.marks)?, &self.numbers))
+        Ok(traffic::read(&verdict::run(&self.marks)?, &self.ids.traffic))
     }
 
     /// Whether any task is marked.
@@ -198,12 +200,12 @@ impl<'obj> Scheduler<'obj> {
 
     /// The functions that the live policy wants traced, with their numbers.
     pub fn traced(&self) -> &BTreeMap<Traced, u32> {
-        &self.numbers.functions
+        &self.ids.traffic.functions
     }
 
     /// The UDP ports that the live policy asks about, each once, in order.
     pub fn ports(&self) -> BTreeSet<u16> {
-        self.numbers.ports().collect()
+        self.ids.traffic.ports().collect()
     }
 
     /// One of its maps, for a program that shares it.
@@ -279,7 +281,7 @@ impl<'obj> Scheduler<'obj> {
         }
         let data = self.skel.maps.bss_tables_data.as_ref().expect("the program has .bss.tables");
         let live = &data.tables[generation as usize & 1];
-        Ok(tables::hold(policy, &self.numbers, self.nr_llcs, generation, live))
+        Ok(tables::hold(policy, &self.ids, self.nr_llcs, generation, live))
     }
 
     /// Sets the slices, in nanoseconds, for tasks queued from now on.
@@ -313,6 +315,12 @@ impl<'obj> Scheduler<'obj> {
             .lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| Error::failure(format!("reading the counters: {e}")))?;
         Ok(Stats::sum(&values.unwrap_or_default()))
+    }
+
+    /// The counters of the rule with this name, or of the tasks without one.
+    pub fn rule_stats(&self, rule: Option<&str>) -> Result<RuleStats> {
+        let row = rule.map_or(rows::NO_RULE, |rule| self.ids.rows.of(rule));
+        rule_stats::read(&self.skel.maps.rule_stats, row)
     }
 
     /// The cgroups whose CPU time is limited.
@@ -408,7 +416,7 @@ fn adapt_cgroup_ops(ops: &mut sched_ext_ops, kernel: &KernelTypes<'_>) {
 fn install(
     skel: &mut SchedSkel<'_>,
     policy: &Compiled,
-    numbers: &Numbers,
+    ids: &Ids,
     nr_llcs: usize,
     generation: u32,
 ) -> Result<()> {
@@ -420,8 +428,11 @@ fn install(
         request.cpus = mask_words(cpus);
         run_program(&skel.progs.set_mask)?;
     }
+    for &row in ids.rows.added() {
+        rule_stats::clear(&skel.maps.rule_stats, row)?;
+    }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-    tables::write(policy, numbers, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
+    tables::write(policy, ids, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
     Ok(())
 }
 

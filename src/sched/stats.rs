@@ -7,6 +7,7 @@ use tabled::builder::Builder;
 use tabled::settings::object::Columns;
 use tabled::settings::{Alignment, Style};
 
+use crate::base::plot;
 use crate::base::units::Nanoseconds;
 use crate::kernel::skeletons::scheduler::types::{gth_counter, gth_path, gth_stats};
 
@@ -177,21 +178,17 @@ impl fmt::Display for Report {
     }
 }
 
-/// One line per bucket, from the first non-empty one to the last.
 fn write_histogram(f: &mut fmt::Formatter<'_>, stats: &Stats) -> fmt::Result {
-    let buckets = &stats.wakeup_ns;
     let (Some(p50), Some(p99)) = (stats.wakeup_quantile(0.5), stats.wakeup_quantile(0.99)) else {
         return Ok(());
     };
-    let first = buckets.iter().position(|&count| count > 0).unwrap_or(0);
-    let last = buckets.iter().rposition(|&count| count > 0).unwrap_or(0);
-    let most = buckets.iter().max().copied().unwrap_or(1).max(1);
     writeln!(f, "priority wake-up latency: half under {}, 99 % under {}", round(p50), round(p99))?;
-    for (bucket, count) in buckets.iter().enumerate().take(last + 1).skip(first) {
-        let bar = "#".repeat((count * 40).div_ceil(most) as usize);
-        writeln!(f, "{:>8} .. {:>8} {count:>10} {bar}", round(1 << bucket), round(2 << bucket))?;
-    }
-    Ok(())
+    f.write_str(&latencies(&stats.wakeup_ns))
+}
+
+/// Draws these latencies, where bucket `b` counts what took `2^b` to `2^(b+1)` ns.
+pub fn latencies(buckets: &[u64]) -> String {
+    plot::histogram(buckets, |bucket| round(1 << bucket))
 }
 
 /// A bucket's bound, rounded to what it means: 2^20 ns is shown as 1ms.

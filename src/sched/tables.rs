@@ -1,6 +1,7 @@
 //! Writing a compiled policy into the scheduler's tables (`gth_tables` in bpf/intf.h).
 
 use super::layout::{Limits, RuleSet};
+use super::rows::Rows;
 use super::traffic::Numbers;
 use crate::kernel::skeletons::scheduler::types::{
     self, gth_condition, gth_limit, gth_rank, gth_rule_flag,
@@ -19,12 +20,27 @@ const _: () = assert!(Condition::Pod as u32 == gth_condition::GTH_COND_POD.0);
 const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0);
 const _: () = assert!(Condition::Gtp as u32 == gth_condition::GTH_COND_GTP.0);
 
+/// What the BPF program calls the parts of a policy. What stays in the next policy keeps its own.
+#[derive(Clone, Debug, Default)]
+pub struct Ids {
+    pub traffic: Numbers,
+    pub rows: Rows,
+}
+
+impl Ids {
+    /// Those of the next policy.
+    pub fn next(&self, policy: &Compiled) -> Self {
+        let names = policy.rules.iter().map(|rule| rule.name.as_str());
+        Self { traffic: self.traffic.next(&policy.traffic_conditions), rows: self.rows.next(names) }
+    }
+}
+
 /// Overwrites the tables of `generation`, which no CPU may be reading, with `policy`.
 ///
 /// Compiling has checked the policy against [`Limits`].
 pub fn write(
     policy: &Compiled,
-    numbers: &Numbers,
+    ids: &Ids,
     nr_llcs: usize,
     generation: u32,
     tables: &mut types::gth_tables,
@@ -32,18 +48,18 @@ pub fn write(
     // Exclusive pools of odd generations have their own numbers.
     let shift = (generation & 1) as usize * gth_limit::GTH_MAX_RESERVED.0 as usize;
     let number = |pool: usize| if pool < nr_llcs { pool } else { pool + shift };
-    write_rules(policy, tables);
-    write_traffic(policy, numbers, tables);
+    write_rules(policy, &ids.rows, tables);
+    write_traffic(policy, &ids.traffic, tables);
     write_patterns(policy, tables);
     write_pools(policy, number, tables);
 }
 
-fn write_rules(policy: &Compiled, tables: &mut types::gth_tables) {
+fn write_rules(policy: &Compiled, rows: &Rows, tables: &mut types::gth_tables) {
     tables.nr_rules = policy.rules.len() as u32;
     tables.restricted = u32::from(!policy.reserved.is_empty());
     tables.allocated = policy.rules.iter().any(|rule| rule.allocated).into();
     for (slot, compiled) in tables.rules.iter_mut().zip(&policy.rules) {
-        *slot = rule(compiled);
+        *slot = rule(compiled, rows.of(&compiled.name));
     }
     tables.all = rules((0..policy.rules.len()).fold(0, |set, rule| set | 1 << rule));
     for (slot, &set) in tables.has.iter_mut().zip(&policy.has) {
@@ -108,7 +124,7 @@ fn write_pools(policy: &Compiled, number: impl Fn(usize) -> usize, tables: &mut 
 /// Whether `tables` hold exactly what [`write()`] puts there.
 pub fn hold(
     policy: &Compiled,
-    numbers: &Numbers,
+    ids: &Ids,
     nr_llcs: usize,
     generation: u32,
     tables: &types::gth_tables,
@@ -119,7 +135,7 @@ pub fn hold(
         std::ptr::copy_nonoverlapping(tables, copy.as_mut_ptr(), 1);
         copy.assume_init()
     };
-    write(policy, numbers, nr_llcs, generation, &mut copy);
+    write(policy, ids, nr_llcs, generation, &mut copy);
     bytes(&copy) == bytes(tables)
 }
 
@@ -138,7 +154,7 @@ pub(super) fn rule_set(rules: &types::gth_rules) -> RuleSet {
     RuleSet::from(rules.word[0]) | RuleSet::from(rules.word[1]) << 64
 }
 
-fn rule(rule: &CompiledRule) -> types::gth_rule {
+fn rule(rule: &CompiledRule, row: u16) -> types::gth_rule {
     let flag = |on: bool, flag: gth_rule_flag| if on { flag.0 as u16 } else { 0 };
     types::gth_rule {
         slice_ns: rule.slice_ns.unwrap_or(0),
@@ -155,6 +171,7 @@ fn rule(rule: &CompiledRule) -> types::gth_rule {
             | flag(rule.exclusive, gth_rule_flag::GTH_RULE_EXCLUSIVE)
             | flag(rule.allocated, gth_rule_flag::GTH_RULE_ALLOCATED)
             | flag(rule.ignores_limits, gth_rule_flag::GTH_RULE_NO_LIMIT),
+        row,
         unused: 0,
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::proc::{CpuTimes, TaskTimes};
 use super::sample::{Answers, Sample};
 use crate::base::cpulist::CpuList;
-use crate::daemon::reports::{RuleTask, Status, ThrottledCgroup};
+use crate::daemon::reports::{RuleCounters, RuleTask, Status, ThrottledCgroup};
 use crate::sched::stats::quantile;
 
 /// What happened between two samples, in the form that `-o json` prints. A rate is absent without
@@ -49,6 +49,7 @@ pub struct Shares {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Running {
     pub status: Status,
+    /// Of priority tasks.
     pub wakeups: Wakeups,
     /// How many tasks got a CPU each way.
     pub dispatches_per_second: BTreeMap<String, f64>,
@@ -59,7 +60,7 @@ pub struct Running {
     pub cgroups: Vec<Cgroup>,
 }
 
-/// The time from a priority task's wake-up until it runs; quantiles are upper bounds.
+/// The time from a task's wake-up until it runs, by upper bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Wakeups {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,6 +69,8 @@ pub struct Wakeups {
     pub p50_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst_ns: Option<u64>,
 }
 
 /// What tasks did, per second.
@@ -96,6 +99,7 @@ pub struct Rule {
     pub tasks: usize,
     #[serde(flatten)]
     pub rates: Rates,
+    pub wakeups: Wakeups,
 }
 
 /// A thread under a rule.
@@ -185,6 +189,7 @@ impl Step<'_> {
             rule: rule.rule.clone(),
             tasks: rule.tasks,
             rates: sum(tasks.iter().filter(|task| task.task.rule == rule.rule)),
+            wakeups: self.rule_wakeups(&rule.rule),
         });
         let counters = self.before.map(|before| &before.metrics.counters);
         let rates = |after: &BTreeMap<String, u64>, before: Option<&BTreeMap<String, u64>>| {
@@ -213,12 +218,27 @@ impl Step<'_> {
     fn wakeups(&self) -> Wakeups {
         let Some(before) = self.before else { return Wakeups::default() };
         let (before, after) = (&before.metrics.counters, &self.after.metrics.counters);
-        let new = after.wakeups.iter().zip(&before.wakeups);
+        self.new_wakeups(&before.wakeups, &after.wakeups)
+    }
+
+    /// Of a rule that there was before.
+    fn rule_wakeups(&self, rule: &str) -> Wakeups {
+        let is_it = |one: &&RuleCounters| one.rule.as_deref() == Some(rule);
+        let before = self.before.and_then(|b| b.metrics.rule_counters.iter().find(is_it));
+        let both = before.zip(self.after.metrics.rule_counters.iter().find(is_it));
+        both.map_or(Wakeups::default(), |(before, after)| {
+            self.new_wakeups(&before.stats.wakeups, &after.stats.wakeups)
+        })
+    }
+
+    fn new_wakeups(&self, before: &[u64], after: &[u64]) -> Wakeups {
+        let new = after.iter().zip(before);
         let new: Vec<u64> = new.map(|(after, before)| after.saturating_sub(*before)).collect();
         Wakeups {
             per_second: self.rate(new.iter().sum(), Some(0)),
             p50_ns: quantile(&new, 0.5),
             p99_ns: quantile(&new, 0.99),
+            worst_ns: quantile(&new, 1.0),
         }
     }
 
@@ -349,7 +369,7 @@ impl Model {
         }
         if let Some(running) = &report.gthctl {
             self.rules.retain(|name, _| running.rules.iter().any(|rule| rule.rule == *name));
-            for Rule { rule, rates, tasks } in &running.rules {
+            for Rule { rule, rates, tasks, .. } in &running.rules {
                 if let Some(run) = rates.run.or((*tasks == 0).then_some(0.0)) {
                     self.rules.entry(rule.clone()).or_default().add(at, run);
                 }

@@ -371,7 +371,7 @@ mod tests {
     fn each_view_has_its_rows() {
         let model = model([sample(1), sample(2)]);
         let rules = lines(&on(View::Rules), &model, (80, 24));
-        assert_row(&rules, "fast 1 50.0% 0.1% 1us 1010 10 #");
+        assert_row(&rules, "fast 1 50.0% 0.1% 1010 10 <2us <16us <32us #");
         let tasks = lines(&on(View::Tasks), &model, (80, 24));
         assert_row(&tasks, "tasks 2 by run time");
         assert_row(&tasks, "TID name rule CPU run wait wait/turn switch/s preempt/s");

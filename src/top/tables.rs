@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Cgroup, Cpu, Rates, Report, Rule, Running, Task};
+use super::model::{Cgroup, Cpu, Rates, Report, Rule, Running, Task, Wakeups};
 use crate::base::units::Nanoseconds;
 use crate::base::{escape, output};
 use crate::daemon::reports::RuleTask;
@@ -89,13 +89,19 @@ pub fn rules(rules: &[Rule]) -> Table {
         ("tasks", true),
         ("run", true),
         ("wait", true),
-        ("wait/turn", true),
-        ("switches/s", true),
-        ("preempted/s", true),
+        ("switch/s", true),
+        ("preempt/s", true),
+        ("wake p50", true),
+        ("p99", true),
+        ("worst", true),
     ];
     let row = |rule: &Rule| {
-        let [run, wait, turn, switches, preempted] = rates(&rule.rates);
-        [rule.rule.clone(), rule.tasks.to_string(), run, wait, turn, switches, preempted]
+        let [run, wait, _, switches, preempted] = rates(&rule.rates);
+        let Wakeups { p50_ns, p99_ns, worst_ns, .. } = rule.wakeups;
+        let [p50, p99, worst] = [p50_ns, p99_ns, worst_ns]
+            .map(|ns| ns.map_or(String::new(), |ns| format!("<{}", round(ns))));
+        let (name, tasks) = (rule.rule.clone(), rule.tasks.to_string());
+        [name, tasks, run, wait, switches, preempted, p50, p99, worst]
     };
     Table::new(columns, rules.iter().map(row).collect())
 }
@@ -324,7 +330,7 @@ mod tests {
         }
         for row in [
             &["1", "exclusive", "75.0%", "0.0%", "25.0%", "0.0%", "0.0%", "1 fast, 1 slow"][..],
-            &["fast", "1", "50.0%", "0.1%", "1us", "1010", "10"],
+            &["fast", "1", "50.0%", "0.1%", "1010", "10", "<2us", "<16us", "<32us"],
             &["11", "upf-rx", "fast", "1", "50.0%", "0.1%", "1us", "1010", "10"],
             &["12", "shell", "slow", "1", "10.0%", "30.0%", "300us", "1010", "10"],
             &["/batch", "0.50 CPUs", "25.0%", "20", "8", "waits"],

@@ -8,7 +8,8 @@ use super::model::Model;
 use super::proc::{CpuTimes, TaskTimes, Turns};
 use super::sample::{Answers, Sample};
 use crate::base::error::{Error, ExitCode};
-use crate::daemon::reports::{Metrics, RuleTask};
+use crate::daemon::reports::{Metrics, RuleCounters, RuleTask};
+use crate::sched::rule_stats::RuleStats;
 
 /// After so many seconds: CPU 1 is exclusive and busy; thread 11 runs for half of the time in 1000
 /// turns and waits for 1 ms of it, thread 12 runs for a tenth.
@@ -81,6 +82,10 @@ fn times(second: u64, run_ms: u64, wait_ms: u64) -> TaskTimes {
 fn metrics(second: u64) -> Metrics {
     let mut wakeups = vec![0; 32];
     (wakeups[10], wakeups[13]) = (second * 980, second * 20);
+    let mut fast = RuleStats::default();
+    (fast.wakeups[10], fast.wakeups[13], fast.wakeups[14]) = (second * 980, second * 19, second);
+    // A slow wake-up before the first sample.
+    fast.wakeups[20] = 1;
     serde_json::from_value(json!({
         "status": {
             "pid": 42, "running_since": "then", "scheduler_since": "then", "policy_file": "/etc/gthctl/policy.yaml",
@@ -100,7 +105,8 @@ fn metrics(second: u64) -> Metrics {
             "paths": {"idle": second * 900, "fair": second * 30},
             "counts": {"preemptions": second * 8, "demotions": 0},
             "wakeups": wakeups, "wakeup_sum_ns": second
-        }
+        },
+        "rule_counters": [RuleCounters { rule: Some("fast".into()), stats: fast }]
     }))
     .unwrap()
 }

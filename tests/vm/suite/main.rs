@@ -40,6 +40,7 @@ mod priority;
 mod reload;
 mod robustness;
 mod roundtrip;
+mod rule_counters;
 mod shares;
 mod stalls;
 mod starts;
@@ -58,7 +59,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 40] = modules![
+const MODULES: [(&str, Vm); 41] = modules![
     allocated,
     cgroups,
     conditions,
@@ -89,6 +90,7 @@ const MODULES: [(&str, Vm); 40] = modules![
     reload,
     robustness,
     roundtrip,
+    rule_counters,
     shares,
     stalls,
     starts,

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * What the tasks of each rule do: how long they run and wait, how their turns on a CPU begin and
+ * end. A row of these counters is a rule's for as long as its name is in the policy
+ * (src/sched/rows.rs). Counters are per CPU, so that no CPU waits for another one.
+ */
+#ifndef GTH_TALLY_H
+#define GTH_TALLY_H
+
+#include "sched/state.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GTH_RULE_ROWS);
+	__type(key, u32);
+	__type(value, struct gth_rule_stats);
+} rule_stats SEC(".maps");
+
+static __always_inline struct gth_rule_stats *rule_stats_of(const struct task_ctx *tctx)
+{
+	u32 row = tctx->row;
+
+	return bpf_map_lookup_elem(&rule_stats, &row);
+}
+
+/* How long the task has waited for CPUs, ns: the kernel's own count. */
+static __always_inline u64 waited_ns(struct task_struct *p)
+{
+	return bpf_core_field_exists(p->sched_info.run_delay) ? p->sched_info.run_delay : 0;
+}
+
+/* The task has run for @ran more, and perhaps its turn has ended. */
+static __always_inline void count_turn(struct task_struct *p, struct task_ctx *tctx, u64 ran, u32 end)
+{
+	struct gth_rule_stats *s = rule_stats_of(tctx);
+	u64 waited = waited_ns(p);
+
+	if (!s)
+		return;
+	s->run_ns += ran;
+	s->wait_ns += waited - tctx->waited;
+	s->turns[end & (GTH_NR_TURN_ENDS - 1)]++;
+	tctx->waited = waited;
+}
+
+/* The task came to a CPU other than its last. */
+static __always_inline void count_migration(struct gth_rule_stats *s, u32 from, u32 to)
+{
+	from &= GTH_MAX_CPUS - 1;
+	to &= GTH_MAX_CPUS - 1;
+	s->migrations[GTH_MIGRATION_CPU]++;
+	if (machine.cpu_llc[from] != machine.cpu_llc[to])
+		s->migrations[GTH_MIGRATION_LLC]++;
+	if (machine.cpu_node[from] != machine.cpu_node[to])
+		s->migrations[GTH_MIGRATION_NODE]++;
+}
+
+/*
+ * The kernel notes when it queues a task, by the clock of now_ns(). It notes that anew when the task
+ * is moved to another CPU's queue, but for one that goes straight onto an idle CPU it is enough:
+ * gth_select_cpu() need not read the clock.
+ */
+static __always_inline bool kernel_notes_queueing(struct task_struct *p)
+{
+	return bpf_ksym_exists(scx_bpf_now) && bpf_core_field_exists(p->sched_info.last_queued);
+}
+
+/* The time from the wake-up of a task until it runs. The clocks of two CPUs may differ a little. */
+static __always_inline u64 since_wakeup(struct task_struct *p, const struct task_ctx *tctx)
+{
+	u64 from = tctx->woken_at;
+	s64 lag;
+
+	if (!from && kernel_notes_queueing(p))
+		from = p->sched_info.last_queued;
+	lag = from ? tctx->running_at - from : 0;
+	return lag > 0 ? lag : 0;
+}
+
+static __always_inline void count_wakeup(struct gth_rule_stats *s, u64 lag, bool priority)
+{
+	struct gth_stats *all = priority ? my_stats() : NULL;
+	u32 bucket = log2_bucket(lag);
+
+	/* The compiler knows that it is below 32; the verifier does not. */
+	barrier_var(bucket);
+	bucket &= GTH_HIST_BUCKETS - 1;
+	s->wakeup_ns[bucket]++;
+	s->wakeup_sum_ns += lag;
+	if (!all)
+		return;
+	all->wakeup_ns[bucket]++;
+	all->wakeup_sum_ns += lag;
+	all->counters[GTH_COUNT_PRIO_WAKEUPS]++;
+}
+
+/* The task begins to run on @cpu, @lag ns after its wake-up if that was why. */
+static __always_inline void count_arrival(struct task_ctx *tctx, s32 cpu, u64 lag)
+{
+	struct gth_rule_stats *s;
+	s32 from = tctx->cpu;
+
+	if (from == cpu && !tctx->woken)
+		return;
+	s = rule_stats_of(tctx);
+	if (!s)
+		return;
+	if (from != cpu) {
+		tctx->cpu = cpu;
+		if (from != NO_CPU)
+			count_migration(s, from, cpu);
+	}
+	if (tctx->woken)
+		count_wakeup(s, lag, is_priority(tctx->rank));
+}
+
+#endif
