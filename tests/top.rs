@@ -163,7 +163,7 @@ fn serve(mut server: Server, times: usize) {
 fn metrics() -> serde_json::Value {
     json!({
         "status": {
-            "pid": 42, "running_since": "then", "policy_file": "/etc/gthctl/policy.yaml",
+            "pid": 42, "running_since": "then", "scheduler_since": "then", "policy_file": "/etc/gthctl/policy.yaml",
             "generation": 3, "in_force_since": "then", "rules": 1, "file_rules": 1,
             "exclusive_cpus": "0", "tasks_matched": 1, "tasks": 90, "kernel_in_step": true,
             "rejected": {"why": "policy.yaml:1:1: bad", "since": "noon"},
@@ -172,7 +172,7 @@ fn metrics() -> serde_json::Value {
         "version": "1", "started": 1.0, "scheduler_started": 2.0, "in_force": 3.0,
         "policy_changes": 0, "policy_rejections": 1, "exclusive_cpus": 1,
         "rules": [{"rule": "fast", "tasks": 1}],
-        "counters": {"paths": {}, "counts": {}, "wakeups": [0, 5], "wakeup_sum_ns": 9}
+        "rule_counters": [], "counters": {"paths": {}, "counts": {}, "wakeups": [0, 5], "wakeup_sum_ns": 9}
     })
 }
 
