@@ -175,7 +175,7 @@ fn moves_to_other_caches_are_migrations() {
 #[test]
 fn counters_go_on_with_another_policy() {
     let upf = "{name: upf, command_regex: ^upf$, priority: true}";
-    let mut gthctl = shared::scheduler(&format!(
+    let gthctl = shared::scheduler(&format!(
         "strategies: [{{name: first, user: nobody, weight: 9}}, {upf}]"
     ));
     let _upf = Task::fork("upf", task::wake_often(1_000_000));
