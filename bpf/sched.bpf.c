@@ -11,10 +11,10 @@
  *
  * Two things keep priority from starving the rest, each with its own test in
  * tests/vm/suite: a priority task that runs BURST_SLICES slices without
- * sleeping shares fairly until it sleeps, and a CPU that has given priority
- * tasks GUARD_RATIO times what normal tasks got gives those a turn. A priority
- * task that runs on pays for that turn; one that was just woken up goes first
- * until twice as much is owed.
+ * sleeping shares fairly until it sleeps, unless it works through packets. And
+ * a CPU that has given priority tasks GUARD_RATIO times what normal tasks got
+ * gives those a turn. A priority task that runs on pays for that turn; one
+ * that was just woken up goes first until twice as much is owed.
  *
  * Every SEC() program is in this file; the code by concern is in sched/ and marks/.
  *
@@ -82,6 +82,8 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	make_plan(p, tctx, prev, match, &plan);
 	if (held_by(p, tctx) != NO_GROUP)
 		return prev; /* gth_enqueue() holds it back */
+	if (is_priority(plan.rank) && (wake_flags & WAKE_SYNC))
+		note_work();
 	if (is_priority(plan.rank) || !kernel_notes_queueing(p))
 		note_wakeup_time(tctx);
 
@@ -143,6 +145,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		note_handed_on(p, enq_flags & ENQ_WAKEUP);
 	is_new = !is_current(tctx, tctx->match);
 	make_plan(p, tctx, cpu, match_of(p, tctx), &plan);
+	if (pinned && is_priority(plan.rank) && (enq_flags & ENQ_WAKEUP))
+		note_work(); /* the kernel passes no WF_SYNC here */
 	if (enq_flags & ENQ_WAKEUP) {
 		tctx->woken = true;
 		note_wakeup_time(tctx);

@@ -145,6 +145,7 @@ static __always_inline void count_in_conditions(struct task_struct *p, u64 funct
 	const struct gth_tables *t = live_tables(tunables.generation);
 	struct task_ctx *tctx = NULL;
 	struct gth_marks *m = NULL;
+	struct gth_mark *mark;
 	bool is_known = false;
 	u64 now = 0;
 	u32 i;
@@ -167,7 +168,10 @@ static __always_inline void count_in_conditions(struct task_struct *p, u64 funct
 			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!m)
 			return;
-		count_packet(p, traffic, mark_of(m, traffic), by, is_known, now);
+		mark = mark_of(m, traffic);
+		count_packet(p, traffic, mark, by, is_known, now);
+		if (mark->until)
+			renew_burst(tctx);
 	}
 }
 

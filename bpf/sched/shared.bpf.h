@@ -65,7 +65,7 @@ struct task_ctx {
 	u64 woken_at;		/* when that was, now_ns(); 0: the kernel knows, see since_wakeup() */
 	u64 waited;		/* its time in front of CPUs that is counted, ns */
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
-	u64 burst;		/* CPU time since it last slept */
+	u64 burst;		/* CPU time since it last slept, or handed on or processed a packet by priority */
 	u64 queued_at;		/* when it was queued last; now_ns() */
 	u64 turn_began;		/* its se.sum_exec_runtime when it last came onto a CPU */
 	u64 turn_slice;		/* its CPU time from then on, ns */
@@ -116,6 +116,13 @@ static __always_inline void forget_match(struct task_ctx *tctx)
 {
 	__sync_fetch_and_add(&tctx->changes, 1);
 	tctx->match = 0;
+}
+
+/* A priority task at work has as long a burst again, as after a sleep. The guard bounds it. */
+static __always_inline void renew_burst(struct task_ctx *tctx)
+{
+	if (tctx->burst && tctx->rank <= GTH_RANK_EXHAUSTED)
+		tctx->burst = 0;
 }
 
 #endif

@@ -14,6 +14,20 @@ static __always_inline void note_wakeup_time(struct task_ctx *tctx)
 		tctx->woken_at = now_ns();
 }
 
+/*
+ * The current task wakes up a priority task and says that it hands something on (WF_SYNC). If it is
+ * a priority task itself, it is at work. What a softirq on top of a task hands on is not the task's.
+ */
+__noinline int note_work(void)
+{
+	struct task_struct *current = bpf_get_current_task_btf();
+	struct task_ctx *waker = task_of(current);
+
+	if (waker && waker->burst && context_of(current) == GTH_CONTEXT_TASK)
+		renew_burst(waker);
+	return 0;
+}
+
 __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
 			 s32 prev, u64 wake_flags)
 {

@@ -11,6 +11,7 @@ mod apiserver;
 mod container;
 
 mod allocated;
+mod bursts;
 mod cgroups;
 mod conditions;
 mod cost;
@@ -59,8 +60,9 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 41] = modules![
+const MODULES: [(&str, Vm); 42] = modules![
     allocated,
+    bursts,
     cgroups,
     conditions,
     cost,

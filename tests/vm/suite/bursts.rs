@@ -1,0 +1,122 @@
+//! Priority tasks that run on without sleeping: one that works through packets keeps its priority,
+//! within the guard's bound, and one that only spins does not.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use crate::support::shared::{self, Lease};
+use crate::support::task::{self, Task};
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
+
+/// The CPU for which the measured task and a spinner without priority compete.
+const CPU: usize = 3;
+/// Half of it is the task's in fair sharing. The guard leaves it up to 20 parts of 21.
+const FAIR: f64 = 0.65;
+const MOST: f64 = 0.75;
+/// As for a stream of packets.
+const EVERY: u64 = 100_000;
+
+fn start() -> Lease {
+    shared::scheduler("strategies: [{command_regex: ^prio$, priority: true, execution_time: 20ms}]")
+}
+
+/// The part of the CPU that the task gets beside a spinner.
+fn share(task: &Task) -> f64 {
+    let normal = Task::fork_on("normal", Some(&[CPU]), task::spin);
+    // Longer than a burst.
+    std::thread::sleep(Duration::from_millis(500));
+    let times = || [task, &normal].map(|task| task.cpu_time().as_secs_f64());
+    let before = times();
+    std::thread::sleep(Duration::from_secs(2));
+    let after = times();
+    let [its, normals] = [0, 1].map(|i| after[i] - before[i]);
+    println!("{its:.3} s, the spinner without priority {normals:.3} s");
+    assert!(normals > 0.04, "the guard gives the others {normals:.3} s");
+    its / (its + normals)
+}
+
+/// Sends datagrams from one socket to the address of another, with work in between.
+fn sender(comm: &str, cpu: usize, from: UdpSocket, to: &UdpSocket) -> Task {
+    let to = to.local_addr().unwrap();
+    Task::fork_on(comm, Some(&[cpu]), move |_| {
+        loop {
+            from.send_to(b"packet", to).unwrap();
+            task::run_for(EVERY);
+        }
+    })
+}
+
+fn receiver(cpus: &[usize], socket: &UdpSocket) -> Task {
+    let socket = socket.try_clone().unwrap();
+    Task::fork_on("prio", Some(cpus), move |_| {
+        loop {
+            let _ = socket.recv(&mut [0; 8]);
+        }
+    })
+}
+
+fn socket() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").unwrap()
+}
+
+/// For a receiver with one CPU only, the kernel asks the scheduler for none.
+#[test]
+fn a_task_that_hands_packets_on_keeps_its_priority() {
+    let gthctl = start();
+    for cpus in [&[1, 2][..], &[2]] {
+        let to = socket();
+        let _receiver = receiver(cpus, &to);
+        let share = share(&sender("prio", CPU, socket(), &to));
+        assert!(share > MOST, "{share:.3} with the receiver on {cpus:?}");
+    }
+    assert_eq!(gthctl.counter("COUNT_DEMOTIONS"), 0);
+    gthctl.stop();
+}
+
+#[test]
+fn who_hands_packets_to_tasks_without_priority_does_not() {
+    let gthctl = start();
+    let to = socket();
+    let other = to.try_clone().unwrap();
+    let _receiver = Task::fork_on("other", Some(&[1, 2]), move |_| {
+        loop {
+            let _ = other.recv(&mut [0; 8]);
+        }
+    });
+    let share = share(&sender("prio", CPU, socket(), &to));
+    assert!(share < FAIR, "{share:.3}");
+    gthctl.stop();
+}
+
+/// The softirq on top of the spinner takes what another CPU sends.
+#[test]
+fn softirqs_on_top_of_a_spinner_do_not_keep_its_priority() {
+    const RPS: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
+    let gthctl = start();
+    fs::write(RPS, format!("{:x}", 1 << CPU)).unwrap();
+    let to = socket();
+    let _receiver = receiver(&[1, 2], &to);
+    let _sender = sender("sender", 0, socket(), &to);
+    let share = share(&Task::fork_on("prio", Some(&[CPU]), task::spin));
+    fs::write(RPS, "0").unwrap();
+    assert!(share < FAIR, "{share:.3}");
+    gthctl.stop();
+}
+
+/// Nobody on this machine waits for what it sends.
+#[test]
+fn a_task_whose_packets_a_rule_counts_keeps_its_priority() {
+    let from = socket();
+    let port = from.local_addr().unwrap().port();
+    let gthctl = shared::scheduler(&format!(
+        "strategies: [{{gtp: {{port: {port}}}, priority: true, execution_time: 20ms}}]"
+    ));
+    gthctl.sees_packets();
+    let share = share(&sender("upf", CPU, from, &socket()));
+    assert!(share > MOST, "{share:.3}");
+    assert_eq!(gthctl.counter("COUNT_DEMOTIONS"), 0);
+    gthctl.stop();
+}
