@@ -140,6 +140,9 @@ pub enum Command {
 ///
 /// SIGHUP rereads both files, changed or not. gthctl ends when its terminal hangs up.
 ///
+/// sched_ext's tools, such as scxtop, get its counters at /var/run/scx/root/stats. A note says if another
+/// program serves that socket.
+///
 /// A service manager, such as systemd, hears when the kernel schedules by the policy, what is in
 /// force, and why a file is not (sd_notify(3)).
 ///

@@ -8,6 +8,7 @@ use crate::base::error::Result;
 use crate::base::log;
 use crate::cli::MetricsArgs;
 use crate::daemon::control::{Reply, Request, SOCKET, client};
+use crate::daemon::reports::Metrics;
 use crate::metrics::text;
 
 /// How long the running gthctl may take: it answers between two of its steps.
@@ -26,9 +27,14 @@ pub fn run(args: &MetricsArgs) -> Result<()> {
     Ok(())
 }
 
-/// The metrics, asked of the running gthctl.
+/// The metrics' text.
 pub fn current() -> Result<String> {
+    text::write(ask()?)
+}
+
+/// The metrics, asked of the running gthctl.
+pub fn ask() -> Result<Metrics> {
     let reply = client::ask_within(Path::new(SOCKET), &Request::Metrics, PATIENCE)?;
     let Reply::Metrics(metrics) = reply else { return Err(client::puzzled()) };
-    text::write(*metrics)
+    Ok(*metrics)
 }

@@ -1,6 +1,6 @@
 //! `gthctl run`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::sys::signal::{SigHandler, Signal, signal};
@@ -8,9 +8,10 @@ use nix::sys::signal::{SigHandler, Signal, signal};
 use crate::base::error::Result;
 use crate::base::log;
 use crate::cli::{DEFAULT_CONFIG, RunArgs};
-use crate::cmd::metrics::current;
+use crate::cmd::metrics::{ask, current};
 use crate::daemon::service::{Options, Service};
 use crate::metrics::server::Server;
+use crate::metrics::stats_socket::{self, StatsSocket};
 
 /// Runs the scheduler until told to stop, or until the kernel ends it.
 pub fn run(args: &RunArgs) -> Result<()> {
@@ -30,5 +31,17 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(server) = &metrics {
         server.announce();
     }
-    service.run()
+    let mut stats = None;
+    service.run(&mut || stats = stats.take().or_else(serve_tools))
+}
+
+/// For sched_ext's tools; gthctl works as well without.
+fn serve_tools() -> Option<StatsSocket> {
+    let path = Path::new(stats_socket::PATH);
+    let socket = StatsSocket::start(path, ask);
+    let note = |e| {
+        let what = "sched_ext's tools do not see gthctl's counters";
+        log::err(format_args!("gthctl: note: {what}: {}: {e}", path.display()));
+    };
+    socket.map_err(note).ok()
 }

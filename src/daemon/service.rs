@@ -158,8 +158,8 @@ impl Service {
     }
 
     /// Schedules until SIGINT or SIGTERM, a hang-up of its terminal, or an end by the
-    /// kernel.
-    pub fn run(mut self) -> Result<()> {
+    /// kernel. Calls `loaded` each time the scheduler has been loaded.
+    pub fn run(mut self, loaded: &mut dyn FnMut()) -> Result<()> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         capabilities::check_capabilities("loading a scheduler", &status)?;
         let _lock = Lock::take(Path::new(RUN_LOCK))?;
@@ -168,7 +168,7 @@ impl Service {
             Ok(before) => self.before = before,
             Err(e) => log::notes(&[e.to_string()]),
         }
-        let ended = self.serve();
+        let ended = self.serve(loaded);
         let end = last_run::End::of(&ended, self.stopped_by.map(Signal::as_str));
         if let Err(e) = last_run::end(record, self.started, self.before.take(), end) {
             log::notes(&[e.to_string()]);
@@ -176,11 +176,11 @@ impl Service {
         ended
     }
 
-    fn serve(&mut self) -> Result<()> {
+    fn serve(&mut self, loaded: &mut dyn FnMut()) -> Result<()> {
         let mut server = Server::listen(Path::new(control::SOCKET))?;
         self.manager.status("Loading the scheduler");
         self.policy.place(self.signals.as_fd(), PLACED)?;
-        let ended = self.schedule(&mut server);
+        let ended = self.schedule(&mut server, loaded);
         self.manager.stopping();
         if let Err(e) = &ended {
             self.manager.status(&e.to_string());
@@ -189,8 +189,8 @@ impl Service {
         ended
     }
 
-    fn schedule(&mut self, server: &mut Server) -> Result<()> {
-        while self.load_and_watch(server)? == Cause::Restart {
+    fn schedule(&mut self, server: &mut Server, loaded: &mut dyn FnMut()) -> Result<()> {
+        while self.load_and_watch(server, loaded)? == Cause::Restart {
             log::err(format_args!("gthctl: a CPU went on- or offline; loading again"));
             self.manager.status("Loading the scheduler again");
         }
@@ -198,7 +198,7 @@ impl Service {
     }
 
     /// One life of the scheduler in the kernel; returns what ended it.
-    fn load_and_watch(&mut self, server: &mut Server) -> Result<Cause> {
+    fn load_and_watch(&mut self, server: &mut Server, loaded: &mut dyn FnMut()) -> Result<Cause> {
         let hotplug_seq = sched_ext::hotplug_seq(Path::new(sched_ext::SCHED_EXT));
         let topology = Topology::read(Path::new(topology::SYSFS))?;
         self.policy.settle(&policy_context(&self.config, &topology, &self.pods, &self.api))?;
@@ -221,6 +221,7 @@ impl Service {
             count(topology.nr_llcs(), "pool"),
             self.policy.summary(),
         ));
+        loaded();
         let begin = Instant::now();
         let watched = self.watch(&mut scheduler, &topology, server);
         let stats = scheduler.stats();

@@ -1,4 +1,9 @@
-//! Metrics of the running gthctl for Prometheus: as text, and over HTTP.
+//! Metrics of the running gthctl: for Prometheus as text and over HTTP, for sched_ext's tools at a socket.
 
+mod background;
+mod scx_stats;
 pub mod server;
+pub mod stats_socket;
+#[cfg(test)]
+mod test_metrics;
 pub mod text;

@@ -13,12 +13,12 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::runtime::Builder;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use super::background::Background;
 use crate::base::error::{Error, Result};
-use crate::base::{log, signals};
+use crate::base::log;
 
 /// Where the metrics are.
 const PATH: &str = "/metrics";
@@ -28,8 +28,6 @@ const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const CLIENTS: usize = 8;
 /// How long a client may take until it has its answer.
 const PATIENCE: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 10 });
-/// How many answers are made at a time. Each of their threads asks the running gthctl.
-const ANSWERS: usize = 2;
 /// How long to wait when the machine has no descriptors or memory left for a client.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -57,8 +55,7 @@ type Answer = Arc<dyn Fn() -> Result<String> + Send + Sync>;
 /// Serves until dropped, in a thread of its own.
 pub struct Server {
     address: SocketAddr,
-    /// Dropping it tells the thread to end.
-    _stop: oneshot::Sender<()>,
+    _server: Background,
 }
 
 impl Server {
@@ -74,22 +71,8 @@ impl Server {
             .map_err(|e| failed(e).help("name another address with --metrics ADDRESS:PORT"))?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let mut runtime = Builder::new_current_thread();
-        runtime.enable_all().max_blocking_threads(ANSWERS);
-        let runtime = runtime.build().map_err(failed)?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let run = move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = stopped => {}
-                    () = serve(listener, Arc::new(answer)) => {}
-                }
-            });
-            // Not for an answer that is being made.
-            runtime.shutdown_background();
-        };
-        signals::spawn("metrics", run).map_err(failed)?;
-        Ok(Self { address, _stop: stop })
+        let server = Background::start("metrics", move || serve(listener, Arc::new(answer)));
+        Ok(Self { address, _server: server.map_err(failed)? })
     }
 
     /// Says where the metrics are, and warns if other machines may read them.

@@ -95,6 +95,9 @@ fn mounts(specification: &Value, config: &Path) -> Vec<Value> {
             Some(path) => Path::new(path),
             None => config,
         };
+        if volume["hostPath"]["type"] == "DirectoryOrCreate" {
+            fs::create_dir_all(source).unwrap();
+        }
         let mode = if one["readOnly"] == true { "ro" } else { "rw" };
         mounts.push(json!({"destination": one["mountPath"], "type": "bind", "source": source,
             "options": ["rbind", "rprivate", mode]}));
@@ -111,7 +114,6 @@ impl Container {
         fs::create_dir_all(of("rootfs")).unwrap();
         fs::copy(gthctl::binary(), of("rootfs/gthctl")).unwrap();
         fs::create_dir_all(of("config/..1")).unwrap();
-        fs::create_dir_all("/run/gthctl").unwrap();
         fs::write(of("config/..1/config.yaml"), "policy: policy.yaml").unwrap();
         fs::write(of("config/..1/policy.yaml"), policy).unwrap();
         symlink("..1", of("config/..data")).unwrap();

@@ -1,10 +1,16 @@
-//! Metrics for Prometheus: from the command, in a file, over HTTP.
+//! Metrics for Prometheus: from the command, in a file, over HTTP; and for sched_ext's tools.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
 
 use crate::support::gthctl::{self, Gthctl, Output};
 use crate::support::kernel;
@@ -97,6 +103,58 @@ fn a_file_is_replaced_and_stays_when_nothing_runs() {
     assert_eq!(output.code(), 10, "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
+}
+
+const STATS: &str = "/var/run/scx/root/stats";
+
+fn ask_stats(request: &str) -> Value {
+    let mut stream = UnixStream::connect(STATS).unwrap();
+    stream.write_all(format!("{{\"req\":\"{request}\",\"args\":{{}}}}\n").as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).unwrap();
+    let mut answer: Value = serde_json::from_str(&line).unwrap();
+    assert_eq!(answer["errno"], 0, "{line}");
+    answer["args"]["resp"].take()
+}
+
+#[test]
+fn the_tools_of_sched_ext_get_the_counters() {
+    shared::unload();
+    let gthctl = Gthctl::start(POLICY);
+    let _upf = Task::fork("upf", task::wake_often(1_000_000));
+    let wakeups = || ask_stats("stats")["rules"]["upf"]["wakeups"].as_u64();
+    assert!(kernel::wait(SOON, || wakeups() > Some(100)), "{:#}", ask_stats("stats"));
+    let (stats, meta) = (ask_stats("stats"), ask_stats("stats_meta"));
+    for (name, value) in stats.as_object().unwrap() {
+        assert!(meta["Gthctl"]["fields"][name].is_object(), "{name}: {value}\n{meta:#}");
+    }
+    let mode = |path: &Path| fs::metadata(path).unwrap().mode() & 0o777;
+    assert_eq!(mode(Path::new(STATS)), 0o600);
+    assert_eq!(mode(Path::new(STATS).parent().unwrap()) & 0o022, 0);
+    // It ends while a tool stays connected.
+    let _tool = UnixStream::connect(STATS).unwrap();
+    gthctl.stop();
+    assert!(!Path::new(STATS).exists());
+}
+
+#[test]
+fn another_schedulers_socket_is_left_alone_and_a_dead_ones_replaced() {
+    shared::unload();
+    let gthctl = Gthctl::start(POLICY);
+    gthctl.signal(Signal::SIGKILL);
+    gthctl.wait();
+    assert!(Path::new(STATS).exists());
+    let gthctl = Gthctl::start(POLICY);
+    assert!(ask_stats("stats")["tasks"].as_u64() > Some(0));
+    gthctl.stop();
+
+    let _other = UnixListener::bind(STATS).unwrap();
+    let gthctl = Gthctl::start(POLICY);
+    assert!(gthctl.has_ever_said("another program serves it"));
+    assert!(value(&metrics(&[]).stdout, "gthctl_policy_in_step") == 1.0);
+    gthctl.stop();
+    assert!(Path::new(STATS).exists());
+    fs::remove_file(STATS).unwrap();
 }
 
 #[test]

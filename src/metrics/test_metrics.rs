@@ -1,0 +1,58 @@
+//! Metrics for the tests, with a value in each place.
+
+use crate::daemon::reports::{Counters, Metrics, RuleCount, RuleCounters, Status};
+use crate::sched::rule_stats::RuleStats;
+
+fn status() -> Status {
+    serde_json::from_value(serde_json::json!({
+        "pid": 7, "running_since": "then", "scheduler_since": "then", "generation": 3, "in_force_since": "then",
+        "rules": 1, "file_rules": 1, "exclusive_cpus": "2-3", "tasks_matched": 4, "tasks": 90,
+        "kernel_in_step": true, "rejected": {"why": "bad", "since": "then"},
+        "throttled_cgroups": [{"cgroup": "/a\"b\\c", "limit_cpus": 0.5, "nr_periods": 10,
+            "nr_throttled": 2, "throttled_usec": 1_500_000, "throttled": true}],
+        "irqs": {"in_place": 5, "away": 1, "placed_again": 6, "waiting": []},
+        "can_roll_back": false, "notes": []
+    }))
+    .unwrap()
+}
+
+fn rule_counters(rule: Option<String>) -> RuleCounters {
+    let mut wakeups = [0; 32];
+    (wakeups[3], wakeups[9], wakeups[11], wakeups[31]) = (1, 2, 4, 8);
+    let stats = RuleStats {
+        run_ns: 1_500_000_000,
+        wait_ns: 250_000_000,
+        slept: 10,
+        expired: 3,
+        preempted: 2,
+        migrations: 9,
+        llc_migrations: 7,
+        node_migrations: 5,
+        wakeups,
+        wakeup_sum_ns: 500_000_000,
+    };
+    RuleCounters { rule, stats }
+}
+
+pub fn metrics() -> Metrics {
+    let mut wakeups = vec![0; 32];
+    (wakeups[9], wakeups[10]) = (3, 4);
+    Metrics {
+        status: status(),
+        version: "1.2".into(),
+        started: 1_700_000_000.5,
+        scheduler_started: 1_700_000_001.0,
+        in_force: 1_700_000_002.0,
+        policy_changes: 2,
+        policy_rejections: 1,
+        exclusive_cpus: 2,
+        rules: vec![RuleCount { rule: "upf".into(), tasks: 4 }],
+        counters: Counters {
+            paths: [("idle".to_owned(), 5)].into(),
+            counts: [("preemptions".to_owned(), 8)].into(),
+            wakeups,
+            wakeup_sum_ns: 9_000,
+        },
+        rule_counters: [Some("upf".to_owned()), None].map(rule_counters).into(),
+    }
+}
