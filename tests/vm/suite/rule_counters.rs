@@ -159,7 +159,10 @@ fn moves_to_other_caches_are_migrations() {
         |scope: &str| metric("migrations_total", &format!("rule=\"nomad\",scope=\"{scope}\""));
     let goes_to = |cpu: usize| {
         task::set_affinity(nomad.pid, &[cpu]);
-        assert!(kernel::wait(SOON, || kernel::runs_on(nomad.pid, cpu)), "CPU {cpu}");
+        assert!(kernel::runs_on(nomad.pid, cpu), "CPU {cpu}");
+        // It is in that CPU's queue. A task that is sent on before it has run there has not moved.
+        let before = times(nomad.pid)[0];
+        assert!(kernel::wait(SOON, || times(nomad.pid)[0] > before), "CPU {cpu}");
     };
     let before = ["llc", "numa"].map(moves);
     goes_to(1);
