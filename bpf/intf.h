@@ -216,6 +216,7 @@ struct gth_tunables {
 /* How a task got to a CPU. */
 enum gth_path {
 	GTH_PATH_IDLE,			/* woken straight onto an idle CPU */
+	GTH_PATH_HANDED_OVER,		/* waited for its waker to sleep, which was about to */
 	GTH_PATH_PREEMPT,		/* priority: in front of a weaker task */
 	GTH_PATH_PRIORITY,		/* priority: waited in the priority DSQ */
 	GTH_PATH_SHARED,		/* virtual time order, the pool's DSQ */

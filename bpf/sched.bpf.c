@@ -87,9 +87,17 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (is_priority(plan.rank) || !kernel_notes_queueing(p))
 		note_wakeup_time(tctx);
 
+	if (!is_priority(plan.rank) && (wake_flags & WAKE_SYNC) && follow_normal(p, &plan, here)) {
+		tctx->rank = plan.rank;
+		set_clock(tctx, plan.pool, here);
+		count_path(GTH_PATH_HANDED_OVER);
+		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
+		return here;
+	}
 	cpu = pick_idle(p, &plan, prev, wake_flags);
 	if (cpu >= 0) {
 		tctx->rank = plan.rank;
+		tctx->idle_woken = true;
 		occupy(cpu, plan.rank);
 		set_clock(tctx, plan.pool, cpu);
 		count_path(GTH_PATH_IDLE);
@@ -263,13 +271,16 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	if (tctx->woken) {
 		lag = since_wakeup(p, tctx);
 		tctx->woken_at = 0;
-		if (tctx->interrupts)
+		if (tctx->idle_woken)
+			c->idle_lag = mean_of(c->idle_lag, lag);
+		else if (tctx->interrupts)
 			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
 		else if (tctx->follows)
 			c->handover_lag = mean_of(c->handover_lag, tctx->running_at - c->slept_at);
 	}
 	count_arrival(tctx, cpu, lag);
 	tctx->woken = false;
+	tctx->idle_woken = false;
 	tctx->interrupts = false;
 	tctx->follows = false;
 	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx);

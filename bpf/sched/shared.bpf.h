@@ -57,6 +57,7 @@ struct task_ctx {
 	u8 rank;		/* when it was last queued (enum gth_rank) */
 	bool interrupts;	/* it was sent to a CPU other than the waker's */
 	bool follows;		/* it waits for its waker to sleep */
+	bool idle_woken;	/* it was sent to an idle CPU */
 	bool unlimited;		/* the limits of its cgroups do not hold for it */
 	bool need_resched;	/* to choose its CPU anew, and it has not yet */
 	u16 row;		/* of its rule's counters, see sched/tally.bpf.h */

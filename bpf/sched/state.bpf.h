@@ -129,7 +129,7 @@ struct cpu_ctx {
 	u64 turn_began;		/* when that was; now_ns() */
 	u64 turn_pace;		/* at which its virtual time advances, see sched/group.bpf.h */
 	s64 load;		/* weights of tasks counted here, less those counted out here */
-	bool has_victim;	/* a task preempted here waits at the head of the local DSQ */
+	bool has_victim;	/* a task waits in the local DSQ: preempted here, or handed over */
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
 	bool overdue;		/* a task with less CPU time waits for that turn to end */
 	bool overtaken;		/* ... or has ended it */
@@ -142,6 +142,7 @@ struct cpu_ctx {
 	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
+	u64 idle_lag;		/* mean time from a wake-up to running here where it was idle, ns */
 	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
 	u64 handover_lag;	/* mean time from a waker's sleep until the task it woke up runs here, ns */
 	u64 slept_at;		/* when a waker slept here last; now_ns() */

@@ -43,6 +43,42 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 	return pick_idle_own(p, plan->cpu, &plan->place);
 }
 
+/* The mean time from such a wake-up by this task as now to its sleep, ns; 0: not known. */
+static __always_inline u64 sync_lag_of(struct task_ctx *waker, u64 now)
+{
+	if (waker->sync_at) /* not slept since: it takes at least this long */
+		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
+	waker->sync_at = now;
+	return waker->sync_lag;
+}
+
+/*
+ * True if a normal task that is handed something gets a CPU soonest where its waker leaves one: the
+ * waker sleeps sooner than an idle CPU comes to run a task. Both are measured. Nobody else waits
+ * there. A tick ends the turn of a waker that goes on after all.
+ */
+__noinline int follow_normal(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull, s32 here)
+{
+	struct task_ctx *waker = task_of(bpf_get_current_task_btf());
+	u32 index = plan->place.first != NO_MASK ? plan->place.first : plan->place.mask;
+	const struct cpumask *mask = mask_of(plan->place.generation, index);
+	struct cpu_ctx *c = cpu_of(here);
+	bool awake;
+	u64 lag;
+
+	if (!waker)
+		return false;
+	awake = waker->sync_at; /* since the last time that it handed something over */
+	lag = sync_lag_of(waker, now_ns());
+	if (awake || !lag || lag >= cpu_of(plan->cpu)->idle_lag || c->endless || c->rank != GTH_RANK_NORMAL ||
+	    !can_empty_local_dsq() || llc_of(here) != llc_of(plan->cpu) || !mask || !may_run_on(p, mask, here) ||
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) || scx_bpf_dsq_nr_queued(pool_dsq(plan->pool)) > 0)
+		return false;
+	c->overdue = true;
+	c->has_victim = true;
+	return true;
+}
+
 /*
  * True if the fastest way for @p to a CPU is to wait for its waker to leave this one.
  * WF_SYNC promises that the waker sleeps soon. Whether it does, and sooner than an
@@ -65,10 +101,7 @@ static __always_inline bool follow_waker(struct task_struct *p, const struct tas
 	if (!waker || !is_priority(waker->rank))
 		return false;
 	now = now_ns();
-	if (waker->sync_at) /* not slept since: it takes at least this long */
-		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
-	waker->sync_at = now;
-	lag = waker->sync_lag;
+	lag = sync_lag_of(waker, now);
 	if (now - tctx->running_at > STREAM_NS)
 		lag += c->handover_lag;
 	if (lag >= c->interrupt_lag)

@@ -14,6 +14,7 @@ use crate::kernel::skeletons::scheduler::types::{gth_counter, gth_path, gth_stat
 /// For each way to a CPU: what tables call it, and its label in metrics.
 const PATHS: [(gth_path, &str, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
     (gth_path::GTH_PATH_IDLE, "idle CPU", "idle"),
+    (gth_path::GTH_PATH_HANDED_OVER, "handed over", "handed_over"),
     (gth_path::GTH_PATH_PREEMPT, "priority, preempting", "priority_preempting"),
     (gth_path::GTH_PATH_PRIORITY, "priority, queued", "priority_queued"),
     (gth_path::GTH_PATH_SHARED, "fair", "fair"),

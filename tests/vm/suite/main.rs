@@ -23,6 +23,7 @@ mod exclusive;
 mod fairness;
 mod files;
 mod gtp5g;
+mod handovers;
 mod identity;
 mod irq;
 mod irqbalance;
@@ -60,7 +61,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 42] = modules![
+const MODULES: [(&str, Vm); 43] = modules![
     allocated,
     bursts,
     cgroups,
@@ -74,6 +75,7 @@ const MODULES: [(&str, Vm); 42] = modules![
     fairness,
     files,
     gtp5g,
+    handovers,
     identity,
     irq,
     irqbalance,
