@@ -87,7 +87,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (is_priority(plan.rank) || !kernel_notes_queueing(p))
 		note_wakeup_time(tctx);
 
-	if (!is_priority(plan.rank) && (wake_flags & WAKE_SYNC) && follow_normal(p, &plan, here)) {
+	if (!is_priority(plan.rank) && (wake_flags & WAKE_SYNC) && follow_waker(p, &plan, here)) {
 		tctx->rank = plan.rank;
 		set_clock(tctx, plan.pool, here);
 		count_path(GTH_PATH_HANDED_OVER);
@@ -112,19 +112,10 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
 		return cpu;
 	}
-	if (follow_waker(p, tctx, &plan, here, wake_flags)) {
-		tctx->rank = plan.rank;
-		tctx->follows = true;
-		plan.pool = cpu_pool(live_tables(plan.place.generation), here);
-		set_clock(tctx, plan.pool, here);
-		dsq_insert_vtime(p, prio_dsq(plan.pool), plan.slice, prio_key(plan.rank), 0);
-		return here;
-	}
 	cpu = claim(p, &plan, plan.cpu, here);
 	if (cpu < 0)
 		return plan.cpu;
 	tctx->rank = plan.rank;
-	tctx->interrupts = cpu != here;
 	if (!plan.place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
 		cpu_of(cpu)->none_idle_at = tctx->woken_at;
 	set_clock(tctx, plan.pool, cpu);
@@ -273,16 +264,10 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		tctx->woken_at = 0;
 		if (tctx->idle_woken)
 			c->idle_lag = mean_of(c->idle_lag, lag);
-		else if (tctx->interrupts)
-			c->interrupt_lag = mean_of(c->interrupt_lag, lag);
-		else if (tctx->follows)
-			c->handover_lag = mean_of(c->handover_lag, tctx->running_at - c->slept_at);
 	}
 	count_arrival(tctx, cpu, lag);
 	tctx->woken = false;
 	tctx->idle_woken = false;
-	tctx->interrupts = false;
-	tctx->follows = false;
 	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx);
 	if (c->endless)
 		task_set_slice(p, ENDLESS);
@@ -314,10 +299,7 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 	count_out(tctx);
 	tctx->burst = 0;
 	if (tctx->sync_at) {
-		u64 now = now_ns();
-
-		cpu_of(cpu)->slept_at = now;
-		tctx->sync_lag = mean_of(tctx->sync_lag, now - tctx->sync_at);
+		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
 		tctx->sync_at = 0;
 	}
 }

@@ -23,7 +23,6 @@ enum {
 	LATE_NS = 4000000,	/* slices end at ticks: at most this much late */
 	LOOK_AT = 16,		/* how many it looks at, from the queue's end */
 	NONE_IDLE_NS = 50000,	/* a failed search for an idle CPU holds this long */
-	STREAM_NS = 500000,	/* a task that ran this recently is woken by a packet stream */
 	SETTLED_NS = 200000,	/* a waker's own wake-ups do not end its turn before this */
 };
 

@@ -55,8 +55,6 @@ struct task_ctx {
 	u64 vtime;
 	u16 pool;		/* whose clock `vtime` follows */
 	u8 rank;		/* when it was last queued (enum gth_rank) */
-	bool interrupts;	/* it was sent to a CPU other than the waker's */
-	bool follows;		/* it waits for its waker to sleep */
 	bool idle_woken;	/* it was sent to an idle CPU */
 	bool unlimited;		/* the limits of its cgroups do not hold for it */
 	bool need_resched;	/* to choose its CPU anew, and it has not yet */
@@ -76,7 +74,7 @@ struct task_ctx {
 	s32 heir;		/* that task's pid */
 	s64 since_fork;		/* virtual time charged since then, beyond what that task took over */
 	u64 running_at;		/* when it began to run or was last charged; now_ns() */
-	u64 sync_at;		/* of the last WF_SYNC wake-up by it, if it has not slept since */
+	u64 sync_at;		/* of its first WF_SYNC wake-up of a normal task since it slept; 0: none */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
 	u32 group;		/* its cgroup's record, see sched/group.bpf.h */

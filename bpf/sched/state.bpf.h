@@ -143,9 +143,6 @@ struct cpu_ctx {
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 idle_lag;		/* mean time from a wake-up to running here where it was idle, ns */
-	u64 interrupt_lag;	/* mean time from a wake-up elsewhere to running here, ns */
-	u64 handover_lag;	/* mean time from a waker's sleep until the task it woke up runs here, ns */
-	u64 slept_at;		/* when a waker slept here last; now_ns() */
 } __attribute__((aligned(64)));
 
 struct cpu_ctx cpus[GTH_MAX_CPUS];

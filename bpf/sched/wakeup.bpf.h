@@ -43,71 +43,35 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 	return pick_idle_own(p, plan->cpu, &plan->place);
 }
 
-/* The mean time from such a wake-up by this task as now to its sleep, ns; 0: not known. */
-static __always_inline u64 sync_lag_of(struct task_ctx *waker, u64 now)
+/* Whether a normal task can wait for the end of the turn on @cpu in its local DSQ. Nobody else waits there. */
+static __always_inline bool may_wait_on(struct task_struct *p, const struct plan *plan, s32 cpu)
 {
-	if (waker->sync_at) /* not slept since: it takes at least this long */
-		waker->sync_lag = mean_of(waker->sync_lag, now - waker->sync_at);
-	waker->sync_at = now;
-	return waker->sync_lag;
+	u32 index = plan->place.first != NO_MASK ? plan->place.first : plan->place.mask;
+	const struct cpumask *mask = mask_of(plan->place.generation, index);
+	const struct cpu_ctx *c = cpu_of(cpu);
+
+	return can_empty_local_dsq() && !c->endless && c->rank == GTH_RANK_NORMAL &&
+	       llc_of(cpu) == llc_of(plan->cpu) && mask && may_run_on(p, mask, cpu) &&
+	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && !scx_bpf_dsq_nr_queued(pool_dsq(plan->pool));
 }
 
 /*
  * True if a normal task that is handed something gets a CPU soonest where its waker leaves one: the
- * waker sleeps sooner than an idle CPU comes to run a task. Both are measured. Nobody else waits
- * there. A tick ends the turn of a waker that goes on after all.
+ * waker sleeps sooner than an idle CPU comes to run a task. Both are measured. A tick ends the turn
+ * of a waker that goes on after all.
  */
-__noinline int follow_normal(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull, s32 here)
+__noinline int follow_waker(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull, s32 here)
 {
 	struct task_ctx *waker = task_of(bpf_get_current_task_btf());
-	u32 index = plan->place.first != NO_MASK ? plan->place.first : plan->place.mask;
-	const struct cpumask *mask = mask_of(plan->place.generation, index);
-	struct cpu_ctx *c = cpu_of(here);
-	bool awake;
-	u64 lag;
 
-	if (!waker)
+	if (!waker || waker->sync_at) /* it has not slept since the last time that it handed something over */
 		return false;
-	awake = waker->sync_at; /* since the last time that it handed something over */
-	lag = sync_lag_of(waker, now_ns());
-	if (awake || !lag || lag >= cpu_of(plan->cpu)->idle_lag || c->endless || c->rank != GTH_RANK_NORMAL ||
-	    !can_empty_local_dsq() || llc_of(here) != llc_of(plan->cpu) || !mask || !may_run_on(p, mask, here) ||
-	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) || scx_bpf_dsq_nr_queued(pool_dsq(plan->pool)) > 0)
+	waker->sync_at = now_ns();
+	if (!waker->sync_lag || waker->sync_lag >= cpu_of(plan->cpu)->idle_lag || !may_wait_on(p, plan, here))
 		return false;
-	c->overdue = true;
-	c->has_victim = true;
+	cpu_of(here)->overdue = true;
+	cpu_of(here)->has_victim = true;
 	return true;
-}
-
-/*
- * True if the fastest way for @p to a CPU is to wait for its waker to leave this one.
- * WF_SYNC promises that the waker sleeps soon. Whether it does, and sooner than an
- * interrupt takes effect on another CPU, is measured: how long this waker took the last
- * times, how long the switch from a waker to its wakee took here, and how long wake-ups
- * from other CPUs took on this one. In a stream of packets the switch does not count:
- * the two switches on another CPU cost more throughput.
- */
-static __always_inline bool follow_waker(struct task_struct *p, const struct task_ctx *tctx,
-					 const struct plan *plan, s32 here, u64 wake_flags)
-{
-	struct cpu_ctx *c = cpu_of(here);
-	struct task_ctx *waker;
-	const struct cpumask *mask;
-	u64 now, lag;
-
-	if (!(wake_flags & WAKE_SYNC))
-		return false;
-	waker = task_of(bpf_get_current_task_btf());
-	if (!waker || !is_priority(waker->rank))
-		return false;
-	now = now_ns();
-	lag = sync_lag_of(waker, now);
-	if (now - tctx->running_at > STREAM_NS)
-		lag += c->handover_lag;
-	if (lag >= c->interrupt_lag)
-		return false;
-	mask = mask_of(plan->place.generation, plan->place.mask);
-	return mask && may_run_on(p, mask, here);
 }
 
 /*

@@ -1,7 +1,8 @@
 //! Tasks without priority that hand something to each other: who waits for the waker's CPU, and how
 //! long.
 
-use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,45 +13,45 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::TIMING;
 
-fn tell(to: &mut PipeWriter) {
+fn tell(to: &mut UnixStream) {
     to.write_all(&task::now().to_ne_bytes()).unwrap();
 }
 
 /// Waits to be told; returns how long that took, ns.
-fn hear(from: &mut PipeReader) -> u64 {
+fn hear(from: &mut UnixStream) -> u64 {
     let mut sent = [0; 8];
     from.read_exact(&mut sent).unwrap();
     task::now() - u64::from_ne_bytes(sent)
 }
 
 /// Answers. Records how long it took to hear, if that was at least `least` ns.
-fn echo(mut from: PipeReader, mut to: PipeWriter, least: u64) -> Task {
+fn echo(mut other: UnixStream, least: u64) -> Task {
     Task::fork("echo", move |shared| {
         loop {
-            let late = hear(&mut from);
+            let late = hear(&mut other);
             if late >= least {
                 shared.add_latency(late);
             }
-            tell(&mut to);
+            tell(&mut other);
         }
     })
 }
 
 /// Tells, does `work` and waits for the answer, forever.
-fn asker(mut from: PipeReader, mut to: PipeWriter, mut work: impl FnMut(&Shared)) -> Task {
+fn asker(mut other: UnixStream, mut work: impl FnMut(&Shared)) -> Task {
     Task::fork("asker", move |shared| {
         loop {
-            tell(&mut to);
+            tell(&mut other);
             work(shared);
-            hear(&mut from);
+            hear(&mut other);
         }
     })
 }
 
-/// Both, and what they wait for each other through.
+/// Both, over a socket, which says that it hands something over.
 fn pair(least: u64, work: impl FnMut(&Shared)) -> [Task; 2] {
-    let ((asked, ask), (answered, answer)) = (pipe().unwrap(), pipe().unwrap());
-    [echo(asked, answer, least), asker(answered, ask, work)]
+    let (one, other) = UnixStream::pair().unwrap();
+    [echo(one, least), asker(other, work)]
 }
 
 /// A second CPU is idle. To wake it up would take longer.
