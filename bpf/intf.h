@@ -313,6 +313,24 @@ struct gth_mark_report {
 	struct gth_mark mark;
 };
 
+/* What has passed a data plane in one direction. */
+struct gth_passed {
+	u64 packets;
+	u64 bytes;
+	u64 time_ns;			/* in a module; 0: not measured */
+	u64 began_ns;			/* the call in progress on this CPU; 0: none that is measured */
+};
+
+enum gth_passed_key {
+	/* mark.bpf.c's cookie: a function's number, and from these bits on */
+	GTH_COOKIE_PACKET = 32,		/* which argument is the packet: 0 or 1 */
+	GTH_COOKIE_WAY = 40,		/* its row of the map `passed`; GTH_NO_WAY: no packet enters there */
+	GTH_NR_WAYS = 4,		/* two directions of two modules */
+	GTH_NO_WAY = 0xff,
+	/* mark_udp.bpf.c's key: a port, and this for what is sent */
+	GTH_PASSED_SENT = 1 << 16,
+};
+
 /* Only for its BTF: it makes the skeleton generator write out these enums. */
 struct gth_enums {
 	enum gth_limit limit;
@@ -328,6 +346,8 @@ struct gth_enums {
 	struct gth_rule_stats rule_stats;
 	struct gth_verdict verdict;
 	struct gth_mark_report mark_report;
+	struct gth_passed passed;
+	enum gth_passed_key passed_key;
 };
 
 /*

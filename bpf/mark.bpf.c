@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks the tasks that a data plane's functions run for, in maps that the scheduler reads:
- * it finds the mark when the task is next queued, without user space.
+ * it finds the mark when the task is next queued, without user space. Counts the packets that enter.
  *
  * Attached to each function, with its number, by a perf kprobe: fentry and kprobe.multi
  * hold a reference on the function's module while attached, so nobody could unload it
@@ -10,18 +10,67 @@
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 #include "marks/context.bpf.h"
 #include "marks/mark.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GTH_NR_WAYS);
+	__type(key, u32);
+	__type(value, struct gth_passed);
+} passed SEC(".maps");
+
+/* Whether function_ends() is attached, too. */
+const volatile bool measures_time SEC(".rodata.measures");
+
+/* NULL where packets do not enter. */
+static __always_inline struct gth_passed *passed_by(u64 cookie)
+{
+	u32 way = cookie >> GTH_COOKIE_WAY;
+
+	return bpf_map_lookup_elem(&passed, &way);
+}
+
+/* In every context: a packet from a NIC is nobody's. */
+static __always_inline void count_passed(const struct pt_regs *ctx, u64 cookie, struct gth_passed *sum)
+{
+	bool is_second = cookie >> GTH_COOKIE_PACKET & 1;
+	const struct sk_buff *skb = (const void *)(is_second ? ctx->si : ctx->di);
+
+	sum->packets++;
+	sum->bytes += bpf_core_cast(skb, struct sk_buff)->len;
+}
+
 SEC("kprobe")
 int function_begins(struct pt_regs *ctx)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
-	u32 function = bpf_get_attach_cookie(ctx); /* its bit in gth_traffic.functions */
+	u64 cookie = bpf_get_attach_cookie(ctx);
+	u32 function = cookie; /* its bit in gth_traffic.functions */
+	struct gth_passed *sum = passed_by(cookie);
 
+	if (sum)
+		count_passed(ctx, cookie, sum);
 	if (context_of(p) == GTH_CONTEXT_TASK)
 		count_in_conditions(p, 1ULL << (function & (GTH_MAX_FUNCTIONS - 1)), 0, function);
+	if (measures_time && sum)
+		sum->began_ns = bpf_ktime_get_ns();
+	return 0;
+}
+
+/* On the CPU where it began: a data plane runs with softirqs disabled or in one. */
+SEC("kretprobe")
+int function_ends(struct pt_regs *ctx)
+{
+	u64 now = bpf_ktime_get_ns();
+	struct gth_passed *sum = passed_by(bpf_get_attach_cookie(ctx));
+
+	if (!sum || !sum->began_ns)
+		return 0;
+	sum->time_ns += now - sum->began_ns;
+	sum->began_ns = 0;
 	return 0;
 }

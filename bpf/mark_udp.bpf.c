@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks the tasks that receive or send datagrams on a UDP port, in maps that the scheduler
- * reads, as mark.bpf.c does at the functions of modules.
+ * reads, as mark.bpf.c does at the functions of modules. Counts these datagrams.
  *
  * A receiver is marked when it has got a datagram, before it returns to user space: it may
  * have waited for it longer than a mark lasts.
@@ -13,44 +13,71 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-static __always_inline int count_datagram(const struct sock *sk, u16 family, u32 by)
+/* Of the ports that the live policy asks about; user space adds and removes them. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 2 * GTH_NR_MARKS);
+	__type(key, u32);
+	__type(value, struct gth_passed);
+} passed SEC(".maps");
+
+static __always_inline void count_passed(u32 key, u32 bytes)
+{
+	struct gth_passed *sum = bpf_map_lookup_elem(&passed, &key);
+
+	if (!sum)
+		return;
+	/* atomic: another task may preempt this one here */
+	__sync_fetch_and_add(&sum->packets, 1);
+	__sync_fetch_and_add(&sum->bytes, bytes);
+}
+
+/* @way: 0 or GTH_PASSED_SENT. */
+static __always_inline int count_datagram(const struct sock *sk, u16 family, u32 by, u32 way, u32 bytes)
 {
 	u16 port = port_of(sk, family);
 
-	if (port)
-		count_in_conditions(bpf_get_current_task_btf(), 0, port, by);
+	if (port && count_in_conditions(bpf_get_current_task_btf(), 0, port, by))
+		count_passed(port | way, bytes);
 	return 0;
 }
 
 /* Their arguments: the socket, the message, its size, flags; Linux before 7.1 has a fifth. */
-static __always_inline int count_received(u64 *ctx, const struct sock *sk, u16 family, u32 by)
+static __always_inline int count_received(u64 *ctx, u16 family, u32 by)
 {
 	u64 result = 0;
 
 	bpf_get_func_ret(ctx, &result);
-	return (int)result >= 0 && takes_datagram(ctx[3]) ? count_datagram(sk, family, by) : 0;
+	if ((int)result < 0 || !takes_datagram(ctx[3]))
+		return 0;
+	return count_datagram((const struct sock *)ctx[0], family, by, 0, result);
+}
+
+static __always_inline int count_sent(u64 *ctx, u16 family, u32 by)
+{
+	return count_datagram((const struct sock *)ctx[0], family, by, GTH_PASSED_SENT, ctx[2]);
 }
 
 SEC("fexit/udp_recvmsg")
 int udp_received(u64 *ctx)
 {
-	return count_received(ctx, (const struct sock *)ctx[0], AF_INET, GTH_BY_UDP_RECVMSG);
+	return count_received(ctx, AF_INET, GTH_BY_UDP_RECVMSG);
 }
 
 SEC("fexit/udpv6_recvmsg")
 int udpv6_received(u64 *ctx)
 {
-	return count_received(ctx, (const struct sock *)ctx[0], AF_INET6, GTH_BY_UDPV6_RECVMSG);
+	return count_received(ctx, AF_INET6, GTH_BY_UDPV6_RECVMSG);
 }
 
 SEC("fentry/udp_sendmsg")
 int udp_is_sent(u64 *ctx)
 {
-	return count_datagram((const struct sock *)ctx[0], AF_INET, GTH_BY_UDP_SENDMSG);
+	return count_sent(ctx, AF_INET, GTH_BY_UDP_SENDMSG);
 }
 
 SEC("fentry/udpv6_sendmsg")
 int udpv6_is_sent(u64 *ctx)
 {
-	return count_datagram((const struct sock *)ctx[0], AF_INET6, GTH_BY_UDPV6_SENDMSG);
+	return count_sent(ctx, AF_INET6, GTH_BY_UDPV6_SENDMSG);
 }

@@ -1360,7 +1360,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__run)
-            opts="-c -p -h --config --policy --stats --metrics --debug --color --wide --help"
+            opts="-c -p -h --config --policy --stats --metrics --gtp-time --debug --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -47,6 +47,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l metrics -d 'Serve 
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l gtp-time -d 'Also measure how long GTP packets take in a kernel module, for rules with `gtp`: a second probe at each packet'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l debug -d 'Log more, as `debug: true` in the config file does'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'

@@ -172,6 +172,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "[ADDRESS:]PORT")]
     pub metrics: Option<Address>,
 
+    /// Also measure how long GTP packets take in a kernel module, for rules with `gtp`: a second
+    /// probe at each packet
+    #[arg(long)]
+    pub gtp_time: bool,
+
     /// Log more, as `debug: true` in the config file does
     #[arg(long)]
     pub debug: bool,
@@ -256,7 +261,9 @@ Examples:
 /// tasks under each rule, the scheduler's counters, the wake-up latency of priority tasks as a
 /// histogram, what the limits of cgroups hold back, and the state of placed interrupts. For each rule:
 /// the wake-up latency of its tasks, their run and waiting time, preemptions, migrations and switches;
-/// the label rule is empty for tasks without one. Names begin with gthctl_, times are in seconds.
+/// the label rule is empty for tasks without one. For each data plane that a rule with `gtp` asks
+/// about: GTP packets and bytes by direction, and with `gthctl run --gtp-time` the time that packets
+/// take in a kernel module. Names begin with gthctl_, times are in seconds.
 /// Nothing is counted per task. Counters begin anew when gthctl loads its scheduler;
 /// gthctl_scheduler_start_time_seconds tells when that was.
 ///

@@ -117,6 +117,19 @@ pub enum Direction {
     Sent,
 }
 
+impl Direction {
+    /// Its label in metrics.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Uplink => "uplink",
+            Self::Downlink => "downlink",
+            Self::Both => "both",
+            Self::Received => "received",
+            Self::Sent => "sent",
+        }
+    }
+}
+
 /// What a function does with a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]

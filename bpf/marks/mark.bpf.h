@@ -138,15 +138,15 @@ static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known
 
 /*
  * Counts a packet of the current task @p in each condition that asks about one of these
- * functions or this port. @by: where it was seen.
+ * functions or this port. @by: where it was seen. Returns whether a condition asks.
  */
-static __always_inline void count_in_conditions(struct task_struct *p, u64 functions, u32 port, u32 by)
+static __always_inline bool count_in_conditions(struct task_struct *p, u64 functions, u32 port, u32 by)
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
 	struct task_ctx *tctx = NULL;
 	struct gth_marks *m = NULL;
 	struct gth_mark *mark;
-	bool is_known = false;
+	bool is_known = false, asks = false;
 	u64 now = 0;
 	u32 i;
 
@@ -155,10 +155,11 @@ static __always_inline void count_in_conditions(struct task_struct *p, u64 funct
 
 		if (!(traffic->functions & functions) && !(port && traffic->port == port))
 			continue;
+		asks = true;
 		if (!tctx) {
 			tctx = task_of(p);
 			if (!tctx)
-				return;
+				break;
 			is_known = is_matched(tctx);
 			now = bpf_ktime_get_ns();
 		}
@@ -167,12 +168,13 @@ static __always_inline void count_in_conditions(struct task_struct *p, u64 funct
 		if (!m)
 			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 		if (!m)
-			return;
+			break;
 		mark = mark_of(m, traffic);
 		count_packet(p, traffic, mark, by, is_known, now);
 		if (mark->until)
 			renew_burst(tctx);
 	}
+	return asks;
 }
 
 #endif

@@ -24,6 +24,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         may_lack_config: args.config.is_none(),
         policy: args.policy.clone(),
         stats: args.stats.map(Duration::from_secs),
+        gtp_time: args.gtp_time,
         debug: args.debug,
     };
     let service = Service::read(options)?;

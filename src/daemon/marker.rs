@@ -8,22 +8,26 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use libbpf_rs::{KprobeOpts, Link, Object, ObjectBuilder, OpenObject};
+use libbpf_rs::{KprobeOpts, Link, MapCore, Object, ObjectBuilder, OpenObject};
 
 use super::marker_udp::UdpMarker;
-
+use super::reports::GtpTraffic;
 use crate::base::error::Result;
 use crate::base::{escape, log};
-use crate::gtp::Module;
+use crate::gtp::{Module, Plane};
 use crate::kernel::kallsyms::{KALLSYMS, Symbols, place};
 use crate::kernel::kprobes;
 use crate::kernel::modules::{self, Life, MODULES};
 use crate::kernel::skeletons::MARK_OBJECT;
 use crate::kernel::uevents::Uevents;
 use crate::sched::Scheduler;
+use crate::sched::passed::{self, Way};
 use crate::sched::traffic::Traced;
 
-const PROGRAM: &str = "function_begins";
+/// The map of bpf/mark.bpf.c and bpf/mark_udp.bpf.c with what has passed.
+pub(super) const PASSED: &str = "passed";
+const BEGINS: &str = "function_begins";
+const ENDS: &str = "function_ends";
 
 /// How often to check whether a module has come or gone, where the kernel sends no event.
 const LOOK: Duration = Duration::from_millis(200);
@@ -33,6 +37,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// Does nothing while the policy has no traffic condition.
 #[derive(Default)]
 pub struct Marker {
+    measures_time: bool,
     wanted: BTreeMap<Traced, u32>,
     /// Loaded for the first function to attach to.
     object: Option<std::result::Result<Object, Unattached>>,
@@ -60,7 +65,7 @@ enum Found {
 struct Tried {
     number: u32,
     module: Found,
-    link: std::result::Result<Link, Unattached>,
+    links: std::result::Result<Vec<Link>, Unattached>,
 }
 
 /// Why a function's packets are not seen.
@@ -84,12 +89,17 @@ impl fmt::Display for Unattached {
 }
 
 impl Marker {
+    /// With `measures_time`, a second probe at each function measures how long packets take.
+    pub fn new(measures_time: bool) -> Self {
+        Self { measures_time, ..Self::default() }
+    }
+
     /// Attaches and detaches as the policy and the modules require, and ends expired marks.
     /// Returns when it is due again, unless [`Marker::fd`] is readable before; `None`: not
     /// before the policy changes.
     pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
         if scheduler.traced().is_empty() && scheduler.ports().is_empty() {
-            *self = Self::default();
+            *self = Self::new(self.measures_time);
             return Ok(None);
         }
         self.udp.follow(scheduler);
@@ -150,7 +160,7 @@ impl Marker {
         // Of modules that the policy no longer asks about.
         self.functions.retain(|traced, _| self.wanted.contains_key(traced));
         notes.extend(self.functions.iter().filter_map(|(traced, tried)| {
-            let why = tried.link.as_ref().err()?;
+            let why = tried.links.as_ref().err()?;
             Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
         }));
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
@@ -179,15 +189,22 @@ impl Marker {
             if self.functions.contains_key(traced) {
                 continue;
             }
-            let object = self.object.get_or_insert_with(|| load(scheduler));
-            let link = match object {
-                Ok(object) => attach(object, traced, number, found),
+            let object = self.object.get_or_insert_with(|| load(scheduler, self.measures_time));
+            let programs: &[&str] = match self.measures_time && Way::of(traced).is_some() {
+                true => &[ENDS, BEGINS],
+                false => &[BEGINS],
+            };
+            let links = match object {
+                Ok(object) => programs
+                    .iter()
+                    .map(|program| attach(object, program, traced, number, found))
+                    .collect(),
                 Err(why) => Err(why.clone()),
             };
-            if link.is_ok() {
+            if links.is_ok() {
                 now.push(traced.symbol.as_str());
             }
-            self.functions.insert(traced.clone(), Tried { number, module: found, link });
+            self.functions.insert(traced.clone(), Tried { number, module: found, links });
         }
         if !now.is_empty() {
             log::err(format_args!(
@@ -205,10 +222,28 @@ impl Marker {
 
     /// The functions and ports where packets are seen.
     pub fn functions(&self) -> Vec<String> {
-        let attached = self.functions.iter().filter(|(_, tried)| tried.link.is_ok());
+        let attached = self.functions.iter().filter(|(_, tried)| tried.links.is_ok());
         let attached =
             attached.map(|(traced, _)| format!("{}:{}", traced.module.name(), traced.symbol));
         attached.chain(self.udp.ports()).collect()
+    }
+
+    /// What has passed the data planes where packets are seen, or were.
+    pub fn passed(&self) -> Result<Vec<GtpTraffic>> {
+        let mut all = self.udp.passed()?;
+        let mut maps = self.object.iter().flatten().flat_map(Object::maps);
+        let Some(map) = maps.find(|map| map.name() == PASSED) else { return Ok(all) };
+        for traced in self.wanted.keys() {
+            let Some(way) = Way::of(traced) else { continue };
+            let passed = passed::read(&map, way.row)?;
+            let tried = self.functions.get(traced);
+            if passed.packets > 0 || tried.is_some_and(|tried| tried.links.is_ok()) {
+                let plane = Plane::Module(traced.module);
+                let time_ns = self.measures_time.then_some(passed.time_ns);
+                all.push(GtpTraffic { time_ns, ..GtpTraffic::new(plane, way.direction, passed) });
+            }
+        }
+        Ok(all)
     }
 }
 
@@ -217,18 +252,19 @@ fn left(since: Option<Instant>, time: Duration) -> Duration {
     since.map_or(Duration::ZERO, |since| time.saturating_sub(since.elapsed()))
 }
 
-/// Attaches the program to one function, or says why not.
+/// Attaches a program to one function, or says why not.
 fn attach(
     object: &Object,
+    name: &str,
     traced: &Traced,
     number: u32,
     found: Found,
 ) -> std::result::Result<Link, Unattached> {
-    let program = object.progs_mut().find(|program| program.name() == PROGRAM);
+    let program = object.progs_mut().find(|program| program.name() == name);
     let program = program.expect("bpf/mark.bpf.c has it");
     let attach = |symbol: &str, module: Option<&str>| {
-        let options = KprobeOpts { cookie: number.into(), ..Default::default() };
-        program.attach_kprobe_with_opts(false, place(symbol, module), options)
+        let options = KprobeOpts { cookie: passed::cookie(traced, number), ..Default::default() };
+        program.attach_kprobe_with_opts(name == ENDS, place(symbol, module), options)
     };
     let module = traced.module.name();
     let here = Some(module).filter(|_| found != Found::BuiltIn);
@@ -249,8 +285,16 @@ fn symbols<'a>(names: impl Iterator<Item = &'a str>) -> Symbols {
     Symbols::read(Path::new(KALLSYMS), names).unwrap_or_default()
 }
 
-fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, Unattached> {
-    let object = load_sharing(MARK_OBJECT, scheduler, |_| {});
+fn load(scheduler: &Scheduler<'_>, measures_time: bool) -> std::result::Result<Object, Unattached> {
+    let object = load_sharing(MARK_OBJECT, scheduler, |open| {
+        for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.measures") {
+            map.set_initial_value(&[measures_time.into()])?;
+        }
+        for mut program in open.progs_mut().filter(|program| program.name() == ENDS) {
+            program.set_autoload(measures_time);
+        }
+        Ok(())
+    });
     object.map_err(|e| Unattached::NotLoaded(Rc::new(e)))
 }
 
@@ -258,7 +302,7 @@ fn load(scheduler: &Scheduler<'_>) -> std::result::Result<Object, Unattached> {
 pub(super) fn load_sharing(
     object: &[u8],
     scheduler: &Scheduler<'_>,
-    prepare: impl FnOnce(&mut OpenObject),
+    prepare: impl FnOnce(&mut OpenObject) -> libbpf_rs::Result<()>,
 ) -> libbpf_rs::Result<Object> {
     let mut open = ObjectBuilder::default().open_memory(object)?;
     for mut map in open.maps_mut() {
@@ -266,7 +310,7 @@ pub(super) fn load_sharing(
             map.reuse_fd(shared)?;
         }
     }
-    prepare(&mut open);
+    prepare(&mut open)?;
     open.load()
 }
 

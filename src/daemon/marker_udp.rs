@@ -2,13 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use libbpf_rs::Link;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, num_possible_cpus};
 
-use super::marker::load_sharing;
+use super::marker::{PASSED, load_sharing};
+use super::reports::GtpTraffic;
+use crate::base::error::Result;
 use crate::base::{escape, log};
+use crate::gtp::{Direction, Plane};
 use crate::kernel::btf::KernelBtf;
 use crate::kernel::skeletons::MARK_UDP_OBJECT;
 use crate::sched::Scheduler;
+use crate::sched::passed::{self, port_key};
 
 /// The functions of IPv6, which may be a module or missing.
 const IPV6: [(&str, &str); 2] =
@@ -18,10 +22,18 @@ const IPV6: [(&str, &str); 2] =
 #[derive(Default)]
 pub struct UdpMarker {
     ports: BTreeSet<u16>,
-    /// Of the attached programs.
-    links: Vec<Link>,
+    attached: Option<Attached>,
     note: Option<String>,
 }
+
+struct Attached {
+    /// Of the programs.
+    _links: Vec<Link>,
+    /// What has passed each port in each direction.
+    passed: MapHandle,
+}
+
+const DIRECTIONS: [Direction; 2] = [Direction::Received, Direction::Sent];
 
 impl UdpMarker {
     /// Attaches and detaches as the policy requires.
@@ -34,20 +46,30 @@ impl UdpMarker {
             *self = Self::default();
             return;
         }
-        self.ports = ports;
-        if self.links.is_empty() {
-            match attach(scheduler) {
-                Ok(links) => self.links = links,
-                Err(e) => {
-                    let note = format!("rules with a port in gtp match nothing: {e}");
-                    log::err(format_args!("gthctl: note: {}", escape::line(&note)));
-                    self.note = Some(note);
-                    return;
-                }
-            }
+        let before = std::mem::replace(&mut self.ports, ports);
+        if let Err(e) = self.see(scheduler, &before) {
+            let note = format!("rules with a port in gtp match nothing: {e}");
+            log::err(format_args!("gthctl: note: {}", escape::line(&note)));
+            *self = Self {
+                ports: std::mem::take(&mut self.ports),
+                note: Some(note),
+                ..Self::default()
+            };
+            return;
         }
+        self.note = None;
         let ports: Vec<String> = self.ports().collect();
         log::err(format_args!("gthctl: packets are seen on {}", ports.join(", ")));
+    }
+
+    fn see(&mut self, scheduler: &Scheduler<'_>, before: &BTreeSet<u16>) -> libbpf_rs::Result<()> {
+        let attached = match self.attached.take() {
+            Some(attached) => attached,
+            None => attach(scheduler)?,
+        };
+        attached.count_on(&self.ports, before)?;
+        self.attached = Some(attached);
+        Ok(())
     }
 
     /// What prevents seeing packets.
@@ -58,11 +80,45 @@ impl UdpMarker {
     /// The ports where packets are seen, such as `udp:2152`.
     pub fn ports(&self) -> impl Iterator<Item = String> {
         let seen = self.ports.iter().filter(|_| self.note.is_none());
-        seen.map(|port| format!("udp:{port}"))
+        seen.map(|&port| Plane::Port(port).to_string())
+    }
+
+    /// What has passed these ports.
+    pub fn passed(&self) -> Result<Vec<GtpTraffic>> {
+        let Some(attached) = &self.attached else { return Ok(Vec::new()) };
+        let each =
+            self.ports.iter().flat_map(|port| DIRECTIONS.map(|direction| (*port, direction)));
+        let read = |(port, direction)| {
+            let passed = passed::read(&attached.passed, port_key(port, direction))?;
+            Ok(GtpTraffic::new(Plane::Port(port), direction, passed))
+        };
+        each.map(read).collect()
     }
 }
 
-fn attach(scheduler: &Scheduler<'_>) -> libbpf_rs::Result<Vec<Link>> {
+impl Attached {
+    /// Counts what passes these ports, and no longer what passes others. Those of `before` go on.
+    fn count_on(&self, ports: &BTreeSet<u16>, before: &BTreeSet<u16>) -> libbpf_rs::Result<()> {
+        let keys = |ports: &BTreeSet<u16>| -> BTreeSet<u32> {
+            let of = |port: &u16| DIRECTIONS.map(|direction| port_key(*port, direction));
+            ports.iter().flat_map(of).collect()
+        };
+        let (keys, before) = (keys(ports), keys(before));
+        for gone in before.difference(&keys) {
+            // It may not have come to be counted.
+            let _ = self.passed.delete(&gone.to_ne_bytes());
+        }
+        let zeroes = vec![vec![0; self.passed.value_size() as usize]; num_possible_cpus()?];
+        for key in keys.iter().map(|key| key.to_ne_bytes()) {
+            if self.passed.lookup_percpu(&key, MapFlags::ANY)?.is_none() {
+                self.passed.update_percpu(&key, &zeroes, MapFlags::ANY)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attach(scheduler: &Scheduler<'_>) -> libbpf_rs::Result<Attached> {
     let mut btf = KernelBtf::load();
     let mut has = |symbol: &str| {
         let mut of = |module| btf.as_mut().and_then(|btf| btf.function(symbol, module)).is_some();
@@ -73,7 +129,11 @@ fn attach(scheduler: &Scheduler<'_>) -> libbpf_rs::Result<Vec<Link>> {
             let ipv6 = IPV6.iter().find(|(name, _)| program.name() == *name);
             program.set_autoload(ipv6.is_none_or(|(_, symbol)| has(symbol)));
         }
+        Ok(())
     })?;
+    let map = object.maps().find(|map| map.name() == PASSED).expect("bpf/mark_udp.bpf.c has it");
+    let passed = MapHandle::try_from(&map)?;
     let loaded = object.progs_mut().filter(|program| program.autoload());
-    loaded.map(|program| program.attach()).collect()
+    let links = loaded.map(|program| program.attach()).collect::<libbpf_rs::Result<_>>()?;
+    Ok(Attached { _links: links, passed })
 }

@@ -7,8 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::last_run::Run;
+use crate::gtp::{Direction, Plane};
 use crate::irq::place::keep::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
+use crate::sched::passed::Passed;
 use crate::sched::rule_stats::RuleStats;
 
 /// Keys of a policy file with their values.
@@ -112,6 +114,35 @@ pub struct Metrics {
     /// What the tasks of each rule did, in the policy's order; then what those without a rule did.
     #[serde(default)]
     pub rule_counters: Vec<RuleCounters>,
+    /// What has passed the data planes that the policy asks about.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gtp: Vec<GtpTraffic>,
+}
+
+/// What has passed a data plane in one direction since gthctl began to look there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GtpTraffic {
+    /// As in a policy: `gtp5g`, `gtp` or `udp:PORT`.
+    pub plane: String,
+    pub direction: String,
+    pub packets: u64,
+    pub bytes: u64,
+    /// How long the packets took in the data plane, if that is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_ns: Option<u64>,
+}
+
+impl GtpTraffic {
+    /// Without a time.
+    pub fn new(plane: Plane, direction: Direction, passed: Passed) -> Self {
+        Self {
+            plane: plane.to_string(),
+            direction: direction.label().to_owned(),
+            packets: passed.packets,
+            bytes: passed.bytes,
+            time_ns: None,
+        }
+    }
 }
 
 /// What the tasks of a rule did since the scheduler was loaded, or since the rule came.

@@ -53,6 +53,8 @@ pub struct Options {
     pub policy: Option<PathBuf>,
     /// How often to print the counters.
     pub stats: Option<Duration>,
+    /// Whether to measure how long GTP packets take.
+    pub gtp_time: bool,
     pub debug: bool,
 }
 
@@ -246,7 +248,7 @@ impl Service {
         let mut missed = Missed::default();
         let mut allocations = Allocations::default();
         let mut pod_nics = PodNics::default();
-        let mut marker = Marker::default();
+        let mut marker = Marker::new(self.options.gtp_time);
         let mut printed = (Stats::default(), Instant::now());
         while !self.is_told_to_stop() && scheduler.ended().is_none() {
             scheduler.check_cgroups()?;
@@ -601,6 +603,7 @@ impl Service {
             rules: self.policy.rule_counts(&verdicts),
             counters: counters(&scheduler.stats()?),
             rule_counters: self.rule_counters(scheduler)?,
+            gtp: marker.passed()?,
         })
     }
 

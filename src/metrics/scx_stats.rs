@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::text;
 use crate::base::error::Result;
-use crate::daemon::reports::{Metrics, RuleCounters};
+use crate::daemon::reports::{GtpTraffic, Metrics, RuleCounters};
 use crate::sched::rule_stats::RuleStats;
 use crate::sched::stats::{Stats, quantile};
 
@@ -90,6 +90,12 @@ fn stats(metrics: &Metrics) -> Value {
         "rules".into(),
         metrics.rule_counters.iter().map(rule).collect::<Map<_, _>>().into(),
     );
+    let way = |way: &GtpTraffic| {
+        let time_ns = way.time_ns.unwrap_or_default();
+        let counts = json!({"packets": way.packets, "bytes": way.bytes, "time_ns": time_ns});
+        (format!("{} {}", way.plane, way.direction), counts)
+    };
+    top.insert("gtp".into(), metrics.gtp.iter().map(way).collect::<Map<_, _>>().into());
     Value::Object(top)
 }
 
@@ -116,6 +122,11 @@ fn meta() -> Value {
         "desc": "The tasks of each rule; an empty name stands for those without one",
     });
     top.insert("rules".to_owned(), rules);
+    let gtp = json!({
+        "dict": {"key": "string", "datum": {"struct": "Gtp"}},
+        "desc": "What has come into each data plane in each direction",
+    });
+    top.insert("gtp".to_owned(), gtp);
     let rule: BTreeMap<_, _> =
         RULE_FIELDS.iter().map(|(name, desc, _)| (*name, number(desc))).collect();
     json!({
@@ -126,6 +137,14 @@ fn meta() -> Value {
         "Rule": {
             "name": "Rule", "desc": "The tasks of a rule", "fields": rule,
             "user": {"_om_prefix": "gthctl_rule_", "_om_label": "rule"},
+        },
+        "Gtp": {
+            "name": "Gtp", "desc": "GTP packets of a data plane and a direction",
+            "fields": {
+                "packets": number("Packets"), "bytes": number("Their bytes"),
+                "time_ns": number("How long they took, ns; 0 unless gthctl run has --gtp-time"),
+            },
+            "user": {"_om_prefix": "gthctl_gtp_", "_om_label": "way"},
         },
     })
 }
@@ -151,6 +170,8 @@ mod tests {
             assert_eq!(stats["preemptions"], 8);
             assert_eq!(stats["rules"]["upf"]["run_ns"], 1_500_000_000);
             assert_eq!(stats["rules"]["upf"]["wakeups"], 15);
+            assert_eq!(stats["gtp"]["udp:2152 sent"]["bytes"], 90);
+            assert_eq!(stats["gtp"]["gtp uplink"]["time_ns"], 500_000);
             assert_eq!(stats["rules"][""]["involuntary_switches"], 5);
         }
     }
@@ -167,6 +188,7 @@ mod tests {
         let names = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
         assert_eq!(names(&meta["Gthctl"]["fields"]), names(&stats));
         assert_eq!(names(&meta["Rule"]["fields"]), names(&stats["rules"]["upf"]));
+        assert_eq!(names(&meta["Gtp"]["fields"]), names(&stats["gtp"]["gtp uplink"]));
         assert_eq!(meta["Gthctl"]["top"], "true");
         assert_eq!(meta["Gthctl"]["fields"]["rules"]["dict"]["datum"]["struct"], "Rule");
     }

@@ -1,6 +1,8 @@
 //! Metrics for the tests, with a value in each place.
 
-use crate::daemon::reports::{Counters, Metrics, RuleCount, RuleCounters, Status};
+use crate::daemon::reports::{Counters, GtpTraffic, Metrics, RuleCount, RuleCounters, Status};
+use crate::gtp::{Direction, Module, Plane};
+use crate::sched::passed::Passed;
 use crate::sched::rule_stats::RuleStats;
 
 fn status() -> Status {
@@ -34,6 +36,10 @@ fn rule_counters(rule: Option<String>) -> RuleCounters {
     RuleCounters { rule, stats }
 }
 
+fn gtp(plane: Plane, direction: Direction, packets: u64, bytes: u64) -> GtpTraffic {
+    GtpTraffic::new(plane, direction, Passed { packets, bytes, ..Passed::default() })
+}
+
 pub fn metrics() -> Metrics {
     let mut wakeups = vec![0; 32];
     (wakeups[9], wakeups[10]) = (3, 4);
@@ -54,5 +60,12 @@ pub fn metrics() -> Metrics {
             wakeup_sum_ns: 9_000,
         },
         rule_counters: [Some("upf".to_owned()), None].map(rule_counters).into(),
+        gtp: vec![
+            GtpTraffic {
+                time_ns: Some(500_000),
+                ..gtp(Plane::Module(Module::Gtp), Direction::Uplink, 7, 800)
+            },
+            gtp(Plane::Port(2152), Direction::Sent, 1, 90),
+        ],
     }
 }

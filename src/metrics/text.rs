@@ -10,7 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 
 use crate::base::error::{Error, Result};
-use crate::daemon::reports::{Counters, Metrics, RuleCounters, ThrottledCgroup};
+use crate::daemon::reports::{Counters, GtpTraffic, Metrics, RuleCounters, ThrottledCgroup};
 use crate::sched::rule_stats::RuleStats;
 
 /// What each of the scheduler's counters counts, by its name.
@@ -51,6 +51,7 @@ impl Collector for Exported {
         policy(&mut out, metrics)?;
         scheduler(&mut out, &metrics.counters)?;
         rules(&mut out, &metrics.rule_counters)?;
+        gtp(&mut out, &metrics.gtp)?;
         cgroups(&mut out, &metrics.status.throttled_cgroups)?;
         if let Some(irqs) = &metrics.status.irqs {
             let help = "Interrupts that are where the policy puts them";
@@ -150,6 +151,20 @@ fn rules(out: &mut Out<'_>, rules: &[RuleCounters]) -> fmt::Result {
         [("voluntary", |rule| rule.slept), ("involuntary", |rule| rule.expired + rule.preempted)],
     );
     out.counters("rule_switches", help, kinds)
+}
+
+fn gtp(out: &mut Out<'_>, planes: &[GtpTraffic]) -> fmt::Result {
+    let each = |value: fn(&GtpTraffic) -> Option<f64>| {
+        planes.iter().filter_map(move |one| {
+            Some(([("plane", &*one.plane), ("direction", &*one.direction)], value(one)?))
+        })
+    };
+    let help = "GTP packets that have come into a data plane that the policy asks about";
+    out.counters("gtp_packets", help, each(|one| Some(one.packets as f64)))?;
+    let help = "The bytes of these packets, as the data plane gets them";
+    out.counters("gtp_bytes", help, each(|one| Some(one.bytes as f64)))?;
+    let help = "How long these packets took in the data plane";
+    out.counters("gtp_seconds", help, each(|one| one.time_ns.map(seconds)))
 }
 
 fn cgroups(out: &mut Out<'_>, cgroups: &[ThrottledCgroup]) -> fmt::Result {
@@ -329,6 +344,9 @@ mod tests {
             "gthctl_rule_migrations_total{rule=\"upf\",scope=\"numa\"} 5.0",
             "gthctl_rule_switches_total{rule=\"upf\",kind=\"voluntary\"} 10.0",
             "gthctl_rule_switches_total{rule=\"\",kind=\"involuntary\"} 5.0",
+            "gthctl_gtp_packets_total{plane=\"gtp\",direction=\"uplink\"} 7.0",
+            "gthctl_gtp_seconds_total{plane=\"gtp\",direction=\"uplink\"} 0.0005",
+            "gthctl_gtp_bytes_total{plane=\"udp:2152\",direction=\"sent\"} 90.0",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }

@@ -5,6 +5,7 @@ mod hooks;
 pub mod kernel_types;
 pub mod layout;
 pub mod limited;
+pub mod passed;
 mod rows;
 pub mod rule_stats;
 pub mod scheduler;

@@ -23,6 +23,7 @@ mod exclusive;
 mod fairness;
 mod files;
 mod gtp5g;
+mod gtp_metrics;
 mod handovers;
 mod identity;
 mod irq;
@@ -61,7 +62,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 43] = modules![
+const MODULES: [(&str, Vm); 44] = modules![
     allocated,
     bursts,
     cgroups,
@@ -75,6 +76,7 @@ const MODULES: [(&str, Vm); 43] = modules![
     fairness,
     files,
     gtp5g,
+    gtp_metrics,
     handovers,
     identity,
     irq,

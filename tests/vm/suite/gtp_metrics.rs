@@ -1,0 +1,134 @@
+//! What gthctl counts of the packets that pass a data plane, against what was sent.
+
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+use crate::support::gthctl::{self, Gthctl};
+use crate::support::plane::succeeds;
+use crate::support::sender;
+use crate::support::shared;
+use crate::support::vm::{self, Vm};
+
+pub const VM: Vm = vm::SHARED;
+
+const MODULE: &str = "/modules/gtp.ko";
+const PROBES: u64 = 40;
+/// An IPv4 packet of ping's.
+const PROBE: u64 = 84;
+/// A UDP header and a GTP-U header without options (3GPP TS 29.281, 5.1).
+const HEADERS: u64 = 8 + 8;
+
+fn metric(name: &str, plane: &str, direction: &str) -> Option<f64> {
+    let output = gthctl::output(Command::new(gthctl::binary()).arg("metrics"));
+    assert_eq!(output.code(), 0, "{}", output.stderr);
+    let metric = format!("gthctl_gtp_{name}_total{{plane=\"{plane}\",direction=\"{direction}\"}} ");
+    let value = output.stdout.lines().find_map(|line| line.strip_prefix(&metric));
+    value.map(|value| value.parse().unwrap())
+}
+
+/// The packets and bytes; `None` without such metrics.
+fn passed(plane: &str, direction: &str) -> Option<[u64; 2]> {
+    let of = |name| metric(name, plane, direction).map(|value| value as u64);
+    Some([of("packets")?, of("bytes")?])
+}
+
+/// Uplink first.
+fn of_gtp() -> [Option<[u64; 2]>; 2] {
+    ["uplink", "downlink"].map(|direction| passed("gtp", direction))
+}
+
+/// In a task's context, and in that of a softirq, which belongs to no task.
+#[test]
+fn each_packet_of_the_kernels_driver_counts_once() {
+    let plane = sender::plane();
+    let gthctl = shared::scheduler("strategies: [{name: upf, gtp: gtp, priority: 1}]");
+    gthctl.sees_packets();
+    assert_eq!(of_gtp(), [Some([0, 0]); 2]);
+    plane.ping(PROBES as usize);
+    let (up, down) = (PROBES * (PROBE + HEADERS), PROBES * PROBE);
+    assert_eq!(of_gtp(), [Some([PROBES, up]), Some([PROBES, down])]);
+    assert_eq!(metric("seconds", "gtp", "uplink"), None);
+    sender::steer_uplink_to(1);
+    plane.ping(PROBES as usize);
+    let both = [Some([2 * PROBES, 2 * up]), Some([2 * PROBES, 2 * down])];
+    assert_eq!(of_gtp(), both);
+    // Another policy that asks for them goes on.
+    gthctl.replace("strategies: [{name: other, gtp: {module: gtp, min_pps: 7}, weight: 9}]");
+    assert_eq!(of_gtp(), both);
+    // Counts outlive the module.
+    drop(plane);
+    if Path::new(MODULE).exists() {
+        succeeds(Command::new("rmmod").arg("gtp"));
+        assert!(gthctl.says("the kernel module gtp is not loaded", 1), "{}", gthctl.stderr());
+        assert_eq!(of_gtp(), both);
+        succeeds(Command::new("insmod").arg(MODULE));
+    }
+    gthctl.replace("strategies: [{name: upf, command_regex: ^upf$, priority: 1}]");
+    assert_eq!(of_gtp(), [None; 2]);
+    gthctl.stop();
+}
+
+/// It is measured if asked for, and the module can be unloaded then, too.
+#[test]
+fn the_time_in_the_driver() {
+    shared::unload();
+    let plane = sender::plane();
+    let policy = "strategies: [{name: upf, gtp: gtp, priority: 1}]";
+    let gthctl = Gthctl::start_with("", policy, &["--gtp-time"]);
+    gthctl.sees_packets();
+    let seconds = || ["uplink", "downlink"].map(|way| metric("seconds", "gtp", way).unwrap());
+    assert_eq!(seconds(), [0.0; 2]);
+    let begin = Instant::now();
+    plane.ping(PROBES as usize);
+    let [up, down] = seconds();
+    assert_eq!(of_gtp().map(|passed| passed.unwrap()[0]), [PROBES; 2]);
+    // The gNB's send carries an uplink packet through the driver, while ping waits.
+    let least = PROBES as f64 * 1e-7;
+    assert!(up > least && down > least, "{up} s, {down} s");
+    assert!(up + down < begin.elapsed().as_secs_f64(), "{up} s, {down} s");
+    drop(plane);
+    if Path::new(MODULE).exists() {
+        succeeds(Command::new("rmmod").arg("gtp"));
+        succeeds(Command::new("insmod").arg(MODULE));
+    }
+    assert_eq!(seconds(), [up, down]);
+    gthctl.stop();
+}
+
+#[test]
+fn each_datagram_of_a_port_counts_once() {
+    let socket = UdpSocket::bind("[::]:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let rule =
+        |port: u16| format!("strategies: [{{name: upf, gtp: {{port: {port}}}, priority: 1}}]");
+    let gthctl = shared::scheduler(&rule(port));
+    gthctl.sees_packets();
+    let ours = || ["received", "sent"].map(|way| passed(&format!("udp:{port}"), way));
+    assert_eq!(ours(), [Some([0, 0]); 2]);
+    let mut buffer = [0; 100];
+    for (from, to) in [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1")] {
+        let peer = UdpSocket::bind(from).unwrap();
+        for _ in 0..3 {
+            peer.send_to(&[0; 10], (to, port)).unwrap();
+            socket.peek(&mut buffer).unwrap();
+            let (size, from) = socket.recv_from(&mut buffer).unwrap();
+            socket.send_to(&buffer[..2 * size], from).unwrap();
+            peer.recv(&mut buffer).unwrap();
+        }
+    }
+    assert_eq!(ours(), [Some([6, 60]), Some([6, 120])]);
+    // Another port beside it changes nothing; one that was gone begins anew.
+    let two = format!(
+        "strategies: [{{name: upf, gtp: {{port: {port}}}, priority: 1}}, {{name: other, gtp: {{port: 1}}, priority: 2}}]"
+    );
+    gthctl.replace(&two);
+    assert_eq!(ours(), [Some([6, 60]), Some([6, 120])]);
+    assert_eq!(passed("udp:1", "sent"), Some([0, 0]));
+    gthctl.replace(&rule(1));
+    assert_eq!(ours(), [None; 2]);
+    gthctl.replace(&rule(port));
+    assert_eq!(ours(), [Some([0, 0]); 2]);
+    gthctl.stop();
+}
