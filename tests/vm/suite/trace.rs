@@ -4,11 +4,9 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{Signal, kill};
@@ -23,6 +21,7 @@ use crate::support::plane::{self, GTP5G_FUNCTIONS, Plane, packet, succeeds};
 use crate::support::sender;
 use crate::support::shared;
 use crate::support::task::{self, Task};
+use crate::support::trace::Trace;
 use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
@@ -32,90 +31,6 @@ const SOON: Duration = Duration::from_secs(10);
 /// A probe in its tunnel, from the UDP header on, and without.
 const UPLINK_BYTES: u64 = 100;
 const DOWNLINK_BYTES: u64 = 84;
-
-/// A `gthctl trace -o json`. Killed when dropped.
-pub struct Trace {
-    child: Child,
-    lines: Arc<Mutex<Vec<Value>>>,
-    stderr: Arc<Mutex<String>>,
-    readers: Vec<JoinHandle<()>>,
-}
-
-impl Trace {
-    /// Starts it and returns once it is attached.
-    pub fn start(args: &[&str]) -> Self {
-        let begin = Instant::now();
-        let trace = Self::start_waiting(args);
-        assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
-        println!("trace: attached in {:?}", begin.elapsed());
-        // It reports all of them at once.
-        trace
-    }
-
-    fn start_waiting(args: &[&str]) -> Self {
-        let mut command = Command::new(gthctl::binary());
-        command.arg("trace").args(args).args(["-o", "json", "--interval", "100ms"]);
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (lines, stderr): (Arc<Mutex<Vec<Value>>>, Arc<Mutex<String>>) = Default::default();
-        let read_lines = {
-            let (lines, stdout) = (Arc::clone(&lines), child.stdout.take().unwrap());
-            move || {
-                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    lines.lock().unwrap().push(serde_json::from_str(&line).expect(&line));
-                }
-            }
-        };
-        let read_stderr = {
-            let (text, pipe) = (Arc::clone(&stderr), child.stderr.take().unwrap());
-            move || {
-                for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                    *text.lock().unwrap() += &(line + "\n");
-                }
-            }
-        };
-        let readers = vec![std::thread::spawn(read_lines), std::thread::spawn(read_stderr)];
-        Self { child, lines, stderr, readers }
-    }
-
-    pub fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
-        // Looks at each line once: there may be 100,000, and the reader waits meanwhile.
-        let mut seen = 0;
-        kernel::wait(Duration::from_secs(30), || {
-            let lines = self.lines.lock().unwrap();
-            let new = &lines[seen..];
-            seen = lines.len();
-            new.iter().any(&wanted)
-        })
-    }
-
-    fn stderr(&self) -> String {
-        self.stderr.lock().unwrap().clone()
-    }
-
-    pub fn says(&self, what: &str) -> bool {
-        kernel::wait(Duration::from_secs(30), || self.stderr().contains(what))
-    }
-
-    fn has_said(&self, what: &str) -> usize {
-        self.stderr().matches(what).count()
-    }
-
-    /// Ctrl-C; all lines.
-    pub fn stop(mut self) -> Vec<Value> {
-        kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT).unwrap();
-        let status = self.child.wait().unwrap();
-        self.readers.drain(..).for_each(|reader| reader.join().unwrap());
-        assert!(status.success(), "{}", self.stderr());
-        self.lines.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Trace {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
 
 /// The last count for each task, CPU, context and function.
 pub fn totals(lines: &[Value]) -> Vec<Value> {

@@ -13,8 +13,9 @@ use crate::support::hot::SOON;
 use crate::support::kernel;
 use crate::support::plane::succeeds;
 use crate::support::shared;
+use crate::support::trace::Trace;
 use crate::support::vm::{self, Vm};
-use crate::trace::{Trace, of_threads, sum, totals};
+use crate::trace::{of_threads, sum, totals};
 
 pub const VM: Vm = vm::SHARED;
 

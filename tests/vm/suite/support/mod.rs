@@ -14,4 +14,5 @@ pub mod task;
 #[path = "../../../../src/net/test_server.rs"]
 #[allow(dead_code)]
 pub mod test_server;
+pub mod trace;
 pub mod vm;
