@@ -30,6 +30,23 @@ struct {
 
 struct gth_trace_lost lost SEC(".bss.lost");
 
+/* Two buckets per power of two; the last takes all above. */
+static __always_inline u32 bucket_of(u64 ns)
+{
+	u32 log = 0, half;
+
+	if (ns < 2)
+		return 0;
+	log = 63 - __builtin_clzll(ns);
+	half = (ns >> (log - 1)) & 1;
+	log = 2 * log + half;
+	return log < GTH_TRACE_BUCKETS ? log : GTH_TRACE_BUCKETS - 1;
+}
+
+#include "trace/drops.bpf.h"
+#include "trace/latency.bpf.h"
+#include "trace/teids.bpf.h"
+
 /*
  * The call of each function in progress on this CPU. A data plane runs with softirqs
  * disabled or in one, so no other call preempts or interrupts a call. If one does (any
@@ -76,19 +93,6 @@ static __always_inline void describe(struct task_struct *p, u32 *tid_inside, u32
 
 /* ---- a call begins and ends ---- */
 
-/* Two buckets per power of two; the last takes all above. */
-static __always_inline u32 bucket_of(u64 ns)
-{
-	u32 log = 0, half;
-
-	if (ns < 2)
-		return 0;
-	log = 63 - __builtin_clzll(ns);
-	half = (ns >> (log - 1)) & 1;
-	log = 2 * log + half;
-	return log < GTH_TRACE_BUCKETS ? log : GTH_TRACE_BUCKETS - 1;
-}
-
 enum {
 	WAKEUP_BYTES = 1 << 16,	/* user space is woken for this much; it also polls */
 };
@@ -114,9 +118,44 @@ static __always_inline void send(const struct gth_trace_key *key, const struct g
 	bpf_ringbuf_submit(event, waiting >= WAKEUP_BYTES ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP);
 }
 
-/* @skb: the packet, if known; else it has @bytes. */
-static __always_inline int begin(u32 function, const void *skb, u32 bytes)
+static __always_inline void packet_begins(u64 cookie, const struct sk_buff *skb)
 {
+	struct packet *packet;
+
+	if (!follows_packets())
+		return;
+	packet_enters(cookie, skb);
+	packet = current_packet();
+	if (packet_what.latency && packet && skb && is_entry(cookie))
+		take_arrival(packet, skb);
+}
+
+static __always_inline void packet_ends(u64 cookie, u64 returned)
+{
+	struct packet *packet;
+
+	if (!follows_packets())
+		return;
+	packet = current_packet();
+	if (!packet)
+		return;
+	if (packet->entry != function_of(cookie) + 1) {
+		note_verdict(packet, cookie, returned);
+		return;
+	}
+	if (judges_packets())
+		count_if_left(packet, cookie, returned);
+	if (packet_what.teids)
+		count_teid(packet);
+	if (packet_what.latency)
+		count_latency(packet, bpf_ktime_get_ns());
+	packet->skb = 0;
+}
+
+/* @skb: the packet, if known; else it has @bytes. */
+static __always_inline int begin(u64 cookie, const struct sk_buff *skb, u32 bytes)
+{
+	u32 function = function_of(cookie);
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct gth_trace_key key = {
 		.started = p->start_boottime,
@@ -131,8 +170,9 @@ static __always_inline int begin(u32 function, const void *skb, u32 bytes)
 
 	if (what.tgid && what.tgid != key.tgid && what.tgid != key.tid)
 		return 0;
+	packet_begins(cookie, skb);
 	if (skb)
-		bytes = BPF_CORE_READ((const struct sk_buff *)skb, len);
+		bytes = BPF_CORE_READ(skb, len);
 	count = bpf_map_lookup_elem(&counts, &key);
 	if (!count) {
 		bpf_map_update_elem(&counts, &key, &fresh, 1 /* BPF_NOEXIST */);
@@ -158,8 +198,9 @@ static __always_inline int begin(u32 function, const void *skb, u32 bytes)
 	return 0;
 }
 
-static __always_inline int end(u32 function)
+static __always_inline int end(u64 cookie)
 {
+	u32 function = function_of(cookie);
 	u64 now = bpf_ktime_get_ns();
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct gth_trace_count *count;
@@ -175,10 +216,9 @@ static __always_inline int end(u32 function)
 	return 0;
 }
 
-/* The upper half of a cookie. */
-static __always_inline u32 skb_arg_of(u64 cookie)
+static __always_inline u32 arg_of(u64 cookie)
 {
-	return cookie >> GTH_TRACE_ARG_SHIFT;
+	return (cookie >> GTH_TRACE_ARG_SHIFT) & 0xff;
 }
 
 SEC("fentry")
@@ -186,15 +226,20 @@ int function_begins(u64 *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx), skb = 0;
 
-	if (skb_arg_of(cookie) != GTH_TRACE_NO_ARG)
-		bpf_get_func_arg(ctx, skb_arg_of(cookie), &skb);
+	if (arg_of(cookie) != GTH_TRACE_NO_ARG)
+		bpf_get_func_arg(ctx, arg_of(cookie), &skb);
 	return begin(cookie, (const void *)skb, 0);
 }
 
 SEC("fexit")
 int function_ends(u64 *ctx)
 {
-	return end(bpf_get_attach_cookie(ctx));
+	u64 cookie = bpf_get_attach_cookie(ctx), returned = 0;
+
+	if (judges_packets())
+		bpf_get_func_ret(ctx, &returned);
+	packet_ends(cookie, returned);
+	return end(cookie);
 }
 
 SEC("kprobe")
@@ -202,7 +247,7 @@ int probed_function_begins(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 	u64 args[] = { ctx->di, ctx->si, ctx->dx, ctx->cx };
-	u32 arg = skb_arg_of(cookie);
+	u32 arg = arg_of(cookie);
 
 	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL, 0);
 }
@@ -210,13 +255,54 @@ int probed_function_begins(struct pt_regs *ctx)
 SEC("kretprobe")
 int probed_function_ends(struct pt_regs *ctx)
 {
-	return end(bpf_get_attach_cookie(ctx));
+	u64 cookie = bpf_get_attach_cookie(ctx);
+
+	packet_ends(cookie, ctx->ax);
+	return end(cookie);
+}
+
+/* Attached only where drops or tunnels are traced. */
+SEC("tp_btf/kfree_skb")
+int skb_is_dropped(u64 *ctx)
+{
+	packet_dropped((const struct sk_buff *)ctx[0], ctx[1], ctx[2]);
+	return 0;
+}
+
+SEC("tp_btf/consume_skb")
+int skb_is_consumed(u64 *ctx)
+{
+	packet_consumed((const struct sk_buff *)ctx[0], ctx[1]);
+	return 0;
+}
+
+/* Attached only where tunnels are. */
+SEC("kprobe/udp_tunnel_xmit_skb")
+int tunnel_sends(struct pt_regs *ctx)
+{
+	note_sent_teid((const struct sk_buff *)ctx->dx);
+	return 0;
+}
+
+SEC("kprobe/udp_tunnel6_xmit_skb")
+int tunnel6_sends(struct pt_regs *ctx)
+{
+	note_sent_teid((const struct sk_buff *)ctx->dx);
+	return 0;
+}
+
+/* Attached only where latencies are. */
+SEC("tp_btf/netif_receive_skb")
+int skb_arrives(u64 *ctx)
+{
+	packet_arrives((const struct sk_buff *)ctx[0]);
+	return 0;
 }
 
 /* ---- sockets with a local UDP port ---- */
 
 /*
- * The upper half of the cookie is the function's address family. What passes is counted when
+ * The argument in the cookie is the function's address family. What passes is counted when
  * the call ends: a receiver waits within it, so its time says nothing.
  */
 static __always_inline int end_of_socket_call(u64 *ctx, const struct sock *sk)
@@ -224,7 +310,7 @@ static __always_inline int end_of_socket_call(u64 *ctx, const struct sock *sk)
 	u64 cookie = bpf_get_attach_cookie(ctx), result = 0;
 
 	bpf_get_func_ret(ctx, &result);
-	if ((int)result < 0 || port_of(sk, cookie >> GTH_TRACE_ARG_SHIFT) != what.port)
+	if ((int)result < 0 || port_of(sk, arg_of(cookie)) != what.port)
 		return 0;
 	return begin(cookie, NULL, result);
 }

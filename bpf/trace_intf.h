@@ -7,6 +7,7 @@
 #define GTH_TRACE_H
 
 #include "vmlinux_min.h"
+#include "trace/packet_intf.h"
 
 enum gth_trace_limit {
 	GTH_TRACE_KEYS = 8192,		/* combinations of task, context and function kept */
@@ -25,11 +26,15 @@ enum gth_context {
 
 /*
  * The cookie of an attached program: the function's index in user space's list, and
- * from this bit on the number of the packet's argument, from 0, or GTH_TRACE_NO_ARG, or
- * the address family of a socket function.
+ * from these bits on the number of the packet's argument, from 0, or GTH_TRACE_NO_ARG, or
+ * the address family of a socket function; when it refuses a packet (enum
+ * gth_packet_refusal); and flags.
  */
 enum gth_trace_cookie {
 	GTH_TRACE_ARG_SHIFT = 32,
+	GTH_TRACE_REFUSAL_SHIFT = 40,
+	GTH_TRACE_ENTRY_SHIFT = 44,	/* packets enter the data plane by this function */
+	GTH_TRACE_GTPU_SHIFT = 45,	/* they begin at the UDP header of GTP-U */
 };
 
 /* Set before loading. */
@@ -62,6 +67,7 @@ struct gth_trace_count {
 struct gth_trace_lost {
 	u64 counts;
 	u64 events;
+	u64 drops;
 };
 
 /* One packet in the ring buffer. */

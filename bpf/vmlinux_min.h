@@ -50,6 +50,7 @@ enum bpf_map_type {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_PERCPU_HASH = 5,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
+	BPF_MAP_TYPE_LRU_PERCPU_HASH = 10,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -229,8 +230,26 @@ struct signal_struct {
 	struct pid *pids[4];
 };
 
+struct rtnl_link_ops {
+	const char *kind;
+};
+
+struct net_device {
+	const struct rtnl_link_ops *rtnl_link_ops;
+	int ifindex;
+};
+
 struct sk_buff {
+	struct net_device *dev;
+	__s64 tstamp;
 	unsigned int len;
+	unsigned int data_len;
+	int skb_iif;
+	__be16 protocol;
+	u16 transport_header;
+	u16 network_header;
+	unsigned char *head;
+	unsigned char *data;
 };
 
 struct sock_common {
@@ -244,6 +263,7 @@ struct sock {
 
 /* x86 */
 struct pt_regs {
+	unsigned long ax;
 	unsigned long di;
 	unsigned long si;
 	unsigned long dx;

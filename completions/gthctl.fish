@@ -197,6 +197,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only thi
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l cpu -d 'Only these CPUs, as a list: 0-3,8' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l interval -d 'How often to show the counts' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l duration -d 'End after this time' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l by -d 'Also show the packets, bytes and drops of each tunnel (GTP data planes only), the busiest first' -r -f -a "teid\t'Tunnel end point identifier'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s o -l output -d 'By default a table on a terminal, otherwise lines; JSON has one object per line' -r -f -a "table\t''
 lines\t''
 json\t''"
@@ -208,6 +209,9 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait un
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l once -d 'End after one interval'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s v -l verbose -d 'Print for each function how it is traced or why not, one per line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Print single packets with their times in ns, not counts'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l drops -d 'Also show the packets that are dropped, by direction, reason and place in the kernel'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l latency -d 'Also show how long packets take from their arrival at this host to the end of the data plane, as a plot'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l histogram -d 'Also plot the time in each function'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Use kprobes even with BTF; slower, but the module can be unloaded'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what it saw: rules for tasks, and irq for NICs whose packets are processed in softirq'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'

@@ -356,6 +356,12 @@ Examples:
 /// standard error names the traced functions and how, a second one the others and why; JSON has an
 /// object for each. While fentry is attached, the module cannot be unloaded. The trace follows a
 /// module that is unloaded and loaded again.
+///
+/// --drops counts packets that end in the data plane, at its network devices or on their way to the
+/// GTP-U port, with the kernel's reason where it gives one. Some reasons cannot be told apart; the
+/// words say so. --latency measures from the kernel's timestamp of the received packet to the end
+/// of the function by which the packet entered the data plane. -o table shows the plots. Of these
+/// options, only --drops goes with udp:PORT, for what is dropped on the way to that port.
 #[derive(Debug, Args)]
 #[command(after_help = TRACE_EXAMPLES)]
 pub struct TraceArgs {
@@ -400,8 +406,25 @@ pub struct TraceArgs {
     pub verbose: bool,
 
     /// Print single packets with their times in ns, not counts
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["drops", "latency", "histogram", "by"])]
     pub events: bool,
+
+    /// Also show the packets that are dropped, by direction, reason and place in the kernel
+    #[arg(long)]
+    pub drops: bool,
+
+    /// Also show how long packets take from their arrival at this host to the end of the data
+    /// plane, as a plot
+    #[arg(long)]
+    pub latency: bool,
+
+    /// Also plot the time in each function
+    #[arg(long)]
+    pub histogram: bool,
+
+    /// Also show the packets, bytes and drops of each tunnel (GTP data planes only), the busiest first
+    #[arg(long, value_name = "WHAT", requires = "target")]
+    pub by: Option<TraceBy>,
 
     /// Use kprobes even with BTF; slower, but the module can be unloaded
     #[arg(long)]
@@ -409,7 +432,7 @@ pub struct TraceArgs {
 
     /// Watch silently, for 10 s or --duration, then print a policy for what it saw: rules for
     /// tasks, and irq for NICs whose packets are processed in softirq
-    #[arg(long, conflicts_with_all = ["events", "once", "format"])]
+    #[arg(long, conflicts_with_all = ["events", "drops", "latency", "histogram", "by", "once", "format"])]
     pub suggest: bool,
 
     /// By default a table on a terminal, otherwise lines; JSON has one object per line
@@ -440,6 +463,13 @@ impl TypedValueParser for PlaneParser {
     }
 }
 
+/// What a trace counts packets by, beside tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceBy {
+    /// Tunnel end point identifier
+    Teid,
+}
+
 /// The output format of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TraceFormat {
@@ -457,6 +487,9 @@ const TRACE_EXAMPLES: &str = "\
 Examples:
   gthctl trace gtp5g                        live, until Ctrl-C
   gthctl trace gtp5g --stages               where a packet's time goes
+  gthctl trace gtp5g --drops                why packets are dropped
+  gthctl trace gtp5g --by teid -o table     which tunnels have most packets
+  gthctl trace gtp --latency -o table       how long packets take, as a plot
   gthctl trace gtp -o json --duration 10s   for another program
   gthctl trace gtp5g --events --cpu 2-3     every packet on these CPUs
   gthctl trace gtp5g --suggest > upf.yaml   a policy for what it saw

@@ -13,6 +13,9 @@ use serde::Serialize;
 
 use crate::base::error::{Error, ExitCode};
 
+/// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3).
+pub const GTPU_PORT: u16 = 2152;
+
 /// A kernel module with a GTP data plane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
@@ -103,7 +106,7 @@ impl FromStr for Plane {
 }
 
 /// A packet's direction, seen from the mobile network.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
     /// From the radio network to the data network.

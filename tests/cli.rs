@@ -160,6 +160,11 @@ fn a_bad_command_line_is_a_usage_error() {
         &["trace", "udp:65536"],
         &["trace", "udp:x"],
         &["trace", "upf"],
+        &["trace", "udp:2152", "--kprobe"],
+        &["trace", "udp:2152", "--latency"],
+        &["trace", "udp:2152", "--histogram"],
+        &["trace", "udp:2152", "--by", "teid"],
+        &["trace", "udp:2152", "--drops", "--pid", "1"],
     ] {
         let outcome = gthctl(args);
         assert_eq!((outcome.code, outcome.stdout.as_str()), (Some(2), ""), "{args:?}");

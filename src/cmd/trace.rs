@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::advice::suggested_policy::{self, TraceFacts};
 use crate::base::error::{Error, ExitCode, Result};
-use crate::cli::{TraceArgs, TraceFormat};
+use crate::cli::{TraceArgs, TraceBy, TraceFormat};
 use crate::gtp::Plane;
 use crate::kernel::capabilities;
 use crate::kernel::topology::{self, Topology};
-use crate::trace::attach::Settings;
+use crate::trace::attach::{Extras, Settings};
 use crate::trace::functions::Target;
 use crate::trace::session::{Options, Output, run as trace};
 use crate::trace::udp;
@@ -21,13 +21,12 @@ const SUGGEST_AFTER: Duration = Duration::from_secs(10);
 
 /// Traces until told to stop, or for the requested time.
 pub fn run(args: &TraceArgs) -> Result<()> {
+    let port = args.target.and_then(Plane::port);
+    if let Some(port) = port {
+        check_options_of_port(port, args)?;
+    }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     capabilities::check_capabilities("tracing", &status)?;
-    let port = args.target.and_then(Plane::port);
-    if let (Some(port), true) = (port, args.kprobe) {
-        let what = format!("--kprobe: udp:{port} is traced at functions with BTF, by fexit");
-        return Err(Error::new(ExitCode::Usage, what));
-    }
     let target = match args.target {
         Some(Plane::Module(module)) => Target::of_module(module),
         Some(Plane::Port(_)) => udp::target(),
@@ -47,7 +46,13 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         target,
         stages: args.stages,
         wait: args.wait,
-        settings: Settings { pid: args.pid, events: args.events, kprobes: args.kprobe, port },
+        settings: Settings {
+            pid: args.pid,
+            events: args.events,
+            kprobes: args.kprobe,
+            port,
+            extras: extras(args),
+        },
         cpus: args.cpus.clone(),
         interval: Duration::from_nanos(args.interval),
         duration: duration.or(args.suggest.then_some(SUGGEST_AFTER)),
@@ -77,4 +82,36 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     })?;
     print!("{policy}");
     Ok(())
+}
+
+fn extras(args: &TraceArgs) -> Extras {
+    Extras {
+        drops: args.drops,
+        latency: args.latency,
+        histogram: args.histogram,
+        teids: args.by == Some(TraceBy::Teid),
+    }
+}
+
+/// Refuses what the functions of sockets cannot tell.
+fn check_options_of_port(port: u16, args: &TraceArgs) -> Result<()> {
+    let no_times = "no times are taken: a receiver waits within the function";
+    let others = [
+        ("--kprobe", args.kprobe, "it is traced at functions with BTF, by fexit"),
+        ("--latency", args.latency, no_times),
+        ("--histogram", args.histogram, no_times),
+        ("--by", args.by.is_some(), "what tunnel a datagram is of, only its program knows"),
+        (
+            "--drops --pid",
+            args.drops && args.pid.is_some(),
+            "what is dropped before a socket belongs to no process",
+        ),
+    ];
+    match others.into_iter().find(|(_, is_given, _)| *is_given) {
+        Some((option, _, why)) => {
+            let what = format!("{option} does not go with udp:{port}: {why}");
+            Err(Error::new(ExitCode::Usage, what))
+        }
+        None => Ok(()),
+    }
 }

@@ -1,6 +1,7 @@
 //! The kernel's names for its functions (/proc/kallsyms).
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -67,6 +68,71 @@ impl Symbols {
     }
 }
 
+/// An address in a function's code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The function, with the compiler's suffix.
+    pub symbol: String,
+    pub offset: u64,
+    /// `None`: the kernel itself.
+    pub module: Option<String>,
+}
+
+impl Place {
+    /// Whether it is in this function, in whichever part or variant.
+    pub fn is_in(&self, function: &str) -> bool {
+        self.symbol.split('.').next() == Some(function)
+    }
+
+    /// Whether it is in this module.
+    pub fn is_of(&self, module: Option<&str>) -> bool {
+        module.is_some() && self.module.as_deref() == module
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}+{:#x}", self.symbol, self.offset)?;
+        self.module.as_ref().map_or(Ok(()), |module| write!(f, " [{module}]"))
+    }
+}
+
+/// The places of return addresses; `None` where the kernel hides its addresses (kptr_restrict) or
+/// has no function there.
+pub fn places(kallsyms: &Path, addresses: &[u64]) -> Result<Vec<Option<Place>>> {
+    let failed = |e| Error::failure(format!("{}: {e}", kallsyms.display()));
+    Ok(places_in(&fs::read_to_string(kallsyms).map_err(failed)?, addresses))
+}
+
+fn places_in(kallsyms: &str, addresses: &[u64]) -> Vec<Option<Place>> {
+    // The nearest symbol at or below each.
+    let mut nearest: Vec<Option<(u64, &str)>> = vec![None; addresses.len()];
+    for line in kallsyms.lines() {
+        let mut fields = line.splitn(3, ' ');
+        let (Some(at), Some("t" | "T" | "w" | "W"), Some(names)) =
+            (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        let Ok(at) = u64::from_str_radix(at, 16) else { continue };
+        for (address, nearest) in addresses.iter().zip(&mut nearest) {
+            // A call may be a function's last instruction: what it returns to is the next one's.
+            let is_below = at > 0 && at < *address;
+            if is_below && nearest.is_none_or(|(known, _)| known < at) {
+                *nearest = Some((at, names));
+            }
+        }
+    }
+    let place = |(address, nearest): (&u64, Option<(u64, &str)>)| {
+        let (at, names) = nearest?;
+        let mut names = names.split_ascii_whitespace();
+        let symbol = names.next()?.to_owned();
+        let module = names.next().map(|module| module.trim_matches(['[', ']']).to_owned());
+        Some(Place { symbol, offset: address - at, module })
+    };
+    addresses.iter().zip(nearest).map(place).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,5 +176,23 @@ ffffffffc0001700 t other\t[other]
         ] {
             assert_eq!(of(name, module).as_deref(), found, "{name} {module:?}");
         }
+    }
+
+    #[test]
+    fn a_place_is_in_the_nearest_function_below() {
+        let addresses = [0xffff_ffff_c000_1010, 0xffff_ffff_c000_1100, 0xffff_ffff_8100_2fff, 0x10];
+        let places = places_in(KALLSYMS, &addresses);
+        let text = |place: &Option<Place>| place.as_ref().map(Place::to_string);
+        assert_eq!(text(&places[0]).as_deref(), Some("gtp_encap_recv+0x10 [gtp]"));
+        // Not gtp_rx, which begins there.
+        assert_eq!(text(&places[1]).as_deref(), Some("gtp_encap_recv+0x100 [gtp]"));
+        assert_eq!(text(&places[2]).as_deref(), Some("ip_xmit+0xfff"));
+        assert_eq!(text(&places[3]), None);
+        let first = places[0].as_ref().unwrap();
+        assert!(first.is_in("gtp_encap_recv") && first.is_of(Some("gtp")));
+        assert!(!first.is_of(None) && !places[2].as_ref().unwrap().is_of(Some("gtp")));
+        let hidden = KALLSYMS.lines().map(|line| format!("{:016}{}\n", 0, &line[16..]));
+        let hidden: String = hidden.collect();
+        assert_eq!(places_in(&hidden, &[0xffff_ffff_8100_2fff]), [None]);
     }
 }

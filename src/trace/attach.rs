@@ -1,8 +1,9 @@
 //! Attaching to the kernel's functions: fentry and fexit with BTF, kprobe and kretprobe
 //! without.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::io;
+use std::iter;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
@@ -14,14 +15,18 @@ use libbpf_rs::{
 
 use super::functions::Target;
 use super::udp;
+use super::verdicts::verdict;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::gtp::{Direction, Function};
+use crate::gtp::{Direction, Function, GTPU_PORT, Stage};
 use crate::kernel::btf::{BtfFunction, KernelBtf};
 use crate::kernel::kallsyms::{KALLSYMS, Symbol, Symbols, place};
 use crate::kernel::kprobes;
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::tracer::OBJECT;
-use crate::kernel::skeletons::tracer::types::{gth_trace_cookie, gth_trace_limit, gth_trace_what};
+use crate::kernel::skeletons::tracer::types::{
+    gth_packet_refusal as Refusal, gth_packet_what, gth_trace_cookie, gth_trace_limit,
+    gth_trace_what,
+};
 
 /// How a function is traced.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +60,27 @@ pub struct Settings {
     pub kprobes: bool,
     /// The functions are those of sockets with this local UDP port.
     pub port: Option<u16>,
+    pub extras: Extras,
+}
+
+/// What to show beside who handles packets.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras {
+    /// Packets that are dropped, by reason.
+    pub drops: bool,
+    /// The time from a packet's arrival to the end of the data plane.
+    pub latency: bool,
+    /// The time in each function, as plots.
+    pub histogram: bool,
+    /// Packets by tunnel.
+    pub teids: bool,
+}
+
+impl Extras {
+    /// Whether it matters what becomes of packets.
+    pub fn judges_packets(self) -> bool {
+        self.drops || self.teids
+    }
 }
 
 /// The BPF program and its attachments.
@@ -64,17 +90,33 @@ pub struct Tracer {
     pub(super) counts: MapHandle,
     pub(super) events: MapHandle,
     pub(super) lost: MapHandle,
+    pub(super) drops: MapHandle,
+    pub(super) latencies: MapHandle,
+    pub(super) wall_clock: MapHandle,
+    pub(super) teids: MapHandle,
+    /// Beside the functions: where the kernel receives and frees packets.
+    #[allow(dead_code)]
+    tracepoints: Vec<Link>,
     object: Object,
 }
 
 /// A function's attachment; dropping it ends the tracing.
 enum Attached {
     #[allow(dead_code)]
-    Fentry { links: [OwnedFd; 2] },
+    Fentry { links: Vec<OwnedFd> },
     #[allow(dead_code)]
     Fexit { link: OwnedFd },
     #[allow(dead_code)]
-    Kprobe { links: [Link; 2] },
+    Kprobe { links: Vec<Link> },
+}
+
+/// A function's part in the trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    /// Its packets and its time count.
+    Counted,
+    /// It only says whether it refuses a packet.
+    Verdict,
 }
 
 const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
@@ -83,10 +125,14 @@ const LOOK_UP: &str = "look_up_kernel";
 const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
 /// At the functions of sockets.
 const FEXIT: [&str; 2] = ["datagram_received", "datagram_sent"];
+/// Those for [`Extras`].
+const DROPS: [&str; 2] = ["skb_is_dropped", "skb_is_consumed"];
+const LATENCY: [&str; 1] = ["skb_arrives"];
+const TEIDS: [&str; 2] = ["tunnel_sends", "tunnel6_sends"];
 
 impl Tracer {
-    /// Loads the program; nothing is attached yet.
-    pub fn load(settings: Settings) -> Result<Self> {
+    /// Loads the program for the functions of `module`, if given; none is attached yet.
+    pub fn load(settings: Settings, module: Option<&str>) -> Result<Self> {
         libbpf_log::capture(false);
         if !kprobes::are_there(Path::new("/sys")) {
             let what = "this kernel cannot trace its functions";
@@ -100,10 +146,19 @@ impl Tracer {
             events: settings.events.into(),
             port: settings.port.unwrap_or(0).into(),
         };
+        let packet_what = packet_what(settings, module);
         for mut map in open.maps_mut() {
-            if map.name() == ".rodata.what" {
-                map.set_initial_value(bytes_of(&what)).map_err(|e| failed(&e))?;
-            }
+            let value = match map.name().to_str() {
+                Some(".rodata.what") => bytes_of(&what),
+                Some(".rodata.packet_what") => bytes_of(&packet_what),
+                _ => continue,
+            };
+            map.set_initial_value(value).map_err(|e| failed(&e))?;
+        }
+        // It would take room even without a tunnel in it.
+        for mut map in open.maps_mut().filter(|map| map.name() == "teids") {
+            let unused = !settings.extras.teids;
+            unused.then(|| map.set_max_entries(1)).transpose().map_err(|e| failed(&e))?;
         }
         // Relocates all programs. Those by BTF are loaded once per function. SAFETY:
         // the object is open and not loaded.
@@ -113,12 +168,14 @@ impl Tracer {
         }
         for mut program in open.progs_mut() {
             let is_by_btf = FENTRY.iter().chain(&FEXIT).any(|name| program.name() == *name);
-            program.set_autoload(!is_by_btf);
+            let is_wanted = wants_extra(program.name(), settings.extras).unwrap_or(true);
+            program.set_autoload(is_wanted && !is_by_btf);
         }
         let object = open.load().map_err(|e| failed(&e))?;
         for program in object.progs_mut().filter(|program| program.name() == LOOK_UP) {
             program.test_run(ProgramInput::default()).map_err(|e| failed(&e))?;
         }
+        let tracepoints = attach_tracepoints(&object, settings.extras).map_err(|e| failed(&e))?;
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name).expect("the program has it");
             MapHandle::try_from(&map).map_err(|e| failed(&e))
@@ -129,15 +186,26 @@ impl Tracer {
             counts: map("counts")?,
             events: map("events")?,
             lost: map(".bss.lost")?,
+            drops: map("drops")?,
+            latencies: map("latencies")?,
+            wall_clock: map(".bss.wall_clock")?,
+            teids: map("teids")?,
+            tracepoints,
             object,
         })
     }
 
     /// Attaches to those of these functions of `target` that exist, and detaches from all
-    /// others; says for each how. The numbers in the counts are indices into `functions`.
+    /// others; says for each how. The numbers in the counts are indices into `functions`; from
+    /// `counted` on they only say which packets they refuse.
     ///
     /// The counts stay.
-    pub fn attach(&mut self, target: &Target, functions: &[Function]) -> Result<Vec<How>> {
+    pub fn attach(
+        &mut self,
+        target: &Target,
+        functions: &[Function],
+        counted: usize,
+    ) -> Result<Vec<How>> {
         self.detach();
         let names = functions.iter().map(|function| function.symbol.as_str());
         let symbols = Symbols::read(Path::new(KALLSYMS), names)?;
@@ -148,9 +216,27 @@ impl Tracer {
         {
             None => How::Missing,
             Some(_) if index >= most => How::Refused(format!("at most {most} functions")),
-            Some(symbol) => self.attach_one(index, function, symbol, btf.as_mut()),
+            Some(symbol) => {
+                let part = if index < counted { Part::Counted } else { Part::Verdict };
+                let cookie = cookie(index, function, target.module);
+                self.attach_one(part, cookie, function, symbol, btf.as_mut())
+            }
         };
-        Ok(functions.iter().enumerate().map(how).collect())
+        let hows: Vec<How> = functions.iter().enumerate().map(how).collect();
+        if self.settings.extras.teids && hows.iter().any(How::is_traced) {
+            self.attach_tunnels()?;
+        }
+        Ok(hows)
+    }
+
+    /// Where packets get their outer UDP header: in a module that the data plane's needs.
+    fn attach_tunnels(&mut self) -> Result<()> {
+        let [ipv4, ipv6] = TEIDS.map(|name| self.program(name).attach());
+        let failed = |e| Error::failure(format!("tracing udp_tunnel_xmit_skb: {e}"));
+        // A kernel may lack tunnels over IPv6.
+        let links = iter::once(ipv4.map_err(failed)?).chain(ipv6.ok()).collect();
+        self.attached.push(Attached::Kprobe { links });
+        Ok(())
     }
 
     /// Detaches from everything.
@@ -160,7 +246,8 @@ impl Tracer {
 
     fn attach_one(
         &mut self,
-        index: usize,
+        part: Part,
+        cookie: u64,
         function: &Function,
         symbol: &Symbol,
         btf: Option<&mut KernelBtf>,
@@ -169,17 +256,17 @@ impl Tracer {
         let btf = btf.filter(|_| is_whole);
         let known = btf.and_then(|btf| btf.function(&symbol.name, symbol.module.as_deref()));
         if self.settings.port.is_some() {
-            return self.attach_socket(index, function, known);
+            return self.attach_socket(cookie, function, known);
         }
         if let Some(known) = known
-            && let Ok(links) = self.attach_fentry(known, cookie(index, known.packet))
+            && let Ok(links) = self.attach_fentry(part, known, cookie | argument_bits(known.packet))
         {
             self.attached.push(Attached::Fentry { links });
             return How::Fentry;
         }
         // The arguments of a compiler-made variant are unknown.
         let packet = known.map_or(function.packet, |known| known.packet).filter(|_| is_whole);
-        match self.attach_kprobe(symbol, cookie(index, packet)) {
+        match self.attach_kprobe(part, symbol, cookie | argument_bits(packet)) {
             Ok(links) => {
                 self.attached.push(Attached::Kprobe { links });
                 How::Kprobe(symbol.name.clone())
@@ -190,14 +277,14 @@ impl Tracer {
 
     fn attach_socket(
         &mut self,
-        index: usize,
+        cookie: u64,
         function: &Function,
         known: Option<BtfFunction>,
     ) -> How {
         let Some(known) = known else { return How::Refused("it has no BTF".into()) };
         let program = self.program(FEXIT[usize::from(function.direction == Direction::Sent)]);
         let kind = sys::BPF_TRACE_FEXIT;
-        let cookie = cookie(index, Some(udp::family(function)));
+        let cookie = cookie | argument_bits(Some(udp::family(function)));
         match load_for(&program, kind, known).and_then(|program| link(&program, kind, cookie)) {
             Ok(link) => {
                 self.attached.push(Attached::Fexit { link });
@@ -207,26 +294,33 @@ impl Tracer {
         }
     }
 
-    /// The end first, so that no call has a beginning only.
-    fn attach_fentry(&self, function: BtfFunction, cookie: u64) -> io::Result<[OwnedFd; 2]> {
+    fn attach_fentry(
+        &self,
+        part: Part,
+        function: BtfFunction,
+        cookie: u64,
+    ) -> io::Result<Vec<OwnedFd>> {
         let kinds = [sys::BPF_TRACE_FENTRY, sys::BPF_TRACE_FEXIT];
         let attach = |i: usize| {
             let program = self.program(FENTRY[i]);
             let program = load_for(&program, kinds[i], function)?;
             link(&program, kinds[i], cookie)
         };
-        let end = attach(1)?;
-        Ok([attach(0)?, end])
+        part.programs().iter().map(|&i| attach(i)).collect()
     }
 
-    fn attach_kprobe(&self, symbol: &Symbol, cookie: u64) -> libbpf_rs::Result<[Link; 2]> {
+    fn attach_kprobe(
+        &self,
+        part: Part,
+        symbol: &Symbol,
+        cookie: u64,
+    ) -> libbpf_rs::Result<Vec<Link>> {
         let place = place(&symbol.name, symbol.module.as_deref());
         let attach = |i: usize| {
             let options = KprobeOpts { cookie, ..Default::default() };
             self.program(KPROBE[i]).attach_kprobe_with_opts(i == 1, &place, options)
         };
-        let end = attach(1)?;
-        Ok([attach(0)?, end])
+        part.programs().iter().map(|&i| attach(i)).collect()
     }
 
     fn program(&self, name: &str) -> ProgramMut<'_> {
@@ -235,10 +329,70 @@ impl Tracer {
     }
 }
 
-/// In the BPF program's form (enum gth_trace_cookie).
-fn cookie(index: usize, argument: Option<u8>) -> u64 {
+impl Part {
+    /// Which of a pair of programs are attached, in this order: the end first, so that no call has
+    /// a beginning only.
+    fn programs(self) -> &'static [usize] {
+        match self {
+            Part::Counted => &[1, 0],
+            Part::Verdict => &[1],
+        }
+    }
+}
+
+/// In the BPF program's form (enum gth_trace_cookie), without the packet's argument.
+fn cookie(index: usize, function: &Function, module: Option<&str>) -> u64 {
+    let verdict = verdict(module, &function.symbol);
+    let refusal = verdict.map_or(Refusal::GTH_REFUSES_NEVER, |verdict| verdict.refuses);
+    let is_entry = function.stage == Stage::Entry;
+    // The callback of a UDP socket.
+    let has_gtpu = is_entry && module.is_some() && function.direction == Direction::Uplink;
+    index as u64
+        | u64::from(refusal.0) << gth_trace_cookie::GTH_TRACE_REFUSAL_SHIFT.0
+        | u64::from(is_entry) << gth_trace_cookie::GTH_TRACE_ENTRY_SHIFT.0
+        | u64::from(has_gtpu) << gth_trace_cookie::GTH_TRACE_GTPU_SHIFT.0
+}
+
+fn argument_bits(argument: Option<u8>) -> u64 {
     let argument = argument.map_or(gth_trace_limit::GTH_TRACE_NO_ARG.0, u32::from);
-    u64::from(argument) << gth_trace_cookie::GTH_TRACE_ARG_SHIFT.0 | index as u64
+    u64::from(argument) << gth_trace_cookie::GTH_TRACE_ARG_SHIFT.0
+}
+
+/// What to look for beside the functions: a module's devices are of the kind of its name.
+fn packet_what(settings: Settings, module: Option<&str>) -> gth_packet_what {
+    let Settings { port, extras, .. } = settings;
+    let mut what = gth_packet_what {
+        drops: extras.drops.into(),
+        latency: extras.latency.into(),
+        teids: extras.teids.into(),
+        port: port.or(module.map(|_| GTPU_PORT)).unwrap_or(0),
+        ..Default::default()
+    };
+    if let Some(module) = module {
+        let last = what.kind.len() - 1;
+        what.kind[..last].iter_mut().zip(module.bytes()).for_each(|(to, byte)| *to = byte as _);
+    }
+    what
+}
+
+/// Whether `extras` want the program `name`; `None` if it is for none of them.
+fn wants_extra(name: &OsStr, extras: Extras) -> Option<bool> {
+    let is_one = |names: &[&str]| names.iter().any(|known| name == *known);
+    match () {
+        () if is_one(&DROPS) => Some(extras.judges_packets()),
+        () if is_one(&LATENCY) => Some(extras.latency),
+        () if is_one(&TEIDS) => Some(extras.teids),
+        () => None,
+    }
+}
+
+/// Attaches the programs for extras to the kernel's tracepoints.
+fn attach_tracepoints(object: &Object, extras: Extras) -> libbpf_rs::Result<Vec<Link>> {
+    let is_wanted = |program: &ProgramMut<'_>| {
+        let is_probe = TEIDS.iter().any(|name| program.name() == *name);
+        wants_extra(program.name(), extras) == Some(true) && !is_probe
+    };
+    object.progs_mut().filter(is_wanted).map(|program| program.attach()).collect()
 }
 
 /// Loads a program for one function: each load of such a program is for one (bpf(2),

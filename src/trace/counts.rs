@@ -6,10 +6,11 @@ use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
 use super::attach::Tracer;
+use super::histogram::Histogram;
 use crate::base::error::{Error, Result};
 use crate::kernel::comm;
 use crate::kernel::skeletons::tracer::types::{
-    gth_context, gth_trace_count, gth_trace_key, gth_trace_limit, gth_trace_lost,
+    gth_context, gth_trace_count, gth_trace_key, gth_trace_lost,
 };
 
 /// The context in which a function ran.
@@ -60,41 +61,7 @@ pub struct Count {
     pub bytes: u64,
     /// CLOCK_MONOTONIC.
     pub last: Duration,
-    pub times: Times,
-}
-
-/// How many calls took how long.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Times([u32; BUCKETS]);
-
-const BUCKETS: usize = gth_trace_limit::GTH_TRACE_BUCKETS.0 as usize;
-
-impl Times {
-    /// The time in ns that `share` of the calls, from 0 to 1, did not exceed: the upper
-    /// end of its bucket, at most 50% too high. `None` without calls.
-    pub fn percentile(&self, share: f64) -> Option<u64> {
-        let all: u64 = self.0.iter().map(|&n| u64::from(n)).sum();
-        let wanted = ((all as f64 * share).ceil() as u64).max(1);
-        let mut so_far = 0;
-        let bucket = self.0.iter().position(|&n| {
-            so_far += u64::from(n);
-            so_far >= wanted
-        })?;
-        Some(upper_end(bucket))
-    }
-
-    pub fn since(&self, earlier: &Times) -> Times {
-        Times(std::array::from_fn(|i| self.0[i].wrapping_sub(earlier.0[i])))
-    }
-}
-
-/// The first ns above the bucket (bucket_of() in bpf/trace.bpf.c).
-fn upper_end(bucket: usize) -> u64 {
-    let (power, half) = (bucket / 2, bucket as u64 % 2);
-    match power {
-        0 => 2,
-        _ => (1 << power) + (half + 1) * (1 << (power - 1)),
-    }
+    pub times: Histogram,
 }
 
 /// What was not counted or not sent, for want of room.
@@ -102,6 +69,7 @@ fn upper_end(bucket: usize) -> u64 {
 pub struct Lost {
     pub counts: u64,
     pub events: u64,
+    pub drops: u64,
 }
 
 impl Tracer {
@@ -143,7 +111,7 @@ impl Tracer {
         let bytes = self.lost.lookup(&zero, MapFlags::ANY).map_err(failed)?.unwrap_or_default();
         // SAFETY: the map is that one variable; all integers.
         let lost = unsafe { bytes.as_ptr().cast::<gth_trace_lost>().read_unaligned() };
-        Ok(Lost { counts: lost.counts, events: lost.events })
+        Ok(Lost { counts: lost.counts, events: lost.events, drops: lost.drops })
     }
 }
 
@@ -158,25 +126,6 @@ fn count(key: &gth_trace_key, cpu: usize, value: &gth_trace_count) -> Count {
         packets: value.packets,
         bytes: value.bytes,
         last: Duration::from_nanos(value.last_ns),
-        times: Times(value.times),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percentiles_are_the_upper_ends_of_buckets() {
-        let mut times = Times([0; BUCKETS]);
-        assert_eq!(times.percentile(0.5), None);
-        // 98 calls of 64 to 95 ns, two of 1536 to 2047 ns.
-        times.0[12] = 98;
-        times.0[21] = 2;
-        assert_eq!(times.percentile(0.0), Some(96));
-        assert_eq!(times.percentile(0.5), Some(96));
-        assert_eq!(times.percentile(0.98), Some(96));
-        assert_eq!(times.percentile(0.99), Some(2048));
-        assert_eq!(times.percentile(1.0), Some(2048));
+        times: value.times.map(u64::from).into(),
     }
 }

@@ -2,10 +2,17 @@
 
 pub mod attach;
 pub mod counts;
+mod drops;
 pub mod events;
 pub mod feed;
 pub mod functions;
+pub mod histogram;
+mod latency;
 pub mod rows;
 mod screen;
+mod sections;
 pub mod session;
+mod teids;
+mod times;
 pub mod udp;
+mod verdicts;

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::counts::{Context, Count, Key};
 use super::feed::Feed;
+use super::histogram::Histogram;
 use crate::gtp::{Direction, Function, Stage};
 use crate::policy::cgroups::Home;
 
@@ -33,6 +34,8 @@ pub struct Row {
     /// Time in the function in this interval, ns; without calls, of the whole trace.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
+    #[serde(skip)]
+    pub times: Histogram,
     /// How long ago the last packet was.
     pub last_seen_ms: u64,
     #[serde(flatten)]
@@ -60,6 +63,7 @@ impl Row {
             bytes_per_second: 0.0,
             p50_ns: None,
             p99_ns: None,
+            times: Histogram::default(),
             last_seen_ms: 0,
             home: Home::default(),
         }
@@ -126,6 +130,7 @@ impl<'a> Reporter<'a> {
             bytes_per_second: per_second(new_bytes),
             p50_ns: times.percentile(0.5),
             p99_ns: times.percentile(0.99),
+            times,
             last_seen_ms: now.saturating_sub(count.last).as_millis() as u64,
             home: self.homes.get(&(tid, started_ns)).cloned().unwrap_or_default(),
         }

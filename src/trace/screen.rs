@@ -1,5 +1,7 @@
 //! How a trace looks to people: a table redrawn in place, and lines.
 
+use std::iter;
+
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
@@ -8,6 +10,7 @@ use super::counts::Context;
 use super::events::Event;
 use super::feed::Feed;
 use super::rows::{CpuTotal, Row};
+use super::sections::Section;
 use crate::base::escape;
 use crate::gtp::{Direction, Function, Stage};
 
@@ -21,13 +24,7 @@ pub fn screen(
     let below: Vec<String> = cpus.iter().map(cpu_line).chain(notes).collect();
     // The head, the line under it, and one for what is left out.
     let room = height.saturating_sub(below.len() + 4).max(1);
-    let mut builder = Builder::default();
-    builder.push_record(HEAD);
-    for row in rows.iter().take(room) {
-        builder.push_record(cells(row).iter().map(|cell| escape::line(cell)));
-    }
-    let mut lines: Vec<String> =
-        builder.build().with(Style::psql()).to_string().lines().map(Into::into).collect();
+    let mut lines = table(&HEAD, rows.iter().take(room).map(cells));
     match rows.len() {
         0 => lines.push("no packets yet".into()),
         all if all > room => lines.push(format!("and {} more", all - room)),
@@ -38,6 +35,24 @@ pub fn screen(
     let fitted =
         lines.iter().map(|line| escape::line(line).chars().take(width).collect::<String>());
     fitted.collect::<Vec<_>>().join("\n")
+}
+
+/// The sections below the table, an empty line before each, in at most two thirds of `height`.
+pub fn below(sections: &[Section], (width, height): (usize, usize)) -> Vec<String> {
+    let lines = sections.iter().filter(|section| !section.table.is_empty());
+    let lines = lines.flat_map(|section| iter::once("").chain(section.table.iter().map(|l| &**l)));
+    let fitted = lines.map(|line| escape::line(line).chars().take(width).collect());
+    fitted.take(height / 3 * 2).collect()
+}
+
+/// A table's lines.
+pub fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
+    let mut builder = Builder::default();
+    builder.push_record(head.iter().copied());
+    for row in rows {
+        builder.push_record(row.iter().map(|cell| escape::line(cell)));
+    }
+    builder.build().with(Style::psql()).to_string().lines().map(Into::into).collect()
 }
 
 const HEAD: [&str; 13] = [
@@ -210,7 +225,7 @@ fn context(context: Context) -> &'static str {
     }
 }
 
-fn direction(direction: Direction) -> &'static str {
+pub fn direction(direction: Direction) -> &'static str {
     match direction {
         Direction::Uplink => "up",
         Direction::Downlink => "down",
@@ -220,7 +235,17 @@ fn direction(direction: Direction) -> &'static str {
     }
 }
 
-fn time(ns: Option<u64>) -> String {
+pub fn direction_in_words(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Uplink => "uplink",
+        Direction::Downlink => "downlink",
+        Direction::Both => "both directions",
+        Direction::Received => "received",
+        Direction::Sent => "sent",
+    }
+}
+
+pub fn time(ns: Option<u64>) -> String {
     match ns {
         None => "-".into(),
         Some(ns) if ns < 10_000 => format!("{ns}ns"),
@@ -229,7 +254,7 @@ fn time(ns: Option<u64>) -> String {
     }
 }
 
-fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     match bytes {
         0..10_000 => format!("{bytes}"),
         10_000..10_000_000 => format!("{}k", bytes / 1_000),
@@ -253,6 +278,7 @@ mod tests {
     use crate::base::escape::NASTY;
     use crate::policy::cgroups::Home;
     use crate::trace::functions::Target;
+    use crate::trace::histogram::Histogram;
 
     fn row(tid: u32) -> Row {
         Row {
@@ -272,6 +298,7 @@ mod tests {
             bytes_per_second: 1e4,
             p50_ns: Some(1_024),
             p99_ns: Some(12_288),
+            times: Histogram::default(),
             last_seen_ms: 1_500,
             home: Home { unit: Some("upf.service".into()), ..Home::default() },
         }

@@ -16,9 +16,11 @@ use super::counts::Lost;
 use super::events::Events;
 use super::feed::{Feed, Feeds};
 use super::functions::Target;
-use super::rows::{Reporter, Row, by_cpu};
+use super::rows::{CpuTotal, Reporter, Row, by_cpu};
 use super::screen;
-use super::udp::{self, Sockets};
+use super::sections::{Interval, Section, Sections, json_line};
+use super::udp::{self, Socket, Sockets};
+use super::verdicts;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::escape;
@@ -82,14 +84,25 @@ pub struct TraceTotals {
 /// Traces until SIGINT or SIGTERM, or for the requested time.
 pub fn run(options: &Options) -> Result<TraceTotals> {
     let signals = catch_signals()?;
-    let functions: Vec<Function> = options.target.selected(options.stages).cloned().collect();
-    let tracer = Tracer::load(options.settings)?;
+    let mut functions: Vec<Function> = options.target.selected(options.stages).cloned().collect();
+    let counted = functions.len();
+    let module = options.target.module;
+    if options.settings.extras.judges_packets() {
+        let more = verdicts::functions(module);
+        let more: Vec<Function> =
+            more.filter(|new| !functions.iter().any(|old| old.symbol == new.symbol)).collect();
+        functions.extend(more);
+    }
+    let tracer = Tracer::load(options.settings, module)?;
+    let sections = Sections::new(options.settings.extras, module, &tracer)?;
     let events = options.settings.events.then(|| Events::new(&tracer)).transpose()?;
     let life = options.target.life();
     let mut session = Session {
         options,
         functions: &functions,
+        counted,
         tracer,
+        sections,
         events,
         signals,
         life,
@@ -106,7 +119,10 @@ pub fn run(options: &Options) -> Result<TraceTotals> {
 struct Session<'a> {
     options: &'a Options,
     functions: &'a [Function],
+    /// How many of them count packets; the others say which they refuse.
+    counted: usize,
     tracer: Tracer,
+    sections: Sections,
     events: Option<Events>,
     signals: SignalFd,
     /// The traced module's life.
@@ -148,7 +164,7 @@ impl Session<'_> {
     }
 
     fn attach(&mut self) -> Result<()> {
-        self.hows = self.tracer.attach(&self.options.target, self.functions)?;
+        self.hows = self.tracer.attach(&self.options.target, self.functions, self.counted)?;
         let traced = self.hows.iter().any(How::is_traced);
         if !traced {
             return Ok(());
@@ -191,6 +207,7 @@ impl Session<'_> {
             }
             Some(_) => {
                 eprintln!("gthctl: the kernel module {module} was loaded");
+                self.sections.forget_places();
                 self.attach()
             }
         }
@@ -233,7 +250,7 @@ impl Session<'_> {
             }
             let rows = |reporter: &mut Reporter<'_>, time| {
                 let mut rows = reporter.rows(counts, clock, time);
-                rows.retain(|row| self.is_wanted(row.cpu as u32));
+                rows.retain(|row| is_wanted(self.options, row.cpu as u32));
                 rows
             };
             if is_quiet && is_end {
@@ -243,7 +260,15 @@ impl Session<'_> {
                 return Ok(TraceTotals { rows, feeds: feeds.look()?, time });
             }
             if !is_quiet && self.events.is_none() {
-                self.show(&rows(&mut reporter, since), &mut feeds)?;
+                let rows = rows(&mut reporter, since);
+                let sections = self.sections.take(&Interval {
+                    tracer: &self.tracer,
+                    functions: self.functions,
+                    rows: &rows,
+                    seconds: since.as_secs_f64(),
+                    is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
+                })?;
+                self.show(&rows, &sections, &mut feeds)?;
             }
             self.tell_lost()?;
             if is_end {
@@ -258,15 +283,11 @@ impl Session<'_> {
         *output == Output::Table && !once && !settings.events && stdout().is_terminal()
     }
 
-    fn is_wanted(&self, cpu: u32) -> bool {
-        self.options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
-    }
-
     fn show_events(&mut self) -> Result<()> {
         let Some(events) = &mut self.events else { return Ok(()) };
         let events = events.take(self.functions)?;
         let mut text = String::new();
-        for event in events.iter().filter(|event| self.is_wanted(event.cpu)) {
+        for event in events.iter().filter(|event| is_wanted(self.options, event.cpu)) {
             match self.options.output {
                 Output::Json => text += &json_line("event", event)?,
                 _ => text += &(screen::event_line(event) + "\n"),
@@ -275,7 +296,7 @@ impl Session<'_> {
         print(&text)
     }
 
-    fn show(&mut self, rows: &[Row], feeds: &mut Feeds<'_>) -> Result<()> {
+    fn show(&mut self, rows: &[Row], sections: &[Section], feeds: &mut Feeds<'_>) -> Result<()> {
         // Lines have no room for them.
         let cpus = match self.options.output {
             Output::Table | Output::Json => by_cpu(rows, &feeds.look()?),
@@ -285,21 +306,13 @@ impl Session<'_> {
         let active = rows.iter().filter(|row| row.packets_per_second > 0.0);
         let mut text = String::new();
         match self.options.output {
-            Output::Table => {
-                let mut notes: Vec<String> = sockets.iter().map(udp::line).collect();
-                let none = self.sockets.as_ref().filter(|_| sockets.is_empty()).map(Sockets::none);
-                notes.extend(none.into_iter().chain(self.untraced()));
-                let size = terminal_size::terminal_size_of(stdout());
-                let size = size.map_or(SCREEN, |(w, h)| (w.0.into(), h.0.into()));
-                let in_place = self.is_in_place();
-                let size = if in_place { size } else { (usize::MAX, usize::MAX) };
-                let screen = screen::screen(rows, &cpus, notes, size);
-                text = if in_place { redrawn(&screen) } else { screen + "\n" };
-            }
+            Output::Table => text = self.table(rows, &cpus, &sockets, sections),
             Output::Lines => {
                 active.for_each(|row| text += &(screen::line(row) + "\n"));
                 let dropping = sockets.iter().filter(|socket| socket.new_drops > 0);
                 dropping.for_each(|socket| text += &(udp::line(socket) + "\n"));
+                let lines = sections.iter().flat_map(|section| &section.lines);
+                lines.for_each(|line| text += &(line.clone() + "\n"));
             }
             Output::Json => {
                 for row in active {
@@ -311,16 +324,42 @@ impl Session<'_> {
                 for socket in &sockets {
                     text += &json_line("socket", socket)?;
                 }
+                sections.iter().flat_map(|section| &section.json).for_each(|line| text += line);
             }
             Output::Quiet => {}
         }
         print(&text)
     }
 
+    /// The tables of all, in the terminal's size if they are redrawn in place.
+    fn table(
+        &self,
+        rows: &[Row],
+        cpus: &[CpuTotal],
+        sockets: &[Socket],
+        sections: &[Section],
+    ) -> String {
+        let mut notes: Vec<String> = sockets.iter().map(udp::line).collect();
+        let none = self.sockets.as_ref().filter(|_| sockets.is_empty()).map(Sockets::none);
+        notes.extend(none.into_iter().chain(self.untraced()));
+        let in_place = self.is_in_place();
+        let size = match terminal_size::terminal_size_of(stdout()) {
+            _ if !in_place => (usize::MAX, usize::MAX),
+            Some((width, height)) => (width.0.into(), height.0.into()),
+            None => SCREEN,
+        };
+        let below = screen::below(sections, size);
+        let (width, height) = size;
+        let size = (width, height.saturating_sub(below.len()));
+        let mut screen = screen::screen(rows, cpus, notes, size);
+        below.iter().for_each(|line| screen += &format!("\n{line}"));
+        if in_place { redrawn(&screen) } else { screen + "\n" }
+    }
+
     /// The functions that are not traced, as a line.
     fn untraced(&self) -> Option<String> {
-        let untraced = self.functions.iter().zip(&self.hows);
-        let untraced: Vec<&str> = untraced
+        let counted = self.functions.iter().zip(&self.hows).take(self.counted);
+        let untraced: Vec<&str> = counted
             .filter(|(_, how)| !how.is_traced())
             .map(|(function, _)| function.symbol.as_str())
             .collect();
@@ -338,6 +377,10 @@ impl Session<'_> {
             (
                 lost.events - self.reported.events,
                 "packets were dropped: they came faster than gthctl read them",
+            ),
+            (
+                lost.drops - self.reported.drops,
+                "drops were not counted: no room for more reasons and places",
             ),
         ];
         for (n, what) in news.iter().filter(|(n, _)| *n > 0) {
@@ -368,20 +411,14 @@ impl Target {
     }
 }
 
+/// Whether to show this CPU.
+fn is_wanted(options: &Options, cpu: u32) -> bool {
+    options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
+}
+
 fn home_of(tid: u32) -> Home {
     let cgroup = procfs::cgroup(Path::new("/proc"), tid);
     cgroup.map(|path| Home::of(&path)).unwrap_or_default()
-}
-
-/// An object with its `kind` in front.
-fn json_line(kind: &str, value: &impl Serialize) -> Result<String> {
-    #[derive(Serialize)]
-    struct Line<'a, T> {
-        kind: &'a str,
-        #[serde(flatten)]
-        value: &'a T,
-    }
-    crate::base::output::json_line(&Line { kind, value })
 }
 
 fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {

@@ -19,6 +19,7 @@ mod daemon;
 mod decision_maker;
 mod descriptors;
 mod doctor;
+mod drops;
 mod exclusive;
 mod fairness;
 mod files;
@@ -62,7 +63,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 44] = modules![
+const MODULES: [(&str, Vm); 45] = modules![
     allocated,
     bursts,
     cgroups,
@@ -72,6 +73,7 @@ const MODULES: [(&str, Vm); 44] = modules![
     decision_maker,
     descriptors,
     doctor,
+    drops,
     exclusive,
     fairness,
     files,

@@ -231,7 +231,7 @@ fn a_full_queue_is_told() {
         libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_RCVBUF, value, size)
     };
     assert_eq!(set, 0);
-    let trace = Trace::start(&[&format!("udp:{}", address.port())]);
+    let trace = Trace::start(&[&format!("udp:{}", address.port()), "--drops"]);
     let is_ours = |line: &Value| line["address"] == address.to_string();
     assert!(trace.has_line(is_ours));
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -245,6 +245,9 @@ fn a_full_queue_is_told() {
     assert!((1000..=8192).contains(&queued), "{last}");
     assert!((50..100).contains(&drops), "{last}");
     assert_eq!(last["processes"][0]["pid"], std::process::id());
+    let drop = lines.iter().rfind(|line| line["kind"] == "drop").unwrap();
+    let [stretch, why] = ["stretch", "why"].map(|key| drop[key].as_str().unwrap());
+    assert_eq!((stretch, why, &drop["packets"]), ("port", "socket-full", &drops.into()), "{drop}");
 }
 
 /// A port that nobody has open is no mistake: the data plane may come.

@@ -30,7 +30,7 @@ pub fn steer_uplink_to(cpu: usize) {
     write_in_upf(&format!("{:x}", 1 << cpu), "/sys/class/net/n3/queues/rx-0/rps_cpus");
 }
 
-fn write_in_upf(text: &str, file: &str) {
+pub fn write_in_upf(text: &str, file: &str) {
     let write = format!("echo {text} > {file}");
     succeeds(Command::new("ip").args(["netns", "exec", "upf", "sh", "-c", &write]));
 }

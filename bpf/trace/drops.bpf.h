@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Packets that end in the data plane, just before it or just behind it, counted by
+ * who ended them and why.
+ */
+#ifndef GTH_TRACE_DROPS_H
+#define GTH_TRACE_DROPS_H
+
+#include "packet.bpf.h"
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, GTH_PACKET_DROPS);
+	__type(key, struct gth_drop_key);
+	__type(value, struct gth_drop_count);
+} drops SEC(".maps");
+
+static __always_inline void count_drop(const struct gth_drop_key *key, u32 bytes)
+{
+	struct gth_drop_count *count, fresh = {};
+
+	if (!packet_what.drops)
+		return;
+	count = bpf_map_lookup_elem(&drops, key);
+	if (!count) {
+		bpf_map_update_elem(&drops, key, &fresh, 1 /* BPF_NOEXIST */);
+		count = bpf_map_lookup_elem(&drops, key);
+		if (!count) {
+			__sync_fetch_and_add(&lost.drops, 1);
+			return;
+		}
+	}
+	count->packets++;
+	count->bytes += bytes;
+}
+
+static __always_inline void describe_packet(struct gth_drop_key *key, const struct packet *packet)
+{
+	key->entry = packet->entry;
+	key->refused = packet->refused;
+	key->returned = packet->returned;
+	key->passed = packet->passed;
+	key->message = packet->message;
+}
+
+/* The entry function has ended. */
+static __always_inline void count_if_left(struct packet *packet, u64 cookie, u64 returned)
+{
+	struct gth_drop_key key = { .end = GTH_END_LEFT };
+
+	if (!refuses(refusal_of(cookie), returned))
+		return;
+	packet->dropped = true;
+	describe_packet(&key, packet);
+	count_drop(&key, packet->bytes);
+}
+
+/* Whether the packet is of a device of the data plane, and whether it came from it. */
+static __always_inline bool is_at_device(const struct sk_buff *skb, u32 *received)
+{
+	struct net_device *dev = BPF_CORE_READ(skb, dev);
+	char kind[GTH_PACKET_KIND_LEN] = {};
+	const char *name;
+	u32 i;
+
+	if (!packet_what.kind[0] || !dev)
+		return false;
+	name = BPF_CORE_READ(dev, rtnl_link_ops, kind);
+	if (bpf_probe_read_kernel_str(kind, sizeof(kind), name) < 0)
+		return false;
+	for (i = 0; i < GTH_PACKET_KIND_LEN; i++) {
+		if (kind[i] != packet_what.kind[i])
+			return false;
+		if (!kind[i])
+			break;
+	}
+	*received = BPF_CORE_READ(skb, skb_iif) == BPF_CORE_READ(dev, ifindex);
+	return true;
+}
+
+enum {
+	ETH_P_IP = 0x0800,
+	IPPROTO_UDP = 17,
+	NO_HEADER = 0xffff,	/* skb_transport_header_was_set(), include/linux/skbuff.h */
+};
+
+/* Whether it is for the port, by UDP over IPv4. */
+static __always_inline bool is_at_port(const struct sk_buff *skb)
+{
+	const unsigned char *head = BPF_CORE_READ(skb, head);
+	u16 ip = BPF_CORE_READ(skb, network_header), udp = BPF_CORE_READ(skb, transport_header);
+	__be16 port = 0;
+	u8 protocol = 0;
+
+	if (!packet_what.port || BPF_CORE_READ(skb, protocol) != __builtin_bswap16(ETH_P_IP))
+		return false;
+	if (udp == NO_HEADER || udp <= ip)
+		return false;
+	if (bpf_probe_read_kernel(&protocol, sizeof(protocol), head + ip + 9) || protocol != IPPROTO_UDP)
+		return false;
+	return !bpf_probe_read_kernel(&port, sizeof(port), head + udp + 2) &&
+	       port == __builtin_bswap16(packet_what.port);
+}
+
+/* The kernel frees a packet for want of a receiver, room, a route... (kfree_skb()). */
+static __always_inline void packet_dropped(const struct sk_buff *skb, u64 location, u32 reason)
+{
+	struct gth_drop_key key = { .location = location, .reason = reason };
+	struct packet *packet = current_packet();
+
+	if (packet) {
+		key.end = GTH_END_DROPPED;
+		packet->dropped |= packet->skb == (u64)skb;
+		describe_packet(&key, packet);
+	} else if (what.tgid) {
+		/* Whose packet it was is unknown. */
+		return;
+	} else if (is_at_device(skb, &key.received)) {
+		key.end = GTH_END_AT_DEVICE;
+	} else if (is_at_port(skb)) {
+		key.end = GTH_END_AT_PORT;
+	} else {
+		return;
+	}
+	count_drop(&key, BPF_CORE_READ(skb, len));
+}
+
+/* It frees one as done with (consume_skb()); some drivers call that for drops, too. */
+static __always_inline void packet_consumed(const struct sk_buff *skb, u64 location)
+{
+	struct gth_drop_key key = { .location = location, .end = GTH_END_CONSUMED };
+	struct packet *packet = current_packet();
+
+	if (!packet || packet->skb != (u64)skb)
+		return;
+	packet->dropped |= packet->refused > 0;
+	describe_packet(&key, packet);
+	count_drop(&key, BPF_CORE_READ(skb, len));
+}
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: GPL-2.0-or-later */
+/*
+ * Packets by tunnel. An uplink packet's TEID is in the header that it comes with, a
+ * downlink packet's in the one that it is sent with.
+ */
+#ifndef GTH_TRACE_TEIDS_H
+#define GTH_TRACE_TEIDS_H
+
+#include "packet.bpf.h"
+
+/* The least recently used ones make room for new ones. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
+	__uint(max_entries, GTH_PACKET_TEIDS);
+	__type(key, struct gth_teid_key);
+	__type(value, struct gth_teid_count);
+} teids SEC(".maps");
+
+/* It gets its outer UDP header next: it begins with that of GTP-U. */
+static __always_inline void note_sent_teid(const struct sk_buff *skb)
+{
+	struct packet *packet = current_packet();
+	struct gtpu header;
+
+	if (!packet || packet->skb != (u64)skb)
+		return;
+	if (bpf_probe_read_kernel(&header.flags, sizeof(header) - sizeof(header.udp), BPF_CORE_READ(skb, data)))
+		return;
+	packet->has_teid = true;
+	packet->teid = __builtin_bswap32(header.teid);
+}
+
+static __always_inline void count_teid(const struct packet *packet)
+{
+	struct gth_teid_key key = {
+		.entry = packet->entry,
+		.has_teid = packet->has_teid,
+		.teid = packet->teid,
+	};
+	struct gth_teid_count *count = bpf_map_lookup_elem(&teids, &key), fresh = {};
+
+	if (!count) {
+		bpf_map_update_elem(&teids, &key, &fresh, 1 /* BPF_NOEXIST */);
+		count = bpf_map_lookup_elem(&teids, &key);
+		if (!count)
+			return;
+	}
+	count->packets++;
+	count->bytes += packet->bytes;
+	if (packet->dropped)
+		count->drops++;
+}
+
+#endif

@@ -1,0 +1,86 @@
+//! What a trace shows beside its table of tasks: drops, tunnels, latencies, plots.
+
+use serde::Serialize;
+
+use super::attach::{Extras, Tracer};
+use super::drops::Drops;
+use super::latency::Latencies;
+use super::rows::Row;
+use super::teids::Teids;
+use super::times;
+use crate::base::error::Result;
+use crate::gtp::Function;
+
+/// One of them, in each form of output. Lines have no line ends, JSON has.
+#[derive(Debug, Default)]
+pub struct Section {
+    pub table: Vec<String>,
+    pub lines: Vec<String>,
+    pub json: Vec<String>,
+}
+
+/// Those that were requested.
+pub struct Sections {
+    drops: Option<Drops>,
+    teids: Option<Teids>,
+    latencies: Option<Latencies>,
+    times: bool,
+}
+
+/// An interval's data for them.
+pub struct Interval<'a> {
+    pub tracer: &'a Tracer,
+    pub functions: &'a [Function],
+    pub rows: &'a [Row],
+    pub seconds: f64,
+    /// The CPUs to show.
+    pub is_wanted: &'a dyn Fn(usize) -> bool,
+}
+
+impl Sections {
+    pub fn new(extras: Extras, module: Option<&'static str>, tracer: &Tracer) -> Result<Self> {
+        Ok(Self {
+            drops: extras.drops.then(|| Drops::new(module)),
+            teids: extras.teids.then(Teids::default),
+            latencies: extras.latency.then(|| Latencies::new(tracer)).transpose()?,
+            times: extras.histogram,
+        })
+    }
+
+    /// What came since the last call.
+    pub fn take(&mut self, now: &Interval<'_>) -> Result<Vec<Section>> {
+        let Interval { tracer, functions, rows, seconds, is_wanted } = *now;
+        let mut sections = Vec::new();
+        if let Some(drops) = &mut self.drops {
+            sections.push(drops.section(tracer, functions, seconds, is_wanted)?);
+        }
+        if let Some(teids) = &mut self.teids {
+            sections.push(teids.section(tracer, functions, seconds, is_wanted)?);
+        }
+        if let Some(latencies) = &mut self.latencies {
+            sections.push(latencies.section(tracer, functions, is_wanted)?);
+        }
+        if self.times {
+            sections.push(times::section(rows)?);
+        }
+        Ok(sections)
+    }
+
+    /// A module was loaded: its functions are elsewhere now.
+    pub fn forget_places(&mut self) {
+        if let Some(drops) = &mut self.drops {
+            drops.forget_places();
+        }
+    }
+}
+
+/// An object with its `kind` in front.
+pub fn json_line(kind: &str, value: &impl Serialize) -> Result<String> {
+    #[derive(Serialize)]
+    struct Line<'a, T> {
+        kind: &'a str,
+        #[serde(flatten)]
+        value: &'a T,
+    }
+    crate::base::output::json_line(&Line { kind, value })
+}
