@@ -1,5 +1,6 @@
 //! Data planes of user space: Debian's osmo-ggsn, with the SGSN emulator of the same package.
 
+use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -145,8 +146,10 @@ fn a_trace_becomes_a_policy() {
     let plane = Plane::start();
     let mut trace = Command::new(gthctl::binary());
     trace.args(["trace", "udp:2152", "--suggest", "--duration", "5s"]);
-    let trace = trace.stdout(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    let mut trace = trace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // Once it is attached.
+    let mut said = BufReader::new(trace.stderr.take().unwrap()).lines().map_while(Result::ok);
+    assert!(said.any(|line| line.contains("tracing: ")));
     plane.ping();
     let policy = String::from_utf8(trace.wait_with_output().unwrap().stdout).unwrap();
     assert!(
