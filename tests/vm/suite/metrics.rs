@@ -145,12 +145,14 @@ fn another_schedulers_socket_is_left_alone_and_a_dead_ones_replaced() {
     gthctl.wait();
     assert!(Path::new(STATS).exists());
     let gthctl = Gthctl::start(POLICY);
+    assert!(kernel::wait(SOON, || UnixStream::connect(STATS).is_ok()), "{}", gthctl.stderr());
     assert!(ask_stats("stats")["tasks"].as_u64() > Some(0));
     gthctl.stop();
 
     let _other = UnixListener::bind(STATS).unwrap();
     let gthctl = Gthctl::start(POLICY);
-    assert!(gthctl.has_ever_said("another program serves it"));
+    let told = || gthctl.has_ever_said("another program serves it");
+    assert!(kernel::wait(SOON, told), "{}", gthctl.stderr());
     assert!(value(&metrics(&[]).stdout, "gthctl_policy_in_step") == 1.0);
     gthctl.stop();
     assert!(Path::new(STATS).exists());
