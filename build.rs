@@ -7,7 +7,7 @@ use std::process::Command;
 mod bpf;
 
 fn main() {
-    for name in ["sched", "mark", "mark_udp", "trace"] {
+    for name in ["sched", "mark", "mark_udp", "trace", "trace_xdp"] {
         bpf::skeleton("bpf", name, "bpf");
     }
     println!("cargo:rustc-env=GTHCTL_COMMIT={}", commit());

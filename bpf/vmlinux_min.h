@@ -239,6 +239,14 @@ struct net_device {
 	int ifindex;
 };
 
+struct xdp_rxq_info {
+	struct net_device *dev;
+};
+
+struct xdp_buff {
+	struct xdp_rxq_info *rxq;
+};
+
 struct sk_buff {
 	struct net_device *dev;
 	__s64 tstamp;

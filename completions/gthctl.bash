@@ -1567,7 +1567,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__trace)
-            opts="-f -v -o -h --function --stages --wait --pid --cpu --interval --duration --once --verbose --events --drops --latency --histogram --by --kprobe --suggest --output --color --wide --help gtp5g gtp udp:2152"
+            opts="-f -v -o -h --function --stages --wait --pid --cpu --interval --duration --once --verbose --events --drops --latency --histogram --by --kprobe --suggest --output --color --wide --help gtp5g gtp udp:2152 xdp:eth0"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

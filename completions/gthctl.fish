@@ -205,7 +205,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l color -d 'When t
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l stages -d 'Also trace the functions where a packet\'s time goes: look-up, QoS, route, header'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait until the data plane\'s module is loaded'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wait -d 'Wait until the data plane\'s module is loaded, or the device has an XDP program'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l once -d 'End after one interval'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s v -l verbose -d 'Print for each function how it is traced or why not, one per line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l events -d 'Print single packets with their times in ns, not counts'

@@ -19,9 +19,10 @@ use crate::base::error::{Error, ExitCode};
 use crate::base::output::Format;
 use crate::base::units::parse_nanoseconds;
 use crate::doctor::features;
-use crate::gtp::{Module, Plane};
+use crate::gtp::Module;
 use crate::kernel::sched_ext::KERNELS;
 use crate::metrics::server::Address;
+use crate::trace::target::TraceTarget;
 
 /// Where `gthctl run` looks for its config file, which need not exist.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";
@@ -352,6 +353,12 @@ Examples:
 /// memory that its receive queue takes and how many datagrams were dropped, mostly because the
 /// queue was full. What a module such as gtp5g takes from its socket (UDP_ENCAP) never comes there.
 ///
+/// A user plane in XDP, such as eUPF, runs for no task: xdp:eth0 traces the XDP program at that
+/// network device, of gthctl's network namespace. For each CPU it shows the program's runs, their
+/// time and verdicts, and the NIC interrupts that the CPU takes, the device's own first. The program
+/// needs BTF (clang -g), and the trace CAP_SYS_ADMIN. A program that replaces it is traced within
+/// 200 ms. What needs tasks or functions, such as --pid, --stages or --suggest, does not go with it.
+///
 /// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe. One line on
 /// standard error names the traced functions and how, a second one the others and why; JSON has an
 /// object for each. While fentry is attached, the module cannot be unloaded. The trace follows a
@@ -366,8 +373,8 @@ Examples:
 #[command(after_help = TRACE_EXAMPLES)]
 pub struct TraceArgs {
     /// The data plane
-    #[arg(value_name = "TARGET", required_unless_present = "functions", value_parser = PlaneParser)]
-    pub target: Option<Plane>,
+    #[arg(value_name = "TARGET", required_unless_present = "functions", value_parser = TargetParser)]
+    pub target: Option<TraceTarget>,
 
     /// Any function of the kernel or a module, instead of a data plane
     #[arg(short, long = "function", value_name = "SYMBOL", conflicts_with = "target")]
@@ -377,7 +384,7 @@ pub struct TraceArgs {
     #[arg(long)]
     pub stages: bool,
 
-    /// Wait until the data plane's module is loaded
+    /// Wait until the data plane's module is loaded, or the device has an XDP program
     #[arg(long)]
     pub wait: bool,
 
@@ -440,26 +447,29 @@ pub struct TraceArgs {
     pub format: Option<TraceFormat>,
 }
 
-/// Completes the modules, and the usual port.
+/// Completes the modules, the usual port, and a device.
 #[derive(Clone)]
-struct PlaneParser;
+struct TargetParser;
 
-impl TypedValueParser for PlaneParser {
-    type Value = Plane;
+impl TypedValueParser for TargetParser {
+    type Value = TraceTarget;
 
     fn parse_ref(
         &self,
         command: &clap::Command,
         arg: Option<&clap::Arg>,
         value: &std::ffi::OsStr,
-    ) -> Result<Plane, clap::Error> {
-        str::parse::<Plane>.parse_ref(command, arg, value)
+    ) -> Result<TraceTarget, clap::Error> {
+        str::parse::<TraceTarget>.parse_ref(command, arg, value)
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let modules = Module::value_variants().iter().filter_map(ValueEnum::to_possible_value);
         let help = "The programs that have this UDP port open, or another one";
-        Some(Box::new(modules.chain([PossibleValue::new("udp:2152").help(help)])))
+        let port = PossibleValue::new("udp:2152").help(help);
+        let help = "The XDP program at this network device, or at another one";
+        let device = PossibleValue::new("xdp:eth0").help(help);
+        Some(Box::new(modules.chain([port, device])))
     }
 }
 
@@ -494,6 +504,7 @@ Examples:
   gthctl trace gtp5g --events --cpu 2-3     every packet on these CPUs
   gthctl trace gtp5g --suggest > upf.yaml   a policy for what it saw
   gthctl trace udp:2152                     a user plane in user space
+  gthctl trace xdp:eth0                     a user plane in XDP
   gthctl trace --function udp_sendmsg       any function";
 
 /// Measure round trips to a user plane, idle and under load

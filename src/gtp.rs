@@ -11,8 +11,6 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::base::error::{Error, ExitCode};
-
 /// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3).
 pub const GTPU_PORT: u16 = 2152;
 
@@ -94,14 +92,12 @@ impl fmt::Display for Plane {
 }
 
 impl FromStr for Plane {
-    type Err = Error;
+    type Err = ();
 
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, ()> {
         let module = Module::ALL.into_iter().find(|module| module.name() == text);
         let port = || text.strip_prefix("udp:")?.parse().ok().filter(|&port| port != 0);
-        let plane = module.map(Self::Module).or_else(|| port().map(Self::Port));
-        let what = "expected gtp5g, gtp, or udp: and a port from 1 to 65535, as in udp:2152";
-        plane.ok_or_else(|| Error::new(ExitCode::Usage, what))
+        module.map(Self::Module).or_else(|| port().map(Self::Port)).ok_or(())
     }
 }
 

@@ -1,14 +1,17 @@
 //! The signals that end a command in the foreground, and threads that take none.
 
 use std::io::{self, stderr, stdin, stdout};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use super::error::{Error, Result};
+use super::time::rounded_up;
 
 /// Blocks SIGINT, SIGTERM and SIGHUP; they make the descriptor readable instead.
 pub fn catch_signals() -> Result<SignalFd> {
@@ -19,6 +22,17 @@ pub fn catch_signals() -> Result<SignalFd> {
     let failed = |e| Error::failure(format!("signals: {e}"));
     set.thread_block().map_err(failed)?;
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
+}
+
+/// Waits at most `timeout`, or until `other` is readable; true if one of the caught signals came.
+pub fn sleep(signals: &SignalFd, other: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<bool> {
+    let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+    fds.extend(other.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+    match poll(&mut fds, rounded_up(Some(timeout))) {
+        Ok(_) => Ok(fds[0].any().unwrap_or(false)),
+        Err(Errno::EINTR) => Ok(false),
+        Err(e) => Err(Error::failure(format!("poll: {e}"))),
+    }
 }
 
 /// A thread that takes no signals: they go to the one that waits for them.

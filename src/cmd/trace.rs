@@ -9,37 +9,34 @@ use crate::advice::suggested_policy::{self, TraceFacts};
 use crate::base::error::{Error, ExitCode, Result};
 use crate::cli::{TraceArgs, TraceBy, TraceFormat};
 use crate::gtp::Plane;
-use crate::kernel::capabilities;
+use crate::kernel::capabilities::{self, CAP_SYS_ADMIN};
 use crate::kernel::topology::{self, Topology};
 use crate::trace::attach::{Extras, Settings};
 use crate::trace::functions::Target;
 use crate::trace::session::{Options, Output, run as trace};
-use crate::trace::udp;
+use crate::trace::target::TraceTarget;
+use crate::trace::{udp, xdp};
 
 /// How long `--suggest` watches.
 const SUGGEST_AFTER: Duration = Duration::from_secs(10);
 
 /// Traces until told to stop, or for the requested time.
 pub fn run(args: &TraceArgs) -> Result<()> {
-    let port = args.target.and_then(Plane::port);
+    let plane = match &args.target {
+        Some(TraceTarget::Xdp(device)) => return run_xdp(device, args),
+        Some(TraceTarget::Plane(plane)) => Some(*plane),
+        None => None,
+    };
+    let port = plane.and_then(Plane::port);
     if let Some(port) = port {
         check_options_of_port(port, args)?;
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     capabilities::check_capabilities("tracing", &status)?;
-    let target = match args.target {
+    let target = match plane {
         Some(Plane::Module(module)) => Target::of_module(module),
         Some(Plane::Port(_)) => udp::target(),
         None => Target::functions(&args.functions),
-    };
-    let output = match args.format {
-        _ if args.suggest => Output::Quiet,
-        Some(TraceFormat::Json) => Output::Json,
-        Some(TraceFormat::Lines) => Output::Lines,
-        Some(TraceFormat::Table) => Output::Table,
-        // Events scroll.
-        None if stdout().is_terminal() && !args.events => Output::Table,
-        None => Output::Lines,
     };
     let duration = args.duration.map(Duration::from_nanos);
     let options = Options {
@@ -58,20 +55,20 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         duration: duration.or(args.suggest.then_some(SUGGEST_AFTER)),
         once: args.once,
         verbose: args.verbose,
-        output,
+        output: output(args),
     };
     let seen = trace(&options)?;
     if !args.suggest {
         return Ok(());
     }
-    let traced = match args.target {
+    let traced = match plane {
         Some(plane) => plane.to_string(),
         None => format!("--function {}", args.functions.join(",")),
     };
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     let facts = TraceFacts {
         traced: &traced,
-        plane: args.target,
+        plane,
         seconds: seen.time.as_secs_f64(),
         online: &topology.online,
         feeds: &seen.feeds,
@@ -82,6 +79,38 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     })?;
     print!("{policy}");
     Ok(())
+}
+
+/// Traces the XDP program of a device.
+fn run_xdp(device: &str, args: &TraceArgs) -> Result<()> {
+    check_options_of_xdp(device, args)?;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !capabilities::has(&status, CAP_SYS_ADMIN) {
+        // bpf(2), BPF_PROG_GET_FD_BY_ID
+        let what = "tracing an XDP program needs CAP_SYS_ADMIN";
+        return Err(Error::new(ExitCode::Permission, what).help("run it as root, with sudo"));
+    }
+    xdp::run(&xdp::Options {
+        device,
+        wait: args.wait,
+        cpus: args.cpus.clone(),
+        interval: Duration::from_nanos(args.interval),
+        duration: args.duration.map(Duration::from_nanos),
+        once: args.once,
+        output: output(args),
+    })
+}
+
+fn output(args: &TraceArgs) -> Output {
+    match args.format {
+        _ if args.suggest => Output::Quiet,
+        Some(TraceFormat::Json) => Output::Json,
+        Some(TraceFormat::Lines) => Output::Lines,
+        Some(TraceFormat::Table) => Output::Table,
+        // Events scroll.
+        None if stdout().is_terminal() && !args.events => Output::Table,
+        None => Output::Lines,
+    }
 }
 
 fn extras(args: &TraceArgs) -> Extras {
@@ -110,6 +139,29 @@ fn check_options_of_port(port: u16, args: &TraceArgs) -> Result<()> {
     match others.into_iter().find(|(_, is_given, _)| *is_given) {
         Some((option, _, why)) => {
             let what = format!("{option} does not go with udp:{port}: {why}");
+            Err(Error::new(ExitCode::Usage, what))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses what needs a task, a function or a single packet.
+fn check_options_of_xdp(device: &str, args: &TraceArgs) -> Result<()> {
+    let others = [
+        ("--stages", args.stages),
+        ("--pid", args.pid.is_some()),
+        ("--verbose", args.verbose),
+        ("--events", args.events),
+        ("--drops", args.drops),
+        ("--latency", args.latency),
+        ("--histogram", args.histogram),
+        ("--by", args.by.is_some()),
+        ("--kprobe", args.kprobe),
+        ("--suggest", args.suggest),
+    ];
+    match others.into_iter().find(|(_, is_given)| *is_given) {
+        Some((option, _)) => {
+            let what = format!("{option} does not go with xdp:{device}");
             Err(Error::new(ExitCode::Usage, what))
         }
         None => Ok(()),

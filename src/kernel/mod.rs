@@ -21,3 +21,4 @@ pub mod sysfs;
 pub mod topology;
 pub mod udp_sockets;
 pub mod uevents;
+pub mod xdp;

@@ -17,6 +17,16 @@ pub mod tracer {
     pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 }
 
+/// bpf/trace_xdp.bpf.c, likewise.
+pub mod xdp_tracer {
+    #![allow(clippy::all, clippy::undocumented_unsafe_blocks, dead_code, missing_docs)]
+
+    include!(concat!(env!("OUT_DIR"), "/trace_xdp.skel.rs"));
+
+    /// The object file, as that of the tracer.
+    pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace_xdp.bpf.o"));
+}
+
 /// The object file of bpf/mark.bpf.c. Its maps are the scheduler's.
 pub const MARK_OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/mark.bpf.o"));
 

@@ -1,5 +1,6 @@
 //! How a trace looks to people: a table redrawn in place, and lines.
 
+use std::io::stdout;
 use std::iter;
 
 use tabled::builder::Builder;
@@ -13,6 +14,19 @@ use super::rows::{CpuTotal, Row};
 use super::sections::Section;
 use crate::base::escape;
 use crate::gtp::{Direction, Function, Stage};
+
+/// The size if the terminal does not tell.
+const SCREEN: (usize, usize) = (120, 40);
+
+/// The width and height of what is shown: the terminal's if it is redrawn in place, else without
+/// a limit.
+pub fn size(in_place: bool) -> (usize, usize) {
+    match terminal_size::terminal_size_of(stdout()) {
+        _ if !in_place => (usize::MAX, usize::MAX),
+        Some((width, height)) => (width.0.into(), height.0.into()),
+        None => SCREEN,
+    }
+}
 
 /// The table of rows and the lines below it, `notes` the last, in at most `height` lines of `width`.
 pub fn screen(

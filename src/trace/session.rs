@@ -1,12 +1,9 @@
 //! One trace from start to end: attach, show the counts, stop.
 
 use std::io::{IsTerminal, Write, stdout};
-use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
 use serde_json::json;
@@ -25,8 +22,8 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::escape;
 use crate::base::output::redrawn;
-use crate::base::signals::catch_signals;
-use crate::base::time::{self, rounded_up};
+use crate::base::signals::{self, catch_signals};
+use crate::base::time;
 use crate::gtp::Function;
 use crate::kernel::modules::{self, Life};
 use crate::kernel::procfs;
@@ -69,8 +66,6 @@ const MODULE_CHECK: Duration = Duration::from_millis(200);
 const EVENTS_CHECK: Duration = Duration::from_millis(50);
 /// How long to show a task after it has ended.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
-/// The size if the terminal does not tell.
-const SCREEN: (usize, usize) = (120, 40);
 
 /// All that a quiet trace has seen, with rates over its whole time; empty for others,
 /// which have shown theirs.
@@ -343,11 +338,7 @@ impl Session<'_> {
         let none = self.sockets.as_ref().filter(|_| sockets.is_empty()).map(Sockets::none);
         notes.extend(none.into_iter().chain(self.untraced()));
         let in_place = self.is_in_place();
-        let size = match terminal_size::terminal_size_of(stdout()) {
-            _ if !in_place => (usize::MAX, usize::MAX),
-            Some((width, height)) => (width.0.into(), height.0.into()),
-            None => SCREEN,
-        };
+        let size = screen::size(in_place);
         let below = screen::below(sections, size);
         let (width, height) = size;
         let size = (width, height.saturating_sub(below.len()));
@@ -395,13 +386,7 @@ impl Session<'_> {
 
     /// Waits at most that long, or for events; true if a signal came.
     fn sleep(&self, timeout: Duration) -> Result<bool> {
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(self.events.as_ref().map(|events| PollFd::new(events.fd(), PollFlags::POLLIN)));
-        match poll(&mut fds, rounded_up(Some(timeout))) {
-            Ok(_) => Ok(fds[0].any().unwrap_or(false)),
-            Err(Errno::EINTR) => Ok(false),
-            Err(e) => Err(Error::failure(format!("poll: {e}"))),
-        }
+        signals::sleep(&self.signals, self.events.as_ref().map(Events::fd), timeout)
     }
 }
 
@@ -425,7 +410,7 @@ fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {
     print(&json_line(kind, value)?)
 }
 
-fn print(text: &str) -> Result<()> {
+pub(super) fn print(text: &str) -> Result<()> {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())

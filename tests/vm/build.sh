@@ -19,11 +19,11 @@ build_suite() {
     sed -nE '/"name":"vm"/s/.*"executable":"([^"]+)".*/\1/p' <<<"$messages"
 }
 
-# Prints the path of tests/vm/printk.bpf.c's object file.
-build_printk() {
-    local object=$cache/printk.bpf.o
-    "${CLANG:-clang-19}" -mcpu=v3 -O2 -g -target bpf -c "$checkout/tests/vm/printk.bpf.c" -o "$object.new" ||
-        die "printk.bpf.c does not compile"
+# build_bpf NAME: prints the path of tests/vm/NAME.bpf.c's object file.
+build_bpf() {
+    local object=$cache/$1.bpf.o
+    "${CLANG:-clang-19}" -mcpu=v3 -O2 -g -target bpf -c "$checkout/tests/vm/$1.bpf.c" -o "$object.new" ||
+        die "$1.bpf.c does not compile"
     mv "$object.new" "$object"
     echo "$object"
 }

@@ -1,20 +1,19 @@
 //! `gthctl trace` with `--drops`, `--by teid`, `--latency` and `--histogram`: every packet that the
 //! data plane ends, and why; whose packets they are; how long they take.
 
-use std::fs::{self, File};
+use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::process::Command;
 use std::time::Duration;
 
-use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
 };
 use serde_json::Value;
 
 use crate::support::kernel;
-use crate::support::plane::{self, GNB, Plane, UPF, packet, succeeds};
+use crate::support::plane::{self, GNB, Plane, UPF, in_namespace, packet, succeeds};
 use crate::support::sender;
 use crate::support::trace::Trace;
 use crate::support::vm::{self, Vm};
@@ -32,14 +31,6 @@ fn send_uplink(packets: &[Vec<u8>]) {
             socket.send_to(packet, (UPF, 2152)).unwrap();
         }
     });
-}
-
-fn in_namespace<T: Send>(name: &str, run: impl FnOnce() -> T + Send) -> T {
-    let inside = || {
-        setns(File::open(format!("/run/netns/{name}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
-        run()
-    };
-    std::thread::scope(|scope| scope.spawn(inside).join().unwrap())
 }
 
 fn ip(arguments: &str) {

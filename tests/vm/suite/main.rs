@@ -55,6 +55,7 @@ mod trace;
 mod traffic;
 mod user_planes;
 mod verifier;
+mod xdp;
 
 use support::vm::Vm;
 
@@ -63,7 +64,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 45] = modules![
+const MODULES: [(&str, Vm); 46] = modules![
     allocated,
     bursts,
     cgroups,
@@ -109,6 +110,7 @@ const MODULES: [(&str, Vm); 45] = modules![
     traffic,
     user_planes,
     verifier,
+    xdp,
 ];
 
 /// Not a test: tells tests/vm/test which VM each module needs.

@@ -1,9 +1,12 @@
 //! The testbed's data plane: a UE behind `nr-gnb`, whose packets pass a GTP driver in
 //! this kernel.
 
+use std::fs::File;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Command, Output};
+
+use nix::sched::{CloneFlags, setns};
 
 use crate::support::kernel;
 
@@ -28,6 +31,15 @@ pub const GTP5G_FUNCTIONS: [&str; 13] = [
     "gtp5g_push_header",
     "gtp5g_xmit_skb_ipv4",
 ];
+
+/// Runs it in a thread in this network namespace (ip-netns(8)).
+pub fn in_namespace<T: Send>(name: &str, run: impl FnOnce() -> T + Send) -> T {
+    let inside = || {
+        setns(File::open(format!("/run/netns/{name}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        run()
+    };
+    std::thread::scope(|scope| scope.spawn(inside).join().unwrap())
+}
 
 /// The data plane, until dropped.
 pub struct Plane {

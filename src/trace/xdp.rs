@@ -1,0 +1,171 @@
+//! A trace of the XDP program at a device, from start to end.
+
+use std::io::{IsTerminal, stdout};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use nix::sys::signalfd::SignalFd;
+use serde::Serialize;
+
+use super::feed::Feeds;
+use super::screen::size;
+use super::sections::json_line;
+use super::session::{Output, print};
+use super::xdp_runs::{Counts, Runs, rows};
+use super::xdp_screen;
+use super::xdp_tracer::Tracer;
+use crate::base::cpulist::CpuList;
+use crate::base::error::{Error, Result};
+use crate::base::escape;
+use crate::base::output::redrawn;
+use crate::base::signals::{catch_signals, sleep};
+use crate::kernel::xdp::{self, Mode, XdpProgram};
+
+/// The options of a trace of an XDP program.
+pub struct Options<'a> {
+    pub device: &'a str,
+    /// Wait for a program if there is none.
+    pub wait: bool,
+    /// Show only these CPUs.
+    pub cpus: Option<CpuList>,
+    pub interval: Duration,
+    pub duration: Option<Duration>,
+    /// End after one interval.
+    pub once: bool,
+    pub output: Output,
+}
+
+/// How often to check whether the device has another program.
+const PROGRAM_CHECK: Duration = Duration::from_millis(200);
+const SYSFS: &str = "/sys";
+
+/// Traces until SIGINT or SIGTERM, or for the requested time.
+pub fn run(options: &Options<'_>) -> Result<()> {
+    let device = options.device;
+    let signals = catch_signals()?;
+    if xdp::device_index(device).is_none() {
+        let what = format!("there is no network device {}", escape::line(device));
+        return Err(Error::failure(what).help("ip link lists those of this network namespace"));
+    }
+    let mut session = Session { options, signals, tracer: None, before: Vec::new() };
+    session.follow_program()?;
+    if session.tracer.is_none() {
+        let what = format!("{device} has no XDP program");
+        if !options.wait {
+            let help = "start the user plane, or wait for it with --wait";
+            return Err(Error::failure(what).help(help));
+        }
+        eprintln!("gthctl: {what}; waiting for one");
+    }
+    session.trace()
+}
+
+struct Session<'a> {
+    options: &'a Options<'a>,
+    signals: SignalFd,
+    /// Of the program that the device has now.
+    tracer: Option<Tracer>,
+    /// The counts at the last interval.
+    before: Vec<Counts>,
+}
+
+impl Session<'_> {
+    /// Attaches to the device's program, and detaches from one that it no longer has. The device
+    /// may have gone, too.
+    fn follow_program(&mut self) -> Result<()> {
+        let device = self.options.device;
+        let index = xdp::device_index(device);
+        let failed = |e| Error::because_of(format!("asking for the XDP program of {device}"), e);
+        let found = index.map(xdp::program_at).transpose().map_err(failed)?.flatten();
+        if self.tracer.as_ref().map(Tracer::id) == found.map(|(id, _)| id) {
+            return Ok(());
+        }
+        if self.tracer.take().is_some() {
+            eprintln!("gthctl: {device} has lost its XDP program");
+        }
+        self.before.clear();
+        let Some((id, mode)) = found else { return Ok(()) };
+        let Some(program) = xdp::program(id) else { return Ok(()) };
+        let devices = xdp::devices_of(Path::new(SYSFS), device);
+        self.tracer = Some(Tracer::attach(&program, devices)?);
+        self.tell(&program, mode)
+    }
+
+    /// Says what is traced.
+    fn tell(&self, program: &XdpProgram, mode: Mode) -> Result<()> {
+        #[derive(Serialize)]
+        struct Traced<'a> {
+            device: &'a str,
+            mode: Mode,
+            #[serde(flatten)]
+            program: &'a XdpProgram,
+        }
+        let device = self.options.device;
+        if self.options.output == Output::Json {
+            return print(&json_line("program", &Traced { device, mode, program })?);
+        }
+        let XdpProgram { id, name, entry } = program;
+        let (mode, entry) = (mode.name(), entry.as_deref().unwrap_or_default());
+        let line = format!(
+            "tracing: {name}, id {id}, at {device} ({mode} mode; fentry, fexit at {entry})"
+        );
+        eprintln!("gthctl: {}", escape::line(&line));
+        Ok(())
+    }
+
+    fn trace(&mut self) -> Result<()> {
+        let mut feeds = Feeds::new(Path::new("/proc"), Path::new(SYSFS))?;
+        let begin = Instant::now();
+        let mut shown = begin;
+        if self.is_in_place() {
+            print("\x1b[2J")?;
+        }
+        loop {
+            let end = self.options.duration.map(|all| begin + all);
+            let next = shown + self.options.interval;
+            let next = end.map_or(next, |end| end.min(next));
+            let left = next.saturating_duration_since(Instant::now());
+            let stop = sleep(&self.signals, None, left.min(PROGRAM_CHECK))?;
+            self.follow_program()?;
+            if !stop && Instant::now() < next {
+                continue;
+            }
+            let since = shown.elapsed();
+            shown = Instant::now();
+            self.show(since, &mut feeds)?;
+            if stop || self.options.once || end.is_some_and(|end| shown >= end) {
+                return Ok(());
+            }
+        }
+    }
+
+    fn show(&mut self, since: Duration, feeds: &mut Feeds<'_>) -> Result<()> {
+        let feeds = feeds.look()?;
+        let (counts, devices) = match &self.tracer {
+            Some(tracer) => (tracer.counts()?, tracer.devices()),
+            None => (Vec::new(), &[][..]),
+        };
+        let mut all = rows(&counts, &self.before, since, &feeds, devices);
+        let cpus = self.options.cpus.as_ref();
+        all.retain(|runs| cpus.is_none_or(|cpus| cpus.contains(runs.cpu as u32)));
+        self.before = counts;
+        let active = all.iter().filter(|runs| runs.runs_per_second > 0.0);
+        let in_place = self.is_in_place();
+        let table = |all: &[Runs]| xdp_screen::screen(all, size(in_place));
+        let text = match self.options.output {
+            Output::Table if in_place => redrawn(&table(&all)),
+            Output::Table => table(&all) + "\n",
+            Output::Lines => active.map(|runs| xdp_screen::line(runs) + "\n").collect(),
+            Output::Json => {
+                active.map(|runs| json_line("xdp", runs)).collect::<Result<String>>()?
+            }
+            Output::Quiet => String::new(),
+        };
+        print(&text)
+    }
+
+    /// Whether to redraw one table: that takes a terminal, and a second table.
+    fn is_in_place(&self) -> bool {
+        self.options.output == Output::Table && !self.options.once && stdout().is_terminal()
+    }
+}

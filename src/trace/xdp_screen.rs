@@ -1,0 +1,110 @@
+//! How a trace of an XDP program looks to people.
+
+use super::feed::Feed;
+use super::screen::{table, time};
+use super::xdp_runs::{Runs, VERDICTS};
+use crate::base::escape;
+
+const HEAD: [&str; 6] = ["CPU", "runs", "per s", "mean", "longest", "CPU time"];
+
+/// The table, with a line for each CPU, in at most `height` lines of `width`.
+pub fn screen(all: &[Runs], (width, height): (usize, usize)) -> String {
+    if all.is_empty() {
+        return "no packets yet".into();
+    }
+    let head: Vec<&str> = HEAD.into_iter().chain(VERDICTS).chain(["interrupts"]).collect();
+    // The head, the line under it, one for what is left out, and the cursor's.
+    let room = height.saturating_sub(4).max(1);
+    let mut lines = table(&head, all.iter().take(room).map(cells));
+    if all.len() > room {
+        lines.push(format!("and {} more CPUs", all.len() - room));
+    }
+    let fitted = lines.iter().map(|line| line.chars().take(width).collect::<String>());
+    fitted.collect::<Vec<_>>().join("\n")
+}
+
+fn cells(runs: &Runs) -> Vec<String> {
+    let Runs { cpu, runs: count, runs_per_second, mean_ns, longest_ns, share, verdicts, irqs } =
+        runs;
+    let mut cells = vec![
+        cpu.to_string(),
+        count.to_string(),
+        format!("{runs_per_second:.0}"),
+        time(*mean_ns),
+        time(Some(*longest_ns)),
+        format!("{:.1}%", share * 100.0),
+    ];
+    cells.extend(verdicts.all().map(|n| n.to_string()));
+    cells.push(interrupts(irqs));
+    cells
+}
+
+/// A CPU's runs as one line.
+pub fn line(runs: &Runs) -> String {
+    let verdicts = VERDICTS.iter().zip(runs.verdicts.all());
+    let verdicts: Vec<String> = verdicts.map(|(name, n)| format!("{name}={n}")).collect();
+    let mut line = format!(
+        "cpu={} runs={} per_s={:.0} mean={} longest={} cpu_time={:.1}% {}",
+        runs.cpu,
+        runs.runs,
+        runs.runs_per_second,
+        time(runs.mean_ns),
+        time(Some(runs.longest_ns)),
+        runs.share * 100.0,
+        verdicts.join(" "),
+    );
+    if !runs.irqs.is_empty() {
+        line += &format!(" irqs=\"{}\"", interrupts(&runs.irqs));
+    }
+    escape::line(&line).into_owned()
+}
+
+/// The first two.
+fn interrupts(irqs: &[Feed]) -> String {
+    let irqs = irqs.iter().take(2).map(|Feed { nic, irq, name, per_second, .. }| {
+        format!("{nic} IRQ {irq} ({name}) {per_second:.0}/s")
+    });
+    irqs.collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::escape::NASTY;
+    use crate::trace::xdp_runs::Verdicts;
+
+    fn runs(cpu: usize, nic: &str) -> Runs {
+        let (nic, name) = (nic.to_owned(), "virtio0-input.0".to_owned());
+        Runs {
+            cpu,
+            runs: 120,
+            runs_per_second: 99.6,
+            mean_ns: Some(412),
+            longest_ns: 12_300,
+            share: 0.0419,
+            verdicts: Verdicts { pass: 20, redirect: 100, ..Verdicts::default() },
+            irqs: vec![Feed { cpu, nic, irq: 27, name, per_second: 98.0 }],
+        }
+    }
+
+    #[test]
+    fn a_line_has_every_number() {
+        assert_eq!(
+            line(&runs(1, "eth0")),
+            "cpu=1 runs=120 per_s=100 mean=412ns longest=12us cpu_time=4.2% aborted=0 drop=0 \
+             pass=20 tx=0 redirect=100 irqs=\"eth0 IRQ 27 (virtio0-input.0) 98/s\""
+        );
+        assert!(!line(&runs(1, NASTY)).contains(escape::is_unfit_in_lines));
+    }
+
+    #[test]
+    fn a_screen_holds_what_fits() {
+        let all: Vec<Runs> = (0..30).map(|cpu| runs(cpu, NASTY)).collect();
+        let text = screen(&all, (80, 12));
+        assert!(text.lines().count() < 12, "{text}");
+        assert!(text.ends_with("and 22 more CPUs"), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+        assert!(!text.replace('\n', "").contains(escape::is_unfit_in_lines), "{text:?}");
+        assert_eq!(screen(&[], (80, 12)), "no packets yet");
+    }
+}
