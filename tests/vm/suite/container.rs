@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -253,6 +254,8 @@ fn the_daemonset_has_what_it_needs() {
     let explained = report(&["explain", &task.pid.to_string()]);
     println!("{explained:#}");
     assert_eq!(explained["in_force"], true, "{explained}");
+    // Where sched_ext's tools on the node look.
+    UnixStream::connect("/run/scx/root/stats").unwrap();
     let memory = kernel::read("/sys/fs/cgroup/kubepods/burstable/podgthctl/main/memory.peak");
     println!("memory.peak: {memory:?}");
 
