@@ -38,8 +38,13 @@ static __always_inline struct gth_passed *passed_by(u64 cookie)
 static __always_inline void count_passed(const struct pt_regs *ctx, u64 cookie, struct gth_passed *sum)
 {
 	bool is_second = cookie >> GTH_COOKIE_PACKET & 1;
-	const struct sk_buff *skb = (const void *)(is_second ? ctx->si : ctx->di);
+	u64 first = ctx->di, second = ctx->si;
+	const void *skb;
 
+	/* Else the compiler loads at an offset that it computes, which Linux before 7.2 refuses. */
+	barrier_var(first);
+	barrier_var(second);
+	skb = (const void *)(is_second ? second : first);
 	sum->packets++;
 	sum->bytes += bpf_core_cast(skb, struct sk_buff)->len;
 }
