@@ -31,6 +31,7 @@ mod irq;
 mod irqbalance;
 mod isolated;
 mod kubernetes;
+mod large;
 mod lifecycle;
 mod lock;
 mod manager;
@@ -64,7 +65,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 46] = modules![
+const MODULES: [(&str, Vm); 47] = modules![
     allocated,
     bursts,
     cgroups,
@@ -86,6 +87,7 @@ const MODULES: [(&str, Vm); 46] = modules![
     irqbalance,
     isolated,
     kubernetes,
+    large,
     lifecycle,
     lock,
     manager,
