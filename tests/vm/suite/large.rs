@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::gthctl::Gthctl;
 use crate::support::kernel;
 use crate::support::task::{self, Task};
-use crate::support::vm::{self, Vm};
+use crate::support::vm::Vm;
 
 pub const VM: Vm =
     Vm { name: "large", smp: "64,sockets=2,dies=4,cores=4,threads=2", parameters: "", alone: true };
