@@ -31,7 +31,6 @@ mod irq;
 mod irqbalance;
 mod isolated;
 mod kubernetes;
-mod large;
 mod lifecycle;
 mod lock;
 mod manager;
@@ -65,7 +64,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 47] = modules![
+const MODULES: [(&str, Vm); 46] = modules![
     allocated,
     bursts,
     cgroups,
@@ -87,7 +86,6 @@ const MODULES: [(&str, Vm); 47] = modules![
     irqbalance,
     isolated,
     kubernetes,
-    large,
     lifecycle,
     lock,
     manager,
