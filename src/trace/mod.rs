@@ -8,6 +8,7 @@ pub mod feed;
 pub mod functions;
 pub mod histogram;
 mod latency;
+mod pace;
 pub mod rows;
 mod screen;
 mod sections;

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write, stdout};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
@@ -13,6 +13,7 @@ use super::counts::Lost;
 use super::events::Events;
 use super::feed::{Feed, Feeds};
 use super::functions::Target;
+use super::pace::Pace;
 use super::rows::{CpuTotal, Reporter, Row, by_cpu};
 use super::screen;
 use super::sections::{Interval, Section, Sections, json_line};
@@ -217,26 +218,21 @@ impl Session<'_> {
         {
             eprintln!("gthctl: {}", sockets.none());
         }
-        let begin = Instant::now();
-        let mut shown = begin;
+        let Options { interval, duration, once, .. } = *self.options;
+        let mut pace = Pace::new(interval, duration, once);
         if self.is_in_place() {
             print("\x1b[2J")?;
         }
         loop {
-            let end = self.options.duration.map(|all| begin + all);
-            let next = shown + self.options.interval;
-            let next = end.map_or(next, |end| end.min(next));
-            let left = next.saturating_duration_since(Instant::now());
             let most = if self.events.is_some() { EVENTS_CHECK } else { MODULE_CHECK };
-            let stop = self.sleep(left.min(most))?;
+            let stop = self.sleep(pace.left(most))?;
             self.follow_module()?;
             self.show_events()?;
-            if !stop && Instant::now() < next {
+            if !stop && !pace.is_due() {
                 continue;
             }
-            let since = shown.elapsed();
-            shown = Instant::now();
-            let is_end = stop || self.options.once || end.is_some_and(|end| shown >= end);
+            let since = pace.show();
+            let is_end = stop || pace.is_over();
             let counts = self.tracer.counts()?;
             let clock = Duration::from_nanos(time::monotonic()?);
             let old = |last: Duration| clock.saturating_sub(last) > FORGET_AFTER;
@@ -249,7 +245,7 @@ impl Session<'_> {
                 rows
             };
             if is_quiet && is_end {
-                let time = begin.elapsed();
+                let time = pace.elapsed();
                 let rows = rows(&mut reporter, time);
                 self.tell_lost()?;
                 return Ok(TraceTotals { rows, feeds: feeds.look()?, time });

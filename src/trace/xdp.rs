@@ -2,12 +2,13 @@
 
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
 
 use super::feed::Feeds;
+use super::pace::Pace;
 use super::screen::size;
 use super::sections::json_line;
 use super::session::{Output, print};
@@ -115,25 +116,19 @@ impl Session<'_> {
 
     fn trace(&mut self) -> Result<()> {
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new(SYSFS))?;
-        let begin = Instant::now();
-        let mut shown = begin;
+        let Options { interval, duration, once, .. } = *self.options;
+        let mut pace = Pace::new(interval, duration, once);
         if self.is_in_place() {
             print("\x1b[2J")?;
         }
         loop {
-            let end = self.options.duration.map(|all| begin + all);
-            let next = shown + self.options.interval;
-            let next = end.map_or(next, |end| end.min(next));
-            let left = next.saturating_duration_since(Instant::now());
-            let stop = sleep(&self.signals, None, left.min(PROGRAM_CHECK))?;
+            let stop = sleep(&self.signals, None, pace.left(PROGRAM_CHECK))?;
             self.follow_program()?;
-            if !stop && Instant::now() < next {
+            if !stop && !pace.is_due() {
                 continue;
             }
-            let since = shown.elapsed();
-            shown = Instant::now();
-            self.show(since, &mut feeds)?;
-            if stop || self.options.once || end.is_some_and(|end| shown >= end) {
+            self.show(pace.show(), &mut feeds)?;
+            if stop || pace.is_over() {
                 return Ok(());
             }
         }
