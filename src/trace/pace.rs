@@ -58,8 +58,10 @@ mod tests {
 
     #[test]
     fn an_interval_ends_with_the_trace() {
-        let mut pace = Pace::new(LONG, Some(Duration::ZERO), false);
-        assert!(pace.is_due() && !pace.is_over());
+        let mut pace = Pace::new(LONG, Some(Duration::from_millis(1)), false);
+        assert!(!pace.is_over());
+        std::thread::sleep(Duration::from_millis(1));
+        assert!(pace.is_due());
         assert_eq!(pace.left(LONG), Duration::ZERO);
         pace.show();
         assert!(pace.is_over());
