@@ -23,6 +23,8 @@ enum gth_limit {
 	GTH_MAX_RULES = 128,
 	GTH_RULE_ROWS = 2 * GTH_MAX_RULES + 1,	/* of counters: for this policy's rules, the previous one's, and tasks without one */
 	GTH_MAX_GROUPS = 1 << 14,	/* cgroups with the cpu controller; a power of two */
+	GTH_GROUP_NAME_LEN = 128,	/* a longer name is cut; the kubelet's have up to 72 characters */
+	GTH_POD_ROWS = 1 << 9,		/* of counters of pods; no row 0 */
 	GTH_NO_RULE = 0xffff,
 	GTH_TABLES_TRIAL = 2,		/* index of the tables that are never live */
 	GTH_NR_TABLES,
@@ -196,7 +198,7 @@ struct gth_machine {
 	u32 smt;			/* some core has more than one CPU */
 	u32 builtin_idle;
 	u32 idle_per_node;		/* the kernel keeps a mask of idle CPUs for each NUMA node */
-	u32 unused;
+	u32 count_pods;			/* there are counters of pods */
 	u16 cpu_llc[GTH_MAX_CPUS];
 	__s16 cpu_node[GTH_MAX_CPUS];	/* NUMA node; -1: none */
 	__s16 llc_node[GTH_MAX_LLCS];	/* likewise, of its first CPU */
@@ -257,17 +259,23 @@ enum gth_turn_end {
 /* How far a task has come from the CPU that it ran on last. */
 enum gth_migration {
 	GTH_MIGRATION_CPU,		/* to another CPU: all of them */
+	GTH_MIGRATION_CORE,		/* ... of another core */
 	GTH_MIGRATION_LLC,		/* ... of another last-level cache */
 	GTH_MIGRATION_NODE,		/* ... of another NUMA node */
 	GTH_NR_MIGRATIONS,
 };
 
-/* Counters of a rule's tasks on one CPU. Row 0: of tasks without a rule. */
-struct gth_rule_stats {
+/* What some tasks did on one CPU. */
+struct gth_activity {
 	u64 run_ns;
 	u64 wait_ns;			/* runnable without running; 0 where the kernel does not count it */
 	u64 turns[GTH_NR_TURN_ENDS];
 	u64 migrations[GTH_NR_MIGRATIONS];
+};
+
+/* Counters of a rule's tasks on one CPU. Row 0: of tasks without a rule. */
+struct gth_rule_stats {
+	struct gth_activity did;
 	/* every wake-up, until the task runs; buckets as in gth_stats */
 	u64 wakeup_sum_ns;
 	u64 wakeup_ns[GTH_HIST_BUCKETS];
@@ -299,6 +307,7 @@ struct gth_verdict {
 	u32 rule;			/* the first that holds; GTH_NO_RULE: none */
 	u32 in_force;			/* the rule that schedules it now, likewise */
 	u32 generation;			/* ... and that rule's generation */
+	u32 group;			/* its cgroup's index in groups */
 	char comm[GTH_COMM_LEN];
 	struct gth_rules hits[GTH_NR_CONDS];	/* the rules whose condition of each kind holds */
 	struct gth_rules holds;		/* the rules whose conditions all hold */
@@ -343,6 +352,7 @@ struct gth_enums {
 	enum gth_turn_end turn_end;
 	enum gth_migration migration;
 	enum gth_ops_flag ops_flag;
+	struct gth_activity activity;
 	struct gth_rule_stats rule_stats;
 	struct gth_verdict verdict;
 	struct gth_mark_report mark_report;

@@ -649,6 +649,7 @@ int report_task(struct bpf_iter__task *ctx)
 	v->tgid = p->tgid;
 	v->in_force = match_rule(tctx->match);
 	v->generation = match_generation(tctx->match);
+	v->group = tctx->group;
 	__builtin_memcpy(v->comm, tctx->comm, GTH_COMM_LEN);
 	bpf_seq_write(ctx->meta->seq, v, sizeof(*v));
 	return 0;

@@ -939,12 +939,16 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__metrics)
-            opts="-h --file --color --wide --help"
+            opts="-h --metrics-compat --file --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --metrics-compat)
+                    COMPREPLY=($(compgen -W "gthulhu" -- "${cur}"))
+                    return 0
+                    ;;
                 --file)
                     local oldifs
                     if [ -n "${IFS+x}" ]; then
@@ -1360,7 +1364,7 @@ _gthctl() {
             return 0
             ;;
         gthctl__subcmd__run)
-            opts="-c -p -h --config --policy --stats --metrics --gtp-time --debug --color --wide --help"
+            opts="-c -p -h --config --policy --stats --metrics --gtp-time --pod-counters --metrics-compat --debug --color --wide --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1432,6 +1436,10 @@ _gthctl() {
                     ;;
                 --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics-compat)
+                    COMPREPLY=($(compgen -W "gthulhu" -- "${cur}"))
                     return 0
                     ;;
                 --color)

@@ -44,10 +44,12 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s c -l config -d 'Th
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s p -l policy -d 'The policy file, instead of the one in the config file' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l stats -d 'Print the scheduler\'s counters every SECONDS (1 or more); they are always printed once at the end' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l metrics -d 'Serve metrics for Prometheus at http://ADDRESS:PORT/metrics; with a port alone, for this machine only (127.0.0.1). They are neither encrypted nor protected: see gthctl-metrics(1)' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l metrics-compat -d 'Also serve the metrics of pods by the names of another program; implies --pod-counters' -r -f -a "gthulhu\t'gthulhu_pod_..., as Gthulhu\'s monitor exports them'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l gtp-time -d 'Also measure how long GTP packets take in a kernel module, for rules with `gtp`: a second probe at each packet'
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l pod-counters -d 'Also count what the tasks of each pod of this Kubernetes node do, for the metrics: run and waiting time, preemptions, migrations and switches'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l debug -d 'Log more, as `debug: true` in the config file does'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -163,6 +165,7 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l metrics-compat -d 'Also print the metrics of pods by the names of another program' -r -f -a "gthulhu\t'gthulhu_pod_..., as Gthulhu\'s monitor exports them'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l file -d 'Replace FILE instead of printing' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''

@@ -22,6 +22,7 @@ use crate::doctor::features;
 use crate::gtp::Module;
 use crate::kernel::sched_ext::KERNELS;
 use crate::metrics::server::Address;
+use crate::metrics::text::Compat;
 use crate::trace::target::TraceTarget;
 
 /// Where `gthctl run` looks for its config file, which need not exist.
@@ -178,6 +179,15 @@ pub struct RunArgs {
     #[arg(long)]
     pub gtp_time: bool,
 
+    /// Also count what the tasks of each pod of this Kubernetes node do, for the metrics: run and
+    /// waiting time, preemptions, migrations and switches
+    #[arg(long)]
+    pub pod_counters: bool,
+
+    /// Also serve the metrics of pods by the names of another program; implies --pod-counters
+    #[arg(long, value_name = "PROGRAM", requires = "metrics")]
+    pub metrics_compat: Option<Compat>,
+
     /// Log more, as `debug: true` in the config file does
     #[arg(long)]
     pub debug: bool,
@@ -264,7 +274,9 @@ Examples:
 /// the wake-up latency of its tasks, their run and waiting time, preemptions, migrations and switches;
 /// the label rule is empty for tasks without one. For each data plane that a rule with `gtp` asks
 /// about: GTP packets and bytes by direction, and with `gthctl run --gtp-time` the time that packets
-/// take in a kernel module. Names begin with gthctl_, times are in seconds.
+/// take in a kernel module. With `gthctl run --pod-counters` for each pod: its threads, and the same
+/// counters as for a rule but the wake-up latency. A pod counts from the first look at the metrics
+/// after it came, 511 pods at most. Names begin with gthctl_, times are in seconds.
 /// Nothing is counted per task. Counters begin anew when gthctl loads its scheduler;
 /// gthctl_scheduler_start_time_seconds tells when that was.
 ///
@@ -275,6 +287,10 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub struct MetricsArgs {
+    /// Also print the metrics of pods by the names of another program
+    #[arg(long, value_name = "PROGRAM")]
+    pub metrics_compat: Option<Compat>,
+
     /// Replace FILE instead of printing
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,

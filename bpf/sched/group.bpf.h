@@ -329,6 +329,31 @@ static __always_inline u64 virtual_time(u64 ran, u64 pace)
 /* There was no record left for a cgroup. */
 u32 too_many_groups SEC(".bss.groups");
 
+/* The row of pod_stats of each cgroup's tasks; 0: none. A new cgroup has its parent's. */
+u16 pod_rows[GTH_MAX_GROUPS] SEC(".bss.pods");
+
+struct group_name {
+	char text[GTH_GROUP_NAME_LEN];
+};
+
+/* The directory of each cgroup, by which user space finds those of pods (src/sched/pod_rows.rs). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, GTH_MAX_GROUPS); /* one if no pods count */
+	__type(key, u32);
+	__type(value, struct group_name);
+} group_names SEC(".maps");
+
+static __always_inline void note_for_pods(u32 index, u32 parent, struct cgroup *cgrp)
+{
+	struct group_name *name = bpf_map_lookup_elem(&group_names, &index);
+
+	if (!machine.count_pods || !name)
+		return;
+	bpf_probe_read_kernel_str(name->text, sizeof(name->text), BPF_CORE_READ(cgrp, kn, name));
+	pod_rows[index & (GTH_MAX_GROUPS - 1)] = pod_rows[parent & (GTH_MAX_GROUPS - 1)];
+}
+
 /* Where the search for a free record goes on. */
 u32 next_group;
 
@@ -386,6 +411,7 @@ static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
 	group->limit.quota = NO_QUOTA;
 	group->limit.epoch = 0;
 	group->used = true;
+	note_for_pods(index, group->parent, cgrp);
 	return 0;
 }
 

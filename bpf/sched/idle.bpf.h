@@ -130,7 +130,7 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 	if (take_idle(p, mask, prev))
 		return prev;
 	if (machine.smt) {
-		bpf_for(i, 0, 8) { /* more CPUs than any core has */
+		bpf_for(i, 0, MAX_THREADS) {
 			sibling = machine.cpu_sibling[sibling & (GTH_MAX_CPUS - 1)];
 			if (sibling == prev)
 				break;

@@ -121,6 +121,10 @@ static __always_inline bool is_priority(u32 rank)
 
 /* ---- CPUs ---- */
 
+enum {
+	MAX_THREADS = 8,	/* CPUs of a core: no core has more */
+};
+
 struct cpu_ctx {
 	u32 rank;		/* of what runs there, or is about to (enum gth_rank) */
 	u32 next_llc;		/* the LLC that balance() looked at last */

@@ -2,12 +2,13 @@
 /*
  * What the tasks of each rule do: how long they run and wait, how their turns on a CPU begin and
  * end. A row of these counters is a rule's for as long as its name is in the policy
- * (src/sched/rows.rs). Counters are per CPU, so that no CPU waits for another one.
+ * (src/sched/rows.rs). On request, the same of each pod. Counters are per CPU, so that no CPU
+ * waits for another one.
  */
 #ifndef GTH_TALLY_H
 #define GTH_TALLY_H
 
-#include "sched/state.bpf.h"
+#include "sched/group.bpf.h"
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -15,6 +16,20 @@ struct {
 	__type(key, u32);
 	__type(value, struct gth_rule_stats);
 } rule_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, GTH_POD_ROWS); /* one if they do not count */
+	__type(key, u32);
+	__type(value, struct gth_activity);
+} pod_stats SEC(".maps");
+
+static __always_inline struct gth_activity *pod_stats_of(const struct task_ctx *tctx)
+{
+	u32 row = machine.count_pods ? pod_rows[tctx->group & (GTH_MAX_GROUPS - 1)] : 0;
+
+	return row ? bpf_map_lookup_elem(&pod_stats, &row) : NULL;
+}
 
 static __always_inline struct gth_rule_stats *rule_stats_of(const struct task_ctx *tctx)
 {
@@ -29,30 +44,63 @@ static __always_inline u64 waited_ns(struct task_struct *p)
 	return bpf_core_field_exists(p->sched_info.run_delay) ? p->sched_info.run_delay : 0;
 }
 
+static __always_inline void add_turn(struct gth_activity *did, u64 ran, u64 waited, u32 end)
+{
+	did->run_ns += ran;
+	did->wait_ns += waited;
+	did->turns[end]++;
+}
+
 /* The task has run for @ran more, and perhaps its turn has ended. */
 static __always_inline void count_turn(struct task_struct *p, struct task_ctx *tctx, u64 ran, u32 end)
 {
-	struct gth_rule_stats *s = rule_stats_of(tctx);
-	u64 waited = waited_ns(p);
+	struct gth_rule_stats *rule = rule_stats_of(tctx);
+	struct gth_activity *pod = pod_stats_of(tctx);
+	u64 waited = waited_ns(p), more = waited - tctx->waited;
 
-	if (!s)
-		return;
-	s->run_ns += ran;
-	s->wait_ns += waited - tctx->waited;
-	s->turns[end & (GTH_NR_TURN_ENDS - 1)]++;
+	end &= GTH_NR_TURN_ENDS - 1;
 	tctx->waited = waited;
+	if (rule)
+		add_turn(&rule->did, ran, more, end);
+	if (pod)
+		add_turn(pod, ran, more, end);
+}
+
+static __always_inline bool is_same_core(u32 cpu, u32 other)
+{
+	u32 i, sibling = cpu;
+
+	if (!machine.smt)
+		return false;
+	bpf_for(i, 0, MAX_THREADS) {
+		sibling = machine.cpu_sibling[sibling & (GTH_MAX_CPUS - 1)];
+		if (sibling == other || sibling == cpu)
+			break;
+	}
+	return sibling == other;
+}
+
+static __always_inline void add_migration(struct gth_activity *did, u32 from, u32 to)
+{
+	did->migrations[GTH_MIGRATION_CPU]++;
+	if (!is_same_core(from, to))
+		did->migrations[GTH_MIGRATION_CORE]++;
+	if (machine.cpu_llc[from] != machine.cpu_llc[to])
+		did->migrations[GTH_MIGRATION_LLC]++;
+	if (machine.cpu_node[from] != machine.cpu_node[to])
+		did->migrations[GTH_MIGRATION_NODE]++;
 }
 
 /* The task came to a CPU other than its last. */
-static __always_inline void count_migration(struct gth_rule_stats *s, u32 from, u32 to)
+static __noinline void count_migration(const struct task_ctx *tctx, struct gth_rule_stats *rule, u32 from, u32 to)
 {
+	struct gth_activity *pod = pod_stats_of(tctx);
+
 	from &= GTH_MAX_CPUS - 1;
 	to &= GTH_MAX_CPUS - 1;
-	s->migrations[GTH_MIGRATION_CPU]++;
-	if (machine.cpu_llc[from] != machine.cpu_llc[to])
-		s->migrations[GTH_MIGRATION_LLC]++;
-	if (machine.cpu_node[from] != machine.cpu_node[to])
-		s->migrations[GTH_MIGRATION_NODE]++;
+	add_migration(&rule->did, from, to);
+	if (pod)
+		add_migration(pod, from, to);
 }
 
 /*
@@ -108,7 +156,7 @@ static __always_inline void count_arrival(struct task_ctx *tctx, s32 cpu, u64 la
 	if (from != cpu) {
 		tctx->cpu = cpu;
 		if (from != NO_CPU)
-			count_migration(s, from, cpu);
+			count_migration(tctx, s, from, cpu);
 	}
 	if (tctx->woken)
 		count_wakeup(s, lag, is_priority(tctx->rank));

@@ -9,14 +9,14 @@ use crate::base::log;
 use crate::cli::MetricsArgs;
 use crate::daemon::control::{Reply, Request, SOCKET, client};
 use crate::daemon::reports::Metrics;
-use crate::metrics::text;
+use crate::metrics::text::{self, Compat};
 
 /// How long the running gthctl may take: it answers between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Prints the metrics of the running gthctl, or replaces a file with them.
 pub fn run(args: &MetricsArgs) -> Result<()> {
-    let text = current()?;
+    let text = current(args.metrics_compat)?;
     match &args.file {
         None => print!("{text}"),
         Some(file) => {
@@ -27,9 +27,9 @@ pub fn run(args: &MetricsArgs) -> Result<()> {
     Ok(())
 }
 
-/// The metrics' text.
-pub fn current() -> Result<String> {
-    text::write(ask()?)
+/// The metrics' text; with `compat` also what another program exports.
+pub fn current(compat: Option<Compat>) -> Result<String> {
+    text::write(ask()?, compat)
 }
 
 /// The metrics, asked of the running gthctl.

@@ -138,6 +138,7 @@ fn check(args: &FileArgs, colored: bool) -> Result<ExitCode> {
         slice_ns: Config::default().slice_ns_default,
         pods: Some(&[]),
         pods_problem: None,
+        follows_pods: false,
         kubelets: &[],
         strategies: &[],
     };

@@ -25,10 +25,13 @@ pub fn run(args: &RunArgs) -> Result<()> {
         policy: args.policy.clone(),
         stats: args.stats.map(Duration::from_secs),
         gtp_time: args.gtp_time,
+        pod_counters: args.pod_counters || args.metrics_compat.is_some(),
         debug: args.debug,
     };
     let service = Service::read(options)?;
-    let metrics = args.metrics.map(|address| Server::start(address, current)).transpose()?;
+    let compat = args.metrics_compat;
+    let start = |address| Server::start(address, move || current(compat));
+    let metrics = args.metrics.map(start).transpose()?;
     if let Some(server) = &metrics {
         server.announce();
     }

@@ -31,6 +31,8 @@ pub enum Step {
     Cpusets,
     /// Reading the counters.
     Stats,
+    /// Giving pods their counters.
+    PodCounters,
     /// Waiting for something to do.
     Wait,
 }

@@ -14,6 +14,7 @@ pub mod marker;
 mod marker_udp;
 mod missed;
 mod node_pods;
+mod pod_counters;
 mod pod_nics;
 pub mod report_tables;
 pub mod reports;

@@ -1,12 +1,12 @@
-//! The node's pods, while a policy asks for them.
+//! The node's pods, while something asks for them.
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use crate::base::error::Result;
-use crate::pods::{PodSettings, PodState, PodWatch};
+use crate::pods::{PodSettings, PodState, PodWatch, node_name};
 
-/// The node's pods, followed while a policy asks for them.
+/// The node's pods, followed while a policy asks for them or their tasks are counted.
 pub struct Pods {
     kubeconfig: Option<PathBuf>,
     watch: Option<PodWatch>,
@@ -21,13 +21,25 @@ impl Pods {
     /// Starts or stops following them.
     pub fn follow(&mut self, wanted: bool) -> Result<()> {
         if wanted && self.watch.is_none() {
-            let settings = PodSettings { kubeconfig: self.kubeconfig.clone(), node: None };
-            self.watch = Some(PodWatch::start(settings)?);
+            self.watch = Some(PodWatch::start(self.settings())?);
         } else if !wanted && self.watch.is_some() {
             self.watch = None;
             self.state = PodState::default();
         }
         Ok(())
+    }
+
+    pub fn are_followed(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// The name of this node. Fails when there is no host name.
+    pub fn node(&self) -> Result<String> {
+        node_name(&self.settings())
+    }
+
+    fn settings(&self) -> PodSettings {
+        PodSettings { kubeconfig: self.kubeconfig.clone(), node: None }
     }
 
     /// Whether anything known has changed.

@@ -10,6 +10,7 @@ use super::last_run::Run;
 use crate::gtp::{Direction, Plane};
 use crate::irq::place::keep::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
+use crate::sched::activity::Activity;
 use crate::sched::passed::Passed;
 use crate::sched::rule_stats::RuleStats;
 
@@ -114,6 +115,12 @@ pub struct Metrics {
     /// What the tasks of each rule did, in the policy's order; then what those without a rule did.
     #[serde(default)]
     pub rule_counters: Vec<RuleCounters>,
+    /// What the tasks of each pod did, if that is counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pods: Vec<PodCounters>,
+    /// The name of this node, if pods are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// What has passed the data planes that the policy asks about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gtp: Vec<GtpTraffic>,
@@ -153,6 +160,18 @@ pub struct RuleCounters {
     pub rule: Option<String>,
     #[serde(flatten)]
     pub stats: RuleStats,
+}
+
+/// What the tasks of a pod did since gthctl began to count it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodCounters {
+    pub namespace: String,
+    pub pod: String,
+    pub uid: String,
+    /// Its threads.
+    pub tasks: usize,
+    #[serde(flatten)]
+    pub did: Activity,
 }
 
 /// How many threads fall under a rule.

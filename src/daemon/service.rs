@@ -25,6 +25,7 @@ use super::manager::Manager;
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
+use super::pod_counters::CountedPods;
 use super::pod_nics::PodNics;
 use super::reports::{Counters, Metrics, RuleCounters, Status};
 use super::rule_tasks;
@@ -55,6 +56,8 @@ pub struct Options {
     pub stats: Option<Duration>,
     /// Whether to measure how long GTP packets take.
     pub gtp_time: bool,
+    /// Whether to count what the tasks of each pod do.
+    pub pod_counters: bool,
     pub debug: bool,
 }
 
@@ -77,6 +80,8 @@ pub struct Service {
     lacks_config: bool,
     policy: LivePolicy,
     pods: Pods,
+    /// Of the loaded scheduler, if it counts what they do.
+    counted_pods: Option<CountedPods>,
     api: Api,
     signals: SignalFd,
     manager: Manager,
@@ -134,7 +139,7 @@ impl Service {
         let context = policy_context(&config, &topology, &pods, &api);
         let policy = LivePolicy::read(file, &context)?;
         log::notes(policy.file().and_then(ownership::note).as_slice());
-        pods.follow(policy.asks_for_pods())?;
+        pods.follow(options.pod_counters || policy.asks_for_pods())?;
         api.follow(config.api.as_ref())?;
         let started = SystemTime::now();
         Ok(Self {
@@ -143,6 +148,7 @@ impl Service {
             lacks_config,
             policy,
             pods,
+            counted_pods: None,
             api,
             signals,
             manager: Manager::of_environment(),
@@ -209,6 +215,7 @@ impl Service {
             slice_ns: self.config.slice_ns_default,
             slice_min_ns: self.config.slice_ns_min,
             builtin_idle: self.config.builtin_idle,
+            count_pods: self.options.pod_counters,
             debug: self.config.debug || self.options.debug,
             hotplug_seq,
         };
@@ -216,6 +223,8 @@ impl Service {
         let mut scheduler =
             Scheduler::load(&mut object, &settings, &topology, self.policy.compiled())?;
         self.loaded = SystemTime::now();
+        self.counted_pods =
+            self.options.pod_counters.then(|| CountedPods::new(&self.config.kubelet_cgroup_roots));
         log::notes(&lacks(&scheduler));
         log::err(format_args!(
             "gthctl: scheduling {} CPUs in {}, {}",
@@ -402,6 +411,10 @@ impl Service {
         {
             self.again.note(Step::Refresh, self.policy.refresh(scheduler, &context));
         }
+        if pods_changed {
+            let counted = self.follow_counted_pods(scheduler);
+            self.again.note(Step::PodCounters, counted);
+        }
         self.follow_api(scheduler, topology);
     }
 
@@ -502,7 +515,8 @@ impl Service {
 
     /// Watches the files the policy in force refers to, and the pods if it asks for them.
     fn follow_references(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
-        let pods = self.pods.follow(self.policy.asks_for_pods());
+        let wanted = self.options.pod_counters || self.policy.asks_for_pods();
+        let pods = self.pods.follow(wanted);
         let known = self.watched.len();
         let mut watching = Ok(());
         for file in &self.policy.compiled().refers_to {
@@ -584,13 +598,18 @@ impl Service {
     }
 
     fn metrics(
-        &self,
+        &mut self,
         scheduler: &mut Scheduler<'_>,
         topology: &Topology,
         marker: &Marker,
     ) -> Result<Metrics> {
+        // Before the tasks of each cgroup are counted.
+        self.follow_counted_pods(scheduler)?;
         let verdicts = scheduler.verdicts(None)?;
         let changes = self.policy.changes();
+        let pods = self.pods.state.pods.as_deref().unwrap_or_default();
+        let pods =
+            self.counted_pods.as_ref().map(|counted| counted.counters(scheduler, pods, &verdicts));
         Ok(Metrics {
             status: self.status(scheduler, topology, marker, &verdicts)?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -603,8 +622,16 @@ impl Service {
             rules: self.policy.rule_counts(&verdicts),
             counters: counters(&scheduler.stats()?),
             rule_counters: self.rule_counters(scheduler)?,
+            pods: pods.transpose()?.unwrap_or_default(),
+            node: self.counted_pods.as_ref().map(|_| self.pods.node()).transpose()?,
             gtp: marker.passed()?,
         })
+    }
+
+    /// Gives pods that have come their counters.
+    fn follow_counted_pods(&mut self, scheduler: &mut Scheduler<'_>) -> Result<()> {
+        let pods = self.pods.state.pods.as_deref().unwrap_or_default();
+        self.counted_pods.as_mut().map_or(Ok(()), |counted| counted.follow(scheduler, pods))
     }
 
     fn rule_counters(&self, scheduler: &Scheduler<'_>) -> Result<Vec<RuleCounters>> {
@@ -641,6 +668,7 @@ fn policy_context<'a>(
     PolicyContext {
         topology,
         slice_ns: config.slice_ns_default,
+        follows_pods: pods.are_followed(),
         pods: pods.state.pods.as_deref(),
         pods_problem: pods.state.problem.as_deref(),
         kubelets: &config.kubelet_cgroup_roots,

@@ -1,6 +1,8 @@
 //! Metrics of the running gthctl: for Prometheus as text and over HTTP, for sched_ext's tools at a socket.
 
 mod background;
+mod gthulhu;
+mod out;
 mod scx_stats;
 pub mod server;
 pub mod stats_socket;

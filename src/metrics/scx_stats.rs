@@ -25,15 +25,15 @@ struct Request {
 type RuleField = (&'static str, &'static str, fn(&RuleStats) -> u64);
 
 const RULE_FIELDS: [RuleField; 11] = [
-    ("run_ns", "The time that they ran, ns", |rule| rule.run_ns),
+    ("run_ns", "The time that they ran, ns", |rule| rule.did.run_ns),
     ("wait_ns", "The time that they waited for CPUs, ns; 0 if the kernel counts none", |rule| {
-        rule.wait_ns
+        rule.did.wait_ns
     }),
-    ("voluntary_switches", "Turns that ended by a sleep", |rule| rule.slept),
-    ("involuntary_switches", "Turns that ended otherwise", |rule| rule.expired + rule.preempted),
-    ("preemptions", "Turns that another task ended", |rule| rule.preempted),
-    ("llc_migrations", "Moves to another last-level cache", |rule| rule.llc_migrations),
-    ("numa_migrations", "Moves to another NUMA node", |rule| rule.node_migrations),
+    ("voluntary_switches", "Turns that ended by a sleep", |rule| rule.did.slept),
+    ("involuntary_switches", "Turns that ended otherwise", |rule| rule.did.involuntary()),
+    ("preemptions", "Turns that another task ended", |rule| rule.did.preempted),
+    ("llc_migrations", "Moves to another last-level cache", |rule| rule.did.llc_migrations),
+    ("numa_migrations", "Moves to another NUMA node", |rule| rule.did.node_migrations),
     ("wakeups", "Wake-ups", |rule| rule.wakeups.iter().sum()),
     ("wakeup_sum_ns", "The time from the wake-ups until the tasks ran, ns", |rule| {
         rule.wakeup_sum_ns

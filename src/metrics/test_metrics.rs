@@ -1,9 +1,24 @@
 //! Metrics for the tests, with a value in each place.
 
-use crate::daemon::reports::{Counters, GtpTraffic, Metrics, RuleCount, RuleCounters, Status};
+use crate::daemon::reports::{
+    Counters, GtpTraffic, Metrics, PodCounters, RuleCount, RuleCounters, Status,
+};
 use crate::gtp::{Direction, Module, Plane};
+use crate::sched::activity::Activity;
 use crate::sched::passed::Passed;
 use crate::sched::rule_stats::RuleStats;
+
+const DID: Activity = Activity {
+    run_ns: 1_500_000_000,
+    wait_ns: 250_000_000,
+    slept: 10,
+    expired: 3,
+    preempted: 2,
+    migrations: 12,
+    core_migrations: 9,
+    llc_migrations: 7,
+    node_migrations: 5,
+};
 
 fn status() -> Status {
     serde_json::from_value(serde_json::json!({
@@ -21,19 +36,7 @@ fn status() -> Status {
 fn rule_counters(rule: Option<String>) -> RuleCounters {
     let mut wakeups = [0; 32];
     (wakeups[3], wakeups[9], wakeups[11], wakeups[31]) = (1, 2, 4, 8);
-    let stats = RuleStats {
-        run_ns: 1_500_000_000,
-        wait_ns: 250_000_000,
-        slept: 10,
-        expired: 3,
-        preempted: 2,
-        migrations: 9,
-        llc_migrations: 7,
-        node_migrations: 5,
-        wakeups,
-        wakeup_sum_ns: 500_000_000,
-    };
-    RuleCounters { rule, stats }
+    RuleCounters { rule, stats: RuleStats { did: DID, wakeups, wakeup_sum_ns: 500_000_000 } }
 }
 
 fn gtp(plane: Plane, direction: Direction, packets: u64, bytes: u64) -> GtpTraffic {
@@ -60,6 +63,14 @@ pub fn metrics() -> Metrics {
             wakeup_sum_ns: 9_000,
         },
         rule_counters: [Some("upf".to_owned()), None].map(rule_counters).into(),
+        pods: vec![PodCounters {
+            namespace: "core".into(),
+            pod: "upf-0".into(),
+            uid: "u1".into(),
+            tasks: 3,
+            did: DID,
+        }],
+        node: Some("edge-1".into()),
         gtp: vec![
             GtpTraffic {
                 time_ns: Some(500_000),

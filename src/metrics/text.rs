@@ -4,14 +4,18 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, prometheus_text};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, prometheus_text};
 use prometheus_client::registry::Registry;
 
+use super::gthulhu;
+use super::out::{Out, seconds};
 use crate::base::error::{Error, Result};
-use crate::daemon::reports::{Counters, GtpTraffic, Metrics, RuleCounters, ThrottledCgroup};
-use crate::sched::rule_stats::RuleStats;
+use crate::daemon::reports::{
+    Counters, GtpTraffic, Metrics, PodCounters, RuleCounters, ThrottledCgroup,
+};
+use crate::sched::activity::Activity;
 
 /// What each of the scheduler's counters counts, by its name.
 pub(super) const COUNTERS: [(&str, &str); 13] = [
@@ -30,13 +34,27 @@ pub(super) const COUNTERS: [(&str, &str); 13] = [
     ("traffic_marks_refused", "Tasks not marked because max_tasks were"),
 ];
 
-/// The text. Fails only if the running gthctl, perhaps of another version, sent nonsense.
-pub fn write(metrics: Metrics) -> Result<String> {
-    let mut registry = Registry::with_prefix("gthctl");
-    registry.register_collector(Box::new(Exported(metrics)));
+/// A program whose names for metrics are in use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Compat {
+    /// gthulhu_pod_..., as Gthulhu's monitor exports them
+    Gthulhu,
+}
+
+/// The text; with `compat` also what another program exports. Fails only if the running gthctl,
+/// perhaps of another version, sent nonsense.
+pub fn write(metrics: Metrics, compat: Option<Compat>) -> Result<String> {
     let mut text = String::new();
-    prometheus_text::encode(&mut text, &registry)
-        .map_err(|e| Error::failure(format!("writing the metrics: {e}")))?;
+    let mut encode = |prefix, collector| {
+        let mut registry = Registry::with_prefix(prefix);
+        registry.register_collector(collector);
+        prometheus_text::encode(&mut text, &registry)
+            .map_err(|e| Error::failure(format!("writing the metrics: {e}")))
+    };
+    if compat == Some(Compat::Gthulhu) {
+        encode(gthulhu::PREFIX, Box::new(gthulhu::Exported::of(&metrics)))?;
+    }
+    encode("gthctl", Box::new(Exported(metrics)))?;
     Ok(text)
 }
 
@@ -51,6 +69,7 @@ impl Collector for Exported {
         policy(&mut out, metrics)?;
         scheduler(&mut out, &metrics.counters)?;
         rules(&mut out, &metrics.rule_counters)?;
+        pods(&mut out, &metrics.pods)?;
         gtp(&mut out, &metrics.gtp)?;
         cgroups(&mut out, &metrics.status.throttled_cgroups)?;
         if let Some(irqs) = &metrics.status.irqs {
@@ -114,43 +133,66 @@ fn scheduler(out: &mut Out<'_>, counters: &Counters) -> fmt::Result {
     out.wakeups(counters)
 }
 
+/// What some tasks did, and the labels that say which ones.
+type Labelled<'s> = (Vec<(&'s str, &'s str)>, &'s Activity);
+
 /// The value of a label, and the count that it stands for.
-type Kind = (&'static str, fn(&RuleStats) -> u64);
+type Kind = (&'static str, fn(&Activity) -> u64);
 
 /// The label of tasks without a rule is empty, which no rule's name is.
 fn rules(out: &mut Out<'_>, rules: &[RuleCounters]) -> fmt::Result {
-    fn name(rule: &RuleCounters) -> &str {
-        rule.rule.as_deref().unwrap_or_default()
+    fn labels(rule: &RuleCounters) -> [(&'static str, &str); 1] {
+        [("rule", rule.rule.as_deref().unwrap_or_default())]
     }
-    let each = |value: fn(&RuleStats) -> f64| {
-        rules.iter().map(move |rule| ([("rule", name(rule))], value(&rule.stats)))
+    out.rule_wakeups(rules.iter().map(|rule| (labels(rule), &rule.stats)))?;
+    let all: Vec<Labelled<'_>> =
+        rules.iter().map(|rule| (labels(rule).into(), &rule.stats.did)).collect();
+    activities(out, "rule", &all)
+}
+
+fn pods(out: &mut Out<'_>, pods: &[PodCounters]) -> fmt::Result {
+    fn labels(pod: &PodCounters) -> [(&'static str, &str); 3] {
+        [("namespace", &pod.namespace), ("pod", &pod.pod), ("uid", &pod.uid)]
+    }
+    let tasks = pods.iter().map(|pod| (labels(pod), pod.tasks as f64));
+    out.gauges("pod_tasks", "Threads of each pod", tasks)?;
+    let all: Vec<Labelled<'_>> = pods.iter().map(|pod| (labels(pod).into(), &pod.did)).collect();
+    activities(out, "pod", &all)
+}
+
+/// What the tasks of each `owner` did.
+fn activities(out: &mut Out<'_>, owner: &str, all: &[Labelled<'_>]) -> fmt::Result {
+    let name = |what: &str| format!("{owner}_{what}");
+    let each = |value: fn(&Activity) -> f64| {
+        all.iter().map(move |(labels, did)| (labels.clone(), value(did)))
     };
     let by = |label: &'static str, kinds: [Kind; 2]| {
-        rules.iter().flat_map(move |rule| {
+        all.iter().flat_map(move |(labels, did)| {
             kinds.map(|(kind, value)| {
-                ([("rule", name(rule)), (label, kind)], value(&rule.stats) as f64)
+                let labels = labels.iter().copied().chain([(label, kind)]).collect::<Vec<_>>();
+                (labels, value(did) as f64)
             })
         })
     };
-    out.rule_wakeups(rules.iter().map(|rule| ([("rule", name(rule))], &rule.stats)))?;
-    let help = "The time that the tasks of each rule ran";
-    out.counters("rule_run_seconds", help, each(|rule| seconds(rule.run_ns)))?;
-    if rules.iter().any(|rule| rule.stats.wait_ns > 0) {
-        let help = "The time that the tasks of each rule waited for a CPU";
-        out.counters("rule_wait_seconds", help, each(|rule| seconds(rule.wait_ns)))?;
+    let help = format!("The time that the tasks of each {owner} ran");
+    out.counters(&name("run_seconds"), &help, each(|did| seconds(did.run_ns)))?;
+    if all.iter().any(|(_, did)| did.wait_ns > 0) {
+        let help = format!("The time that the tasks of each {owner} waited for a CPU");
+        out.counters(&name("wait_seconds"), &help, each(|did| seconds(did.wait_ns)))?;
     }
-    let help = "Turns of each rule's tasks that another task ended before their slice did";
-    out.counters("rule_preemptions", help, each(|rule| rule.preempted as f64))?;
-    let help = "Moves of each rule's tasks to a CPU of another last-level cache or NUMA node";
+    let help =
+        format!("Turns of each {owner}'s tasks that another task ended before their slice did");
+    out.counters(&name("preemptions"), &help, each(|did| did.preempted as f64))?;
+    let help =
+        format!("Moves of each {owner}'s tasks to a CPU of another last-level cache or NUMA node");
     let scopes =
-        by("scope", [("llc", |rule| rule.llc_migrations), ("numa", |rule| rule.node_migrations)]);
-    out.counters("rule_migrations", help, scopes)?;
-    let help = "Turns of each rule's tasks that ended by their sleep, or against their will";
-    let kinds = by(
-        "kind",
-        [("voluntary", |rule| rule.slept), ("involuntary", |rule| rule.expired + rule.preempted)],
-    );
-    out.counters("rule_switches", help, kinds)
+        by("scope", [("llc", |did| did.llc_migrations), ("numa", |did| did.node_migrations)]);
+    out.counters(&name("migrations"), &help, scopes)?;
+    let help =
+        format!("Turns of each {owner}'s tasks that ended by their sleep, or against their will");
+    let kinds =
+        by("kind", [("voluntary", |did| did.slept), ("involuntary", Activity::involuntary)]);
+    out.counters(&name("switches"), &help, kinds)
 }
 
 fn gtp(out: &mut Out<'_>, planes: &[GtpTraffic]) -> fmt::Result {
@@ -184,126 +226,6 @@ fn cgroups(out: &mut Out<'_>, cgroups: &[ThrottledCgroup]) -> fmt::Result {
     out.counters("cgroup_throttled_seconds", help, throttled)
 }
 
-/// A value, and the labels that tell it from others of its metric.
-type Labelled<'s, const N: usize, V = f64> = ([(&'s str, &'s str); N], V);
-
-/// Writes one metric with its description at a time.
-struct Out<'a>(DescriptorEncoder<'a>);
-
-impl Out<'_> {
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.0.encode_descriptor(name, help, None, MetricType::Gauge)?.encode_gauge(&value)
-    }
-
-    fn flag(&mut self, name: &str, help: &str, value: bool) -> fmt::Result {
-        self.gauge(name, help, f64::from(u8::from(value)))
-    }
-
-    /// The format's writer adds `_total` to the name.
-    fn counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        metric.encode_counter::<NoLabelSet, f64, f64>(&value, None)
-    }
-
-    fn info(&mut self, name: &str, help: &str, labels: &[(&str, &str); 1]) -> fmt::Result {
-        self.0.encode_descriptor(name, help, None, MetricType::Info)?.encode_info(labels)
-    }
-
-    fn gauges<'s, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl Iterator<Item = Labelled<'s, N>>,
-    ) -> fmt::Result {
-        self.family(MetricType::Gauge, name, help, values)
-    }
-
-    fn counters<'s, const N: usize>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl Iterator<Item = Labelled<'s, N>>,
-    ) -> fmt::Result {
-        self.family(MetricType::Counter, name, help, values)
-    }
-
-    /// A gauge or counter with a value for each set of labels; nothing without any.
-    fn family<'s, const N: usize>(
-        &mut self,
-        kind: MetricType,
-        name: &str,
-        help: &str,
-        values: impl Iterator<Item = Labelled<'s, N>>,
-    ) -> fmt::Result {
-        let mut values = values.peekable();
-        if values.peek().is_none() {
-            return Ok(());
-        }
-        let is_counter = matches!(kind, MetricType::Counter);
-        let mut metric = self.0.encode_descriptor(name, help, None, kind)?;
-        for (labels, value) in values {
-            let mut one = metric.encode_family(&labels)?;
-            match is_counter {
-                true => one.encode_counter::<NoLabelSet, f64, f64>(&value, None)?,
-                false => one.encode_gauge(&value)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Bucket b of the counters ends at `2^(b+1)` ns.
-    fn wakeups(&mut self, counters: &Counters) -> fmt::Result {
-        let bound = |bucket: usize| seconds(2 << bucket);
-        let buckets: Vec<(f64, u64)> =
-            counters.wakeups.iter().enumerate().map(|(b, count)| (bound(b), *count)).collect();
-        let count = counters.wakeups.iter().sum();
-        let help = "The time from the wake-up of a priority task until it runs";
-        let name = "priority_wakeup_latency_seconds";
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        metric.encode_histogram::<NoLabelSet>(
-            seconds(counters.wakeup_sum_ns),
-            count,
-            &buckets,
-            None,
-        )
-    }
-
-    fn rule_wakeups<'s>(
-        &mut self,
-        rules: impl Iterator<Item = Labelled<'s, 1, &'s RuleStats>>,
-    ) -> fmt::Result {
-        let help = "The time from the wake-up of a rule's task until it runs";
-        let name = "rule_wakeup_latency_seconds";
-        let mut metric = self.0.encode_descriptor(name, help, None, MetricType::Histogram)?;
-        for (labels, rule) in rules {
-            metric.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
-                seconds(rule.wakeup_sum_ns),
-                rule.wakeups.iter().sum(),
-                &buckets(&rule.wakeups),
-                None,
-            )?;
-        }
-        Ok(())
-    }
-}
-
-/// Bounds in seconds with the count of what lies below each and not below the one before: from 1 us
-/// to 1 s, where bucket `b` of the counters ends at `2^(b+1)` ns.
-fn buckets(counts: &[u64; 32]) -> Vec<(f64, u64)> {
-    const FIRST: usize = 9;
-    const LAST: usize = 29;
-    let sum = |counts: &[u64]| counts.iter().sum();
-    let mut buckets = vec![(seconds(2 << FIRST), sum(&counts[..=FIRST]))];
-    buckets.extend((FIRST + 1..=LAST).map(|bucket| (seconds(2 << bucket), counts[bucket])));
-    buckets.push((f64::INFINITY, sum(&counts[LAST + 1..])));
-    buckets
-}
-
-/// Of nanoseconds.
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::test_metrics::metrics;
@@ -311,7 +233,7 @@ mod tests {
 
     #[test]
     fn names_units_labels_and_the_histogram() {
-        let text = write(metrics()).unwrap();
+        let text = write(metrics(), None).unwrap();
         for line in [
             "# TYPE gthctl_policy_changes_total counter",
             "gthctl_policy_changes_total 2.0",
@@ -344,6 +266,12 @@ mod tests {
             "gthctl_rule_migrations_total{rule=\"upf\",scope=\"numa\"} 5.0",
             "gthctl_rule_switches_total{rule=\"upf\",kind=\"voluntary\"} 10.0",
             "gthctl_rule_switches_total{rule=\"\",kind=\"involuntary\"} 5.0",
+            "gthctl_pod_tasks{namespace=\"core\",pod=\"upf-0\",uid=\"u1\"} 3.0",
+            "gthctl_pod_run_seconds_total{namespace=\"core\",pod=\"upf-0\",uid=\"u1\"} 1.5",
+            "gthctl_pod_wait_seconds_total{namespace=\"core\",pod=\"upf-0\",uid=\"u1\"} 0.25",
+            "gthctl_pod_preemptions_total{namespace=\"core\",pod=\"upf-0\",uid=\"u1\"} 2.0",
+            "gthctl_pod_migrations_total{namespace=\"core\",pod=\"upf-0\",uid=\"u1\",scope=\"numa\"} 5.0",
+            "gthctl_pod_switches_total{namespace=\"core\",pod=\"upf-0\",uid=\"u1\",kind=\"involuntary\"} 5.0",
             "gthctl_gtp_packets_total{plane=\"gtp\",direction=\"uplink\"} 7.0",
             "gthctl_gtp_seconds_total{plane=\"gtp\",direction=\"uplink\"} 0.0005",
             "gthctl_gtp_bytes_total{plane=\"udp:2152\",direction=\"sent\"} 90.0",
@@ -358,7 +286,7 @@ mod tests {
         let mut metrics = metrics();
         let stats = crate::sched::stats::Stats::default();
         metrics.counters.counts = stats.counters().map(|(name, n)| (name.to_owned(), n)).collect();
-        let text = write(metrics).unwrap();
+        let text = write(metrics, None).unwrap();
         let end = |rest: &str| rest.find(|c: char| !c.is_alphanumeric() && c != '_');
         let exported: Vec<&str> = text.lines().filter_map(|line| line.get(..end(line)?)).collect();
         for (file, queries) in [

@@ -113,6 +113,11 @@ struct KnownPods {
     problem: Option<String>,
 }
 
+/// The node's name in the API. Fails when there is no host name.
+pub fn node_name(settings: &PodSettings) -> Result<String> {
+    api::node(settings, &Root::default())
+}
+
 impl PodWatch {
     /// Starts following; nothing is known at first.
     ///

@@ -87,6 +87,17 @@ pub fn pods<'a>(uids: impl IntoIterator<Item = &'a str>, kubelets: &[String]) ->
         .into_iter()
         .map(|uid| regex_syntax::escape(uid).replace("\\-", "-").replace('-', "[-_]"))
         .collect();
+    // The uids appear once, so that they take up table space once.
+    format!(r"^(?:{})(?:{})(?:\.slice)?(?:/|$)", pod_places(kubelets), uids.join("|"))
+}
+
+/// The cgroup of any pod, without those in it.
+pub fn any_pod(kubelets: &[String]) -> String {
+    format!(r"^(?:{})[0-9a-fA-F_-]+(?:\.slice)?$", pod_places(kubelets))
+}
+
+/// The beginnings of the paths of pods' cgroups, up to the uid.
+fn pod_places(kubelets: &[String]) -> String {
     let mut places = vec![CGROUPFS_POD.to_owned(), systemd_pod("")];
     for glob in kubelets {
         let Ok(root) = kubelet_root(glob) else { continue };
@@ -96,8 +107,7 @@ pub fn pods<'a>(uids: impl IntoIterator<Item = &'a str>, kubelets: &[String]) ->
         places.push(format!("{root}{CGROUPFS_POD}"));
         places.push(root + &systemd_pod(&above.unwrap_or_default()));
     }
-    // The uids appear once, so that they take up table space once.
-    format!(r"^(?:{})(?:{})(?:\.slice)?(?:/|$)", places.join("|"), uids.join("|"))
+    places.join("|")
 }
 
 /// A pod's cgroup up to its uid with the kubelet's systemd driver; the expression `above`
@@ -316,6 +326,18 @@ mod tests {
         }
         assert!(!found(&pattern, &format!("/kubepods/pod{}c", UIDS[0])));
         assert!(!found(&pattern, "/kubepods/burstable"));
+    }
+
+    #[test]
+    fn any_pod_is_none_of_the_cgroups_in_it() {
+        let pattern = any_pod(&["/docker/*".into()]);
+        let slice = format!("/kubepods.slice/kubepods-{AS_SLICE}");
+        let inner = format!("/docker/kind/kubepods/burstable/pod{}", UIDS[1]);
+        for path in [&slice, &inner, &format!("/kubepods/pod{}", UIDS[0])] {
+            assert!(found(&pattern, path), "{path}");
+            assert!(!found(&pattern, &format!("{path}/x")), "{path}/x");
+        }
+        assert!(!found(&pattern, &format!("/x{slice}")));
     }
 
     #[test]

@@ -16,6 +16,8 @@ impl Limits {
     pub const RULES: usize = gth_limit::GTH_MAX_RULES.0 as usize;
     /// Rows of the rules' counters.
     pub const RULE_ROWS: usize = gth_limit::GTH_RULE_ROWS.0 as usize;
+    /// Rows of the pods' counters.
+    pub const POD_ROWS: usize = gth_limit::GTH_POD_ROWS.0 as usize;
     /// Sets of exclusive CPUs.
     pub const RESERVED: usize = gth_limit::GTH_MAX_RESERVED.0 as usize;
     /// Cgroups with the cpu controller, with the root.

@@ -1,12 +1,14 @@
 //! The scheduler in the kernel: load, attach, feed, watch, unload.
 
+pub mod activity;
 pub mod exit;
+mod groups;
 mod hooks;
 pub mod kernel_types;
 pub mod layout;
 pub mod limited;
 pub mod passed;
-mod rows;
+pub mod rows;
 pub mod rule_stats;
 pub mod scheduler;
 pub mod stats;

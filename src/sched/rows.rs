@@ -1,14 +1,13 @@
-//! Which row of the BPF program's `rule_stats` counts for which rule. A rule keeps its row for as
-//! long as policies have one with its name, so that its counters only go up.
+//! Which row of the BPF program's `rule_stats` counts for which rule, and which row of `pod_stats` for
+//! which pod. A rule keeps its row for as long as policies have one with its name, and a pod for as
+//! long as it is there, so that counters only go up.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::layout::Limits;
+/// The row of tasks without a rule or pod.
+pub const NONE: u16 = 0;
 
-/// The row of tasks without a rule.
-pub const NO_RULE: u16 = 0;
-
-/// The rows of a policy's rules.
+/// The rows of a policy's rules, or of the node's pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     of: BTreeMap<String, u16>,
@@ -17,16 +16,16 @@ pub struct Rows {
     added: Vec<u16>,
 }
 
-impl Default for Rows {
-    fn default() -> Self {
-        let free = (NO_RULE + 1..Limits::RULE_ROWS as u16).collect();
+impl Rows {
+    /// `rows` is how many the map has, with [`NONE`].
+    pub fn new(rows: usize) -> Self {
+        let free = (NONE + 1..rows as u16).collect();
         Self { of: BTreeMap::new(), free, added: Vec::new() }
     }
-}
 
-impl Rows {
     /// Those of the next policy, whose rules have these names. No row goes from a rule of this
-    /// policy to one of the next: its tasks may still be running.
+    /// policy to one of the next: its tasks may still be running. Where there are not enough, the
+    /// last ones have none.
     pub fn next<'a>(&self, names: impl Iterator<Item = &'a str>) -> Self {
         let mut next = Self { of: BTreeMap::new(), free: self.free.clone(), added: Vec::new() };
         for name in names {
@@ -35,27 +34,28 @@ impl Rows {
                 next.added.extend(row);
                 row
             });
-            next.of.insert(name.to_owned(), row.expect("there are rows for two whole policies"));
+            next.of.extend(row.map(|row| (name.to_owned(), row)));
         }
         let gone = self.of.iter().filter(|(name, _)| !next.of.contains_key(*name));
         next.free.extend(gone.map(|(_, row)| *row));
         next
     }
 
-    /// The rows of rules that the last policy did not have. They are to begin at zero.
+    /// The rows of those that were not there before. They are to begin at zero.
     pub fn added(&self) -> &[u16] {
         &self.added
     }
 
-    /// The row of the rule with this name.
+    /// The row of the one with this name.
     pub fn of(&self, name: &str) -> u16 {
-        self.of.get(name).copied().unwrap_or(NO_RULE)
+        self.of.get(name).copied().unwrap_or(NONE)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sched::layout::Limits;
 
     fn names(range: std::ops::Range<usize>) -> Vec<String> {
         range.map(|rule| format!("rule {rule}")).collect()
@@ -67,23 +67,33 @@ mod tests {
 
     #[test]
     fn a_rule_that_stays_keeps_its_row() {
-        let before = next(&Rows::default(), &names(0..3));
+        let before = next(&Rows::new(Limits::RULE_ROWS), &names(0..3));
         assert_eq!(before.added(), [1, 2, 3]);
         let after = next(&before, &names(1..4));
         assert_eq!(after.added(), [4]);
         assert_eq!(after.of("rule 2"), before.of("rule 2"));
-        assert_eq!(after.of("rule 0"), NO_RULE);
+        assert_eq!(after.of("rule 0"), NONE);
+    }
+
+    #[test]
+    fn the_last_ones_have_none_where_there_are_not_enough() {
+        let rows = next(&Rows::new(3), &names(0..4));
+        assert_eq!(["rule 0", "rule 1", "rule 2"].map(|name| rows.of(name)), [1, 2, NONE]);
+        // A row that becomes free is for the policy after the next.
+        let rows = next(&rows, &names(1..4));
+        assert_eq!(["rule 1", "rule 2"].map(|name| rows.of(name)), [2, NONE]);
+        assert_eq!(next(&rows, &names(1..4)).of("rule 2"), 1);
     }
 
     #[test]
     fn no_row_goes_from_one_policy_to_a_rule_of_the_next() {
-        let mut rows = next(&Rows::default(), &names(0..Limits::RULES));
+        let mut rows = next(&Rows::new(Limits::RULE_ROWS), &names(0..Limits::RULES));
         for round in 1..20 {
             let all = names(round * Limits::RULES..(round + 1) * Limits::RULES);
             let after = next(&rows, &all);
             assert_eq!(after.added().len(), Limits::RULES);
             assert!(rows.of.values().all(|row| !after.added().contains(row)), "{round}");
-            assert!(after.of.values().all(|row| *row != NO_RULE));
+            assert!(after.of.values().all(|row| *row != NONE));
             rows = after;
         }
     }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::mem::MaybeUninit;
+use std::ops::Add;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,7 +19,9 @@ use libbpf_rs::{
 };
 use nix::unistd::{SysconfVar, sysconf};
 
+use super::activity::{self, Activity};
 use super::exit::Ended;
+use super::groups;
 use super::hooks::Hooks;
 use super::kernel_types::KernelTypes;
 use super::layout::{Limits, MaskIndex};
@@ -35,7 +38,7 @@ use crate::base::error::{Error, Result};
 use crate::kernel::isolation::isolates_domains;
 use crate::kernel::libbpf_log;
 use crate::kernel::skeletons::scheduler::types::{
-    gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
+    gth_activity, gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
 };
 use crate::kernel::skeletons::scheduler::{OpenSchedSkel, SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
@@ -47,6 +50,8 @@ pub struct Settings {
     pub slice_ns: u64,
     pub slice_min_ns: u64,
     pub builtin_idle: bool,
+    /// Whether to count what the tasks of pods do.
+    pub count_pods: bool,
     pub debug: bool,
     /// [`kernel::hotplug_seq`] before the topology was read. If a CPU comes or goes in
     /// between, the kernel ends the scheduler and gthctl reloads it.
@@ -319,8 +324,33 @@ impl<'obj> Scheduler<'obj> {
 
     /// The counters of the rule with this name, or of the tasks without one.
     pub fn rule_stats(&self, rule: Option<&str>) -> Result<RuleStats> {
-        let row = rule.map_or(rows::NO_RULE, |rule| self.ids.rows.of(rule));
+        let row = rule.map_or(rows::NONE, |rule| self.ids.rows.of(rule));
         rule_stats::read(&self.skel.maps.rule_stats, row)
+    }
+
+    /// The paths of all cgroups with the cpu controller, by the scheduler's numbers; none unless it
+    /// counts what pods do.
+    pub fn cgroups(&self) -> Result<BTreeMap<u32, String>> {
+        let maps = &self.skel.maps;
+        groups::paths(&maps.group_indices, &maps.groups, &maps.group_names)
+    }
+
+    /// From now on, the tasks of this cgroup count in this row, and those of new cgroups in it.
+    pub fn set_pod_row(&mut self, group: u32, row: u16) {
+        let data = self.skel.maps.bss_pods_data.as_mut().expect("the program has .bss.pods");
+        data.pod_rows[group as usize] = row;
+    }
+
+    /// What the tasks that count in this row did.
+    pub fn pod_activity(&self, row: u16) -> Result<Activity> {
+        // SAFETY: the map's value is a gth_activity, all integers.
+        let cpus = unsafe { activity::read_row::<gth_activity>(&self.skel.maps.pod_stats, row) }?;
+        Ok(cpus.iter().map(Activity::of).fold(Activity::default(), Activity::add))
+    }
+
+    /// Sets this row to zero.
+    pub fn clear_pod(&self, row: u16) -> Result<()> {
+        activity::clear_row::<gth_activity>(&self.skel.maps.pod_stats, row)
     }
 
     /// The cgroups whose CPU time is limited.
@@ -375,6 +405,11 @@ fn configure(
     let idle_per_node =
         topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
     machine.idle_per_node = idle_per_node.into();
+    machine.count_pods = settings.count_pods.into();
+    if !settings.count_pods {
+        open.maps.pod_stats.set_max_entries(1).map_err(refused)?;
+        open.maps.group_names.set_max_entries(1).map_err(refused)?;
+    }
     let tunables =
         &mut open.maps.data_tunables_data.as_mut().expect("it has .data.tunables").tunables;
     tunables.slice_ns = settings.slice_ns;

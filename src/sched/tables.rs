@@ -21,10 +21,16 @@ const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0
 const _: () = assert!(Condition::Gtp as u32 == gth_condition::GTH_COND_GTP.0);
 
 /// What the BPF program calls the parts of a policy. What stays in the next policy keeps its own.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Ids {
     pub traffic: Numbers,
     pub rows: Rows,
+}
+
+impl Default for Ids {
+    fn default() -> Self {
+        Self { traffic: Numbers::default(), rows: Rows::new(Limits::RULE_ROWS) }
+    }
 }
 
 impl Ids {

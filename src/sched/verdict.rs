@@ -25,6 +25,8 @@ pub struct Verdict {
     /// live one, `rule` takes effect when the task next runs.
     pub in_force: Option<usize>,
     pub generation: u32,
+    /// The scheduler's number of its cgroup.
+    pub group: u32,
     /// For each [`Condition`]: the rules whose condition of that kind it meets.
     pub hits: [RuleSet; Condition::ALL.len()],
     /// The rules that it matches as the child of a task that meets them.
@@ -60,6 +62,7 @@ fn convert(v: &gth_verdict) -> Verdict {
         rule: rule(v.rule),
         in_force: rule(v.in_force),
         generation: v.generation,
+        group: v.group,
         hits: std::array::from_fn(|i| rule_set(&v.hits[i])),
         inherited: rule_set(&v.inherited),
     }

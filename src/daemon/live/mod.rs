@@ -48,6 +48,8 @@ pub struct PolicyContext<'a> {
     pub topology: &'a Topology,
     /// The default slice.
     pub slice_ns: u64,
+    /// Whether gthctl follows this node's pods, for the policy or to count what they do.
+    pub follows_pods: bool,
     /// This node's pods, once they are known.
     pub pods: Option<&'a [Pod]>,
     /// Why they are unknown or perhaps out of date.
@@ -480,12 +482,12 @@ impl LivePolicy {
         })
     }
 
-    /// What is known of the node's pods, if the policy asks for them.
+    /// What is known of the node's pods, if they are followed.
     fn kubernetes(&self, context: &PolicyContext<'_>) -> Option<String> {
         let pods = context.pods.map(|pods| count(pods.len(), "pod"));
         let known: Vec<String> =
             pods.into_iter().chain(context.pods_problem.map(Into::into)).collect();
-        self.asks_for_pods().then(|| known.join("; "))
+        context.follows_pods.then(|| known.join("; "))
     }
 
     /// The state, with the tasks of these verdicts; `started` is when gthctl started. What is the
@@ -518,8 +520,8 @@ impl LivePolicy {
             last_run: None,
             api: None,
             kubernetes: self.kubernetes(context),
-            kubernetes_doubt: self
-                .asks_for_pods()
+            kubernetes_doubt: context
+                .follows_pods
                 .then(|| context.pods_doubt())
                 .flatten()
                 .map(Into::into),
@@ -770,6 +772,7 @@ mod tests {
             slice_ns: 2_000_000,
             pods: Some(&[]),
             pods_problem: None,
+            follows_pods: false,
             kubelets: &[],
             strategies,
         })

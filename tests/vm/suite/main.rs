@@ -38,6 +38,7 @@ mod marks;
 mod matching;
 mod metrics;
 mod placement;
+mod pod_counters;
 mod pod_nics;
 mod policy;
 mod priority;
@@ -64,7 +65,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 46] = modules![
+const MODULES: [(&str, Vm); 47] = modules![
     allocated,
     bursts,
     cgroups,
@@ -93,6 +94,7 @@ const MODULES: [(&str, Vm); 46] = modules![
     matching,
     metrics,
     placement,
+    pod_counters,
     pod_nics,
     policy,
     priority,

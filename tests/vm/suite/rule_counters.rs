@@ -25,14 +25,14 @@ fn metric(name: &str, labels: &str) -> f64 {
 }
 
 /// A count of a thread in /proc/PID/status.
-fn in_status(pid: i32, field: &str) -> f64 {
+pub fn in_status(pid: i32, field: &str) -> f64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let value = status.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
     value.unwrap().trim().parse().unwrap()
 }
 
 /// How long a thread ran and how long it waited for a CPU, in seconds (/proc/PID/schedstat).
-fn times(pid: i32) -> [f64; 2] {
+pub fn times(pid: i32) -> [f64; 2] {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     let mut times = text.split_whitespace().map(|ns| ns.parse::<f64>().unwrap() / 1e9);
     [times.next().unwrap(), times.next().unwrap()]
@@ -41,7 +41,7 @@ fn times(pid: i32) -> [f64; 2] {
 /// By how much `metric` and `truth` rise until `metric` has risen by `much`. The truth as a range,
 /// read before and after each value.
 #[track_caller]
-fn rises<T: Fn() -> f64>(
+pub fn rises<T: Fn() -> f64>(
     much: f64,
     metric: impl Fn() -> f64,
     truth: T,

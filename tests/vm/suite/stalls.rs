@@ -255,7 +255,8 @@ fn an_idle_cpu_is_given_to_one_task_only() {
     waits.sort_unstable();
     let [p50, p75] = [0.5, 0.75].map(|part| task::part(&waits, part));
     println!("p50 {p50:?}, p75 {p75:?} of {}", waits.len());
-    assert!(p75 < Duration::from_nanos(WORK / 2), "{p75:?}");
+    // Half of them would wait for the other's work, and what the emulation takes comes on top.
+    assert!(p75 < Duration::from_nanos(WORK * 3 / 4), "{p75:?}");
     gthctl.stop();
 }
 
