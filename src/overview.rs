@@ -252,6 +252,7 @@ mod tests {
             exclusive_cpus: 0,
             rules: vec![RuleCount { rule: "upf".into(), tasks: 2 }],
             rule_counters: Vec::new(),
+            cpus: Vec::new(),
             pods: Vec::new(),
             node: None,
             gtp: Vec::new(),

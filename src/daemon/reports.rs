@@ -115,6 +115,9 @@ pub struct Metrics {
     /// What the tasks of each rule did, in the policy's order; then what those without a rule did.
     #[serde(default)]
     pub rule_counters: Vec<RuleCounters>,
+    /// How long tasks ran on each CPU.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cpus: Vec<CpuRun>,
     /// What the tasks of each pod did, if that is counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pods: Vec<PodCounters>,
@@ -160,6 +163,16 @@ pub struct RuleCounters {
     pub rule: Option<String>,
     #[serde(flatten)]
     pub stats: RuleStats,
+}
+
+/// How long the tasks of this policy's rules and those without a rule ran on a CPU since the scheduler
+/// was loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuRun {
+    pub cpu: u32,
+    /// Under a rule with priority, also after they have used up their burst.
+    pub priority_ns: u64,
+    pub normal_ns: u64,
 }
 
 /// What the tasks of a pod did since gthctl began to count it.

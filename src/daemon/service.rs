@@ -27,7 +27,7 @@ use super::missed::Missed;
 use super::node_pods::Pods;
 use super::pod_counters::CountedPods;
 use super::pod_nics::PodNics;
-use super::reports::{Counters, Metrics, RuleCounters, Status};
+use super::reports::{Counters, CpuRun, Metrics, RuleCounters, Status};
 use super::rule_tasks;
 use super::watch::Watch;
 use crate::base::error::{Error, Result};
@@ -610,6 +610,7 @@ impl Service {
         let pods = self.pods.state.pods.as_deref().unwrap_or_default();
         let pods =
             self.counted_pods.as_ref().map(|counted| counted.counters(scheduler, pods, &verdicts));
+        let (rule_counters, cpus) = self.rule_counters(scheduler, topology)?;
         Ok(Metrics {
             status: self.status(scheduler, topology, marker, &verdicts)?,
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -621,7 +622,8 @@ impl Service {
             exclusive_cpus: self.policy.compiled().reserved.len(),
             rules: self.policy.rule_counts(&verdicts),
             counters: counters(&scheduler.stats()?),
-            rule_counters: self.rule_counters(scheduler)?,
+            rule_counters,
+            cpus,
             pods: pods.transpose()?.unwrap_or_default(),
             node: self.counted_pods.as_ref().map(|_| self.pods.node()).transpose()?,
             gtp: marker.passed()?,
@@ -634,13 +636,25 @@ impl Service {
         self.counted_pods.as_mut().map_or(Ok(()), |counted| counted.follow(scheduler, pods))
     }
 
-    fn rule_counters(&self, scheduler: &Scheduler<'_>) -> Result<Vec<RuleCounters>> {
-        let names = self.policy.rules().iter().map(|rule| Some(rule.name.as_str()));
-        let counters = |rule: Option<&str>| {
-            let stats = scheduler.rule_stats(rule)?;
-            Ok(RuleCounters { rule: rule.map(ToOwned::to_owned), stats })
-        };
-        names.chain([None]).map(counters).collect()
+    /// What the tasks of each rule did, and those of all rules on each CPU.
+    fn rule_counters(
+        &self,
+        scheduler: &Scheduler<'_>,
+        topology: &Topology,
+    ) -> Result<(Vec<RuleCounters>, Vec<CpuRun>)> {
+        let run = |cpu| CpuRun { cpu, ..CpuRun::default() };
+        let mut cpus: Vec<CpuRun> = topology.possible.iter().map(run).collect();
+        let mut counters = Vec::new();
+        let rules = self.policy.compiled().rules.iter();
+        let rules = rules.map(|rule| (Some(rule.name.as_str()), rule.rank.is_some()));
+        for (rule, has_priority) in rules.chain([(None, false)]) {
+            let row = scheduler.rule_row(rule)?;
+            for (cpu, ns) in cpus.iter_mut().zip(row.run_ns) {
+                *(if has_priority { &mut cpu.priority_ns } else { &mut cpu.normal_ns }) += ns;
+            }
+            counters.push(RuleCounters { rule: rule.map(ToOwned::to_owned), stats: row.stats });
+        }
+        Ok((counters, cpus))
     }
 }
 

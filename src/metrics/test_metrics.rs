@@ -1,7 +1,7 @@
 //! Metrics for the tests, with a value in each place.
 
 use crate::daemon::reports::{
-    Counters, GtpTraffic, Metrics, PodCounters, RuleCount, RuleCounters, Status,
+    Counters, CpuRun, GtpTraffic, Metrics, PodCounters, RuleCount, RuleCounters, Status,
 };
 use crate::gtp::{Direction, Module, Plane};
 use crate::sched::activity::Activity;
@@ -63,6 +63,7 @@ pub fn metrics() -> Metrics {
             wakeup_sum_ns: 9_000,
         },
         rule_counters: [Some("upf".to_owned()), None].map(rule_counters).into(),
+        cpus: vec![CpuRun { cpu: 1, priority_ns: 1_500_000_000, normal_ns: 250_000_000 }],
         pods: vec![PodCounters {
             namespace: "core".into(),
             pod: "upf-0".into(),

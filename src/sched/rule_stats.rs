@@ -20,6 +20,14 @@ pub struct RuleStats {
     pub wakeup_sum_ns: u64,
 }
 
+/// The counters of a rule's tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleRow {
+    pub stats: RuleStats,
+    /// How long they ran on each possible CPU, in order, in nanoseconds.
+    pub run_ns: Vec<u64>,
+}
+
 impl RuleStats {
     fn plus(self, one: &gth_rule_stats) -> Self {
         Self {
@@ -31,10 +39,13 @@ impl RuleStats {
 }
 
 /// Reads a row of the `rule_stats` map.
-pub(super) fn read(map: &MapImpl<'_>, row: u16) -> Result<RuleStats> {
+pub(super) fn read(map: &MapImpl<'_>, row: u16) -> Result<RuleRow> {
     // SAFETY: the map's value is a gth_rule_stats, all integers.
     let cpus = unsafe { read_row::<gth_rule_stats>(map, row) }?;
-    Ok(cpus.iter().fold(RuleStats::default(), RuleStats::plus))
+    Ok(RuleRow {
+        stats: cpus.iter().fold(RuleStats::default(), RuleStats::plus),
+        run_ns: cpus.iter().map(|cpu| cpu.did.run_ns).collect(),
+    })
 }
 
 /// Sets a row to zero.

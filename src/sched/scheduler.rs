@@ -27,7 +27,7 @@ use super::kernel_types::KernelTypes;
 use super::layout::{Limits, MaskIndex};
 use super::limited::{self, Limited};
 use super::rows;
-use super::rule_stats::{self, RuleStats};
+use super::rule_stats::{self, RuleRow};
 use super::stats::Stats;
 use super::tables::{self, Ids};
 use super::traffic::{self, Mark, Traced};
@@ -323,7 +323,7 @@ impl<'obj> Scheduler<'obj> {
     }
 
     /// The counters of the rule with this name, or of the tasks without one.
-    pub fn rule_stats(&self, rule: Option<&str>) -> Result<RuleStats> {
+    pub fn rule_row(&self, rule: Option<&str>) -> Result<RuleRow> {
         let row = rule.map_or(rows::NONE, |rule| self.ids.rows.of(rule));
         rule_stats::read(&self.skel.maps.rule_stats, row)
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::proc::{CpuTimes, TaskTimes};
 use super::sample::{Answers, Sample};
 use crate::base::cpulist::CpuList;
-use crate::daemon::reports::{RuleCounters, RuleTask, Status, ThrottledCgroup};
+use crate::daemon::reports::{Metrics, RuleCounters, RuleTask, Status, ThrottledCgroup};
 use crate::sched::stats::quantile;
 
 /// What happened between two samples, in the form that `-o json` prints. A rate is absent without
@@ -31,6 +31,9 @@ pub struct Cpu {
     pub exclusive: bool,
     #[serde(flatten)]
     pub shares: Option<Shares>,
+    /// What of `user` and `system` was whose.
+    #[serde(flatten)]
+    pub tasks: Option<TaskShares>,
     /// The tasks that ran here last, by rule.
     pub last_of: BTreeMap<String, usize>,
 }
@@ -43,6 +46,18 @@ pub struct Shares {
     pub softirq: f64,
     pub steal: f64,
     pub idle: f64,
+}
+
+/// Without CONFIG_IRQ_TIME_ACCOUNTING, the kernel counts the time of interrupts as the interrupted
+/// task's, too (update_rq_clock_task(), kernel/sched/core.c).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TaskShares {
+    /// Of tasks under a rule with priority.
+    pub priority: f64,
+    /// Of gthctl's other tasks.
+    pub normal: f64,
+    /// Of tasks that the kernel runs before gthctl's: real-time tasks, its own.
+    pub real_time: f64,
 }
 
 /// The running gthctl and what is under its rules.
@@ -135,10 +150,12 @@ impl Report {
         let exclusive = answers.and_then(exclusive_cpus).unwrap_or_default();
         let cpus = after.cpus.iter().map(|(&cpu, times)| {
             let earlier = before.and_then(|before| before.cpus.get(&cpu));
+            let shares = earlier.and_then(|earlier| shares(earlier, times));
             Cpu {
                 cpu,
                 exclusive: exclusive.contains(cpu),
-                shares: earlier.and_then(|earlier| shares(earlier, times)),
+                shares,
+                tasks: answers.and_then(|after| step(after).task_shares(cpu, shares?)),
                 last_of: gthctl.as_ref().map(|running| last_of(running, cpu)).unwrap_or_default(),
             }
         });
@@ -219,6 +236,23 @@ impl Step<'_> {
         let Some(before) = self.before else { return Wakeups::default() };
         let (before, after) = (&before.metrics.counters, &self.after.metrics.counters);
         self.new_wakeups(&before.wakeups, &after.wakeups)
+    }
+
+    /// What the tasks of a CPU with these shares did. The tasks of rules that have come or gone
+    /// meanwhile would be missing on one side.
+    fn task_shares(&self, cpu: u32, shares: Shares) -> Option<TaskShares> {
+        let before = &self.before?.metrics;
+        let after = &self.after.metrics;
+        let run = |metrics: &Metrics| metrics.cpus.iter().find(|run| run.cpu == cpu).copied();
+        let (from, to) = (run(before)?, run(after)?);
+        let share = |from: u64, to: u64| Some(to.checked_sub(from)? as f64 / 1e9 / self.seconds);
+        if before.status.generation != after.status.generation {
+            return None;
+        }
+        let priority = share(from.priority_ns, to.priority_ns)?.min(1.0);
+        let normal = share(from.normal_ns, to.normal_ns)?.min(1.0);
+        let real_time = (shares.user + shares.system - priority - normal).max(0.0);
+        Some(TaskShares { priority, normal, real_time })
     }
 
     /// Of a rule that there was before.
@@ -467,12 +501,32 @@ mod tests {
         Report::between(Some(before), after)
     }
 
+    fn close(some: [f64; 3], others: [f64; 3]) -> bool {
+        some.iter().zip(others).all(|(one, other)| (one - other).abs() < 1e-9)
+    }
+
+    #[test]
+    fn another_policy_has_other_priority_tasks() {
+        let (before, mut after) = (sample(1), sample(2));
+        if let Ok(answers) = &mut after.gthctl {
+            answers.metrics.status.generation += 1;
+        }
+        let cpu = &report(&before, &after).cpus[1];
+        assert!(cpu.tasks.is_none() && cpu.shares.is_some());
+    }
+
     #[test]
     fn shares_and_rates_are_differences_through_time() {
         let report = report(&sample(1), &sample(3));
         assert_eq!(report.seconds, 2.0);
         let shares = report.cpus[1].shares.unwrap();
         assert_eq!((shares.user, shares.softirq, shares.idle), (0.75, 0.25, 0.0));
+        let tasks = [0, 1].map(|cpu: usize| report.cpus[cpu].tasks.unwrap());
+        let tasks = tasks.map(|tasks| [tasks.priority, tasks.normal, tasks.real_time]);
+        assert!(
+            close(tasks[0], [0.0, 0.15, 0.05]) && close(tasks[1], [0.5, 0.25, 0.0]),
+            "{tasks:?}"
+        );
         assert_eq!([report.cpus[0].exclusive, report.cpus[1].exclusive], [false, true]);
         assert_eq!(report.cpus[1].last_of, [("fast".into(), 1), ("slow".into(), 1)].into());
         let running = report.gthctl.unwrap();

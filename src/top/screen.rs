@@ -361,9 +361,9 @@ mod tests {
         assert_eq!(lines[0], "gthctl top  PID 42  generation 3");
         assert_row(&lines, "interrupts 4 in place, 1 AWAY; 7 placed again; 1 waiting");
         assert_row(&lines, "wake-ups 1000/s, half under 2us, 99 % under 16us");
-        assert_row(&lines, "CPU use user sys softirq irq idle last ran tasks of busy");
-        assert_row(&lines, "0 shared 20.0% 0.0% 5.0% 0.0% 75.0% ,");
-        assert_row(&lines, "1 exclusive 75.0% 0.0% 25.0% 0.0% 0.0% 1 fast, 1 slow #");
+        assert_row(&lines, "CPU use prio normal rt softirq irq idle last ran tasks of busy");
+        assert_row(&lines, "0 shared 0.0% 15.0% 5.0% 5.0% 0.0% 75.0% ,");
+        assert_row(&lines, "1 exclusive 50.0% 25.0% 0.0% 25.0% 0.0% 0.0% 1 fast, 1 slow #");
         assert_eq!(lines[23], "1-4, Tab views  up, down move  f freeze  h help  q quit");
     }
 

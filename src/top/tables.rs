@@ -50,11 +50,14 @@ impl Table {
     }
 }
 
-/// How each CPU spent the time.
+/// How each CPU spent the time: by whose tasks ran, or where that is not known by where.
 pub fn cpus(cpus: &[Cpu]) -> Table {
     let columns = [
         ("CPU", true),
         ("use", false),
+        ("prio", true),
+        ("normal", true),
+        ("rt", true),
         ("user", true),
         ("sys", true),
         ("softirq", true),
@@ -66,12 +69,16 @@ pub fn cpus(cpus: &[Cpu]) -> Table {
     let stolen = |cpu: &Cpu| cpu.shares.is_some_and(|shares| shares.steal > 0.0);
     let is_virtual = cpus.iter().any(stolen);
     let row = |cpu: &Cpu| {
-        let shares = cpu.shares;
+        let (shares, tasks) = (cpu.shares, cpu.tasks);
+        let unknown = shares.filter(|_| tasks.is_none());
         [
             cpu.cpu.to_string(),
             if cpu.exclusive { "exclusive" } else { "shared" }.into(),
-            percent(shares.map(|s| s.user)),
-            percent(shares.map(|s| s.system)),
+            percent(tasks.map(|t| t.priority)),
+            percent(tasks.map(|t| t.normal)),
+            percent(tasks.map(|t| t.real_time)),
+            percent(unknown.map(|s| s.user)),
+            percent(unknown.map(|s| s.system)),
             percent(shares.map(|s| s.softirq)),
             percent(shares.map(|s| s.irq)),
             percent(shares.map(|s| s.steal).filter(|_| is_virtual)),
@@ -329,7 +336,17 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         for row in [
-            &["1", "exclusive", "75.0%", "0.0%", "25.0%", "0.0%", "0.0%", "1 fast, 1 slow"][..],
+            &[
+                "1",
+                "exclusive",
+                "50.0%",
+                "25.0%",
+                "0.0%",
+                "25.0%",
+                "0.0%",
+                "0.0%",
+                "1 fast, 1 slow",
+            ][..],
             &["fast", "1", "50.0%", "0.1%", "1010", "10", "<2us", "<16us", "<32us"],
             &["11", "upf-rx", "fast", "1", "50.0%", "0.1%", "1us", "1010", "10"],
             &["12", "shell", "slow", "1", "10.0%", "30.0%", "300us", "1010", "10"],

@@ -8,10 +8,11 @@ use super::model::Model;
 use super::proc::{CpuTimes, TaskTimes, Turns};
 use super::sample::{Answers, Sample};
 use crate::base::error::{Error, ExitCode};
-use crate::daemon::reports::{Metrics, RuleCounters, RuleTask};
+use crate::daemon::reports::{CpuRun, Metrics, RuleCounters, RuleTask};
 use crate::sched::rule_stats::RuleStats;
 
-/// After so many seconds: CPU 1 is exclusive and busy; thread 11 runs for half of the time in 1000
+/// After so many seconds: CPU 1 is exclusive and busy, half of the time with priority; a real-time
+/// task runs on CPU 0 for a twentieth of it; thread 11 runs for half of the time in 1000
 /// turns and waits for 1 ms of it, thread 12 runs for a tenth.
 pub fn sample(second: u64) -> Sample {
     let cpu = |busy: u64, softirq: u64| CpuTimes {
@@ -80,6 +81,11 @@ fn times(second: u64, run_ms: u64, wait_ms: u64) -> TaskTimes {
 }
 
 fn metrics(second: u64) -> Metrics {
+    let cpu = |cpu, priority_ms: u64, normal_ms: u64| CpuRun {
+        cpu,
+        priority_ns: second * priority_ms * 1_000_000,
+        normal_ns: second * normal_ms * 1_000_000,
+    };
     let mut wakeups = vec![0; 32];
     (wakeups[10], wakeups[13]) = (second * 980, second * 20);
     let mut fast = RuleStats::default();
@@ -106,6 +112,7 @@ fn metrics(second: u64) -> Metrics {
             "counts": {"preemptions": second * 8, "demotions": 0},
             "wakeups": wakeups, "wakeup_sum_ns": second
         },
+        "cpus": [cpu(0, 0, 150), cpu(1, 500, 250)],
         "rule_counters": [RuleCounters { rule: Some("fast".into()), stats: fast }]
     }))
     .unwrap()

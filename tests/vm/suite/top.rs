@@ -31,6 +31,35 @@ fn task(report: &Value, tid: i32) -> &Value {
     tasks.iter().find(|task| task["tid"] == tid).unwrap_or(&Value::Null)
 }
 
+/// A CPU's time is that of whoever runs there: a task under a rule with priority, one without a rule,
+/// a real-time task.
+#[test]
+fn a_cpus_time_is_by_whose_tasks_ran() {
+    let gthctl =
+        shared::scheduler("strategies: [{name: upf, command_regex: ^upf$, priority: true}]");
+    let _upf = Task::fork_on("upf", Some(&[1]), task::spin);
+    let _load = Task::fork_on("load", Some(&[2]), task::spin);
+    let _fifo = Task::fork_on("fifo", Some(&[3]), |shared| {
+        task::become_realtime();
+        task::spin(shared);
+    });
+    let kinds = ["priority", "normal", "real_time"];
+    let seen = || {
+        let report = report();
+        // The real-time task leaves a twentieth of its CPU (sched_rt_runtime_us).
+        (1..=3).all(|cpu| {
+            let shares = kinds.map(|kind| report["cpus"][cpu][kind].as_f64().unwrap_or(0.0));
+            (0..3).all(|kind| (shares[kind] > 0.7) == (kind + 1 == cpu))
+        })
+    };
+    assert!(kernel::wait(SOON, seen), "{:#}", report());
+    let table = top(&["--once", "-d", "0.5"]).stdout;
+    let head = table.lines().find(|line| line.trim_start().starts_with("CPU ")).expect(&table);
+    let columns: Vec<&str> = head.split('|').map(str::trim).collect();
+    assert!(columns.windows(3).any(|names| names == ["prio", "normal", "rt"]), "{table}");
+    gthctl.stop();
+}
+
 #[test]
 fn a_report_has_what_tasks_and_cpus_did() {
     let gthctl = shared::scheduler(
