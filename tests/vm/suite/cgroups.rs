@@ -70,6 +70,26 @@ fn weights_divide_each_level() {
     near(&with, &parts_of(&with, &[1.0, 1.5, 1.5, 12.0]), 12.0);
 }
 
+/// As systemd arranges services, a session and machines, with CPUWeight= and CPUQuota=.
+#[test]
+fn slices_of_systemd_get_what_their_weights_and_quotas_say() {
+    let slice = |name, weight| Cgroup::with(name, &[("cpu.weight", weight)]);
+    let _slices = [("system.slice", "100"), ("user.slice", "100"), ("machine.slice", "200")]
+        .map(|(name, weight)| slice(name, weight));
+    let _user = slice("user.slice/user-1000.slice", "100");
+    let web = slice("system.slice/web.service", "100").and_spinners(2);
+    let db = slice("system.slice/db.service", "300").and_spinners(3);
+    let session = slice("user.slice/user-1000.slice/session-1.scope", "100").and_spinners(4);
+    let vm = slice("machine.slice/vm.scope", "100").and_spinners(4);
+    let quota = [("cpu.max", "10000 100000")];
+    let small = Cgroup::with("machine.slice/small.scope", &quota).and_spinners(2);
+    let (_, with) = used(&[&web, &db, &session, &vm, &small]);
+    // What small.scope may not use is its slice's.
+    let total: f64 = with.iter().sum();
+    let parts = [1.0, 3.0, 4.0, 8.0].map(|sixteenths| sixteenths / 16.0 * total);
+    near(&with, &[parts[0], parts[1], parts[2], parts[3] - 0.1, 0.1], 12.0);
+}
+
 #[test]
 fn a_changed_weight_and_a_task_that_moves() {
     let one = Cgroup::with("one", &[]).and_spinners(4);
