@@ -306,11 +306,12 @@ Examples:
 ///
 /// A full screen with four views. CPUs: what is in force, and how each CPU spends its time: on tasks
 /// under rules with priority (prio), on gthctl's other tasks (normal), on real-time tasks and the
-/// kernel's own (rt), on interrupts, or idle. Rules: what the tasks of each rule do together, and how
-/// long their wake-ups took until they ran: half of them, 99 in a hundred, and all of them less than
-/// shown. Tasks: the run time, the time waited for a CPU, switches and preemptions of each. Limits,
-/// interrupts: cgroups that have used up their cpu.max, and what is not in its place. Sparklines show
-/// the last minutes. The key h lists all keys, q quits.
+/// kernel's own (rt), on interrupts, or idle; and the GTP packets that come, where a rule with gtp asks
+/// about them. Rules: what the tasks of each rule do together, and how long their wake-ups took until
+/// they ran: half of them, 99 in a hundred, and all of them less than shown. Tasks: the run time, the
+/// time waited for a CPU, switches and preemptions of each. Limits, interrupts: cgroups that have used
+/// up their cpu.max, and what is not in its place. Sparklines show the last minutes. The key h lists
+/// all keys, q quits.
 ///
 /// It follows the running gthctl, and waits for it while there is none. Its counters, the tasks
 /// under rules and their rules come through its control socket, all times from /proc. run and wait

@@ -8,7 +8,9 @@ use serde::Serialize;
 use super::proc::{CpuTimes, TaskTimes};
 use super::sample::{Answers, Sample};
 use crate::base::cpulist::CpuList;
-use crate::daemon::reports::{Metrics, RuleCounters, RuleTask, Status, ThrottledCgroup};
+use crate::daemon::reports::{
+    GtpTraffic, Metrics, RuleCounters, RuleTask, Status, ThrottledCgroup,
+};
 use crate::sched::stats::quantile;
 
 /// What happened between two samples, in the form that `-o json` prints. A rate is absent without
@@ -68,6 +70,8 @@ pub struct Running {
     pub wakeups: Wakeups,
     /// How many tasks got a CPU each way.
     pub dispatches_per_second: BTreeMap<String, f64>,
+    /// GTP packets, by data plane and direction.
+    pub packets_per_second: BTreeMap<String, f64>,
     /// The scheduler's other counters.
     pub counters_per_second: BTreeMap<String, f64>,
     pub rules: Vec<Rule>,
@@ -215,7 +219,13 @@ impl Step<'_> {
             };
             after.iter().filter_map(rate).collect()
         };
+        let packets = |metrics: &Metrics| -> BTreeMap<String, u64> {
+            let way = |one: &GtpTraffic| (format!("{} {}", one.plane, one.direction), one.packets);
+            metrics.gtp.iter().map(way).collect()
+        };
+        let packets_before = self.before.map(|before| packets(&before.metrics));
         Running {
+            packets_per_second: rates(&packets(metrics), packets_before.as_ref()),
             wakeups: self.wakeups(),
             dispatches_per_second: rates(&metrics.counters.paths, counters.map(|c| &c.paths)),
             counters_per_second: rates(&metrics.counters.counts, counters.map(|c| &c.counts)),
@@ -534,6 +544,7 @@ mod tests {
         assert_eq!((running.wakeups.p50_ns, running.wakeups.p99_ns), (Some(2048), Some(2 << 13)));
         assert_eq!(running.dispatches_per_second["idle"], 900.0);
         assert_eq!(running.counters_per_second["preemptions"], 8.0);
+        assert_eq!(running.packets_per_second["gtp5g uplink"], 500.0);
         let rates = running.tasks[0].rates;
         assert_eq!((rates.run, rates.wait), (Some(0.5), Some(0.001)));
         assert_eq!(rates.wait_per_turn_ns, Some(1000.0));

@@ -230,7 +230,8 @@ fn scheduling(running: &Running) -> Vec<(&'static str, String, bool)> {
     };
     let by = happened(&running.dispatches_per_second, &[]);
     let counts = happened(&running.counters_per_second, &["preemptions", "demotions"]);
-    for (name, text) in [("CPUs by", by), ("also", counts)] {
+    let packets = happened(&running.packets_per_second, &[]);
+    for (name, text) in [("CPUs by", by), ("also", counts), ("packets", packets)] {
         if !text.is_empty() {
             facts.push((name, text, false));
         }
@@ -331,6 +332,7 @@ mod tests {
             "wake-ups: 1000/s, half under 2us, 99 % under 16us",
             "CPUs by: fair 30/s, idle 900/s",
             "also: preemptions 8/s",
+            "packets: gtp5g downlink 400/s, gtp5g uplink 500/s",
             "waiting: eth9: gone",
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");

@@ -112,6 +112,8 @@ fn metrics(second: u64) -> Metrics {
             "counts": {"preemptions": second * 8, "demotions": 0},
             "wakeups": wakeups, "wakeup_sum_ns": second
         },
+        "gtp": [{"plane": "gtp5g", "direction": "uplink", "packets": second * 500, "bytes": second},
+            {"plane": "gtp5g", "direction": "downlink", "packets": second * 400, "bytes": second}],
         "cpus": [cpu(0, 0, 150), cpu(1, 500, 250)],
         "rule_counters": [RuleCounters { rule: Some("fast".into()), stats: fast }]
     }))

@@ -3,12 +3,14 @@
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::support::gthctl::{self, Gthctl};
 use crate::support::plane::succeeds;
 use crate::support::sender;
 use crate::support::shared;
+use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
@@ -130,5 +132,35 @@ fn each_datagram_of_a_port_counts_once() {
     assert_eq!(ours(), [None; 2]);
     gthctl.replace(&rule(port));
     assert_eq!(ours(), [Some([0, 0]); 2]);
+    gthctl.stop();
+}
+
+#[test]
+fn top_shows_packets_a_second() {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = socket.local_addr().unwrap();
+    let rule = format!("{{name: upf, gtp: {{port: {}}}, priority: 1}}", address.port());
+    let gthctl = shared::scheduler(&format!("strategies: [{rule}]"));
+    gthctl.sees_packets();
+    let echo = Task::fork("echo", move |shared| {
+        let mut buffer = [0; 100];
+        for count in 1.. {
+            socket.send_to(&[0; 10], address).unwrap();
+            socket.recv(&mut buffer).unwrap();
+            shared.answer.store(count, Ordering::Relaxed);
+            task::sleep_until(task::now() + 5_000_000);
+        }
+    });
+    let (begin, before) = (Instant::now(), echo.shared().answer.load(Ordering::Relaxed));
+    let output =
+        gthctl::output(Command::new(gthctl::binary()).args(["top", "-o", "json", "-d", "3"]));
+    let sent = f64::from(echo.shared().answer.load(Ordering::Relaxed) - before);
+    let rate = sent / begin.elapsed().as_secs_f64();
+    let report: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    for way in ["received", "sent"] {
+        let way = format!("udp:{} {way}", address.port());
+        let shown = report["gthctl"]["packets_per_second"][&way].as_f64().unwrap_or(0.0);
+        assert!(shown > 0.7 * rate && shown < 1.4 * rate, "{way}: {shown} of {rate}: {report:#}");
+    }
     gthctl.stop();
 }
