@@ -768,7 +768,8 @@ int go_live(void *ctx)
 
 	bpf_preempt_disable();
 	old = tunables.generation;
-	*(volatile u32 *)&tunables.generation = request.generation;
+	/* A barrier: whoever sees the generation sees its tables. */
+	__sync_lock_test_and_set(&tunables.generation, request.generation);
 	drain_all();
 	kick_changed(old, request.generation);
 	bpf_preempt_enable();

@@ -34,6 +34,8 @@ __noinline u32 nearest_limit(u32 index)
 		return NO_GROUP;
 	if (group->limit.epoch == epoch)
 		return group->limit.nearest;
+	/* The limits as they are after this look at the epoch. */
+	memory_barrier();
 	bpf_for(i, 0, MAX_LEVELS) {
 		struct group *above = group_at(at);
 

@@ -373,6 +373,8 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	struct scratch *s;
 	struct gth_verdict *v;
 
+	/* The task as it is after this look at its changes. */
+	memory_barrier();
 	match_task(p, generation & 1, generation, SCRATCH_SCHED);
 	s = scratch_of(SCRATCH_SCHED);
 	if (!s)

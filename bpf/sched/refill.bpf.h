@@ -97,7 +97,7 @@ __noinline u32 release_from(u32 index, bool throttled)
 static __always_inline void release(struct limit *limit)
 {
 	limit->released = true;
-	limits.released = true;
+	__sync_lock_test_and_set(&limits.released, 1);
 }
 
 /* Moves tasks that may run again to where they wait for a CPU. */
@@ -105,7 +105,8 @@ __noinline int release_some(void)
 {
 	u32 top = limits.top, i;
 
-	limits.released = false;
+	/* A barrier: a group released after this sets it again. */
+	__sync_lock_test_and_set(&limits.released, 0);
 	bpf_for(i, 0, top) {
 		u32 index = limits.of[i & (GTH_MAX_GROUPS - 1)];
 		struct group *group = group_at(index);
@@ -228,6 +229,13 @@ static __always_inline void list_limit(u32 index, struct limit *limit)
 	}
 }
 
+/* Which cgroups are limited has changed: each looks anew for the nearest one above it. */
+static __always_inline void next_epoch(void)
+{
+	memory_barrier();
+	__sync_fetch_and_add(&limits.epoch, 1);
+}
+
 /* Sets a group's limit; its tasks go by it at once. */
 __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 {
@@ -256,7 +264,7 @@ __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 		__sync_fetch_and_add(&limits.nr, 1);
 	else if (limit->quota == NO_QUOTA)
 		__sync_fetch_and_add(&limits.nr, -1);
-	__sync_fetch_and_add(&limits.epoch, 1);
+	next_epoch();
 	bpf_timer_start(&timer->timer, MIN_REFILL_NS, 0);
 	return 0;
 }
@@ -293,7 +301,7 @@ static __always_inline void drop_limit(u32 index, struct group *group)
 		if (limits.of[i & (GTH_MAX_GROUPS - 1)] == index)
 			limits.of[i & (GTH_MAX_GROUPS - 1)] = ROOT_GROUP;
 	}
-	__sync_fetch_and_add(&limits.epoch, 1);
+	next_epoch();
 }
 
 #endif

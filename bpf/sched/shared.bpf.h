@@ -110,11 +110,24 @@ static __always_inline bool is_matched(const struct task_ctx *tctx)
 	return *(volatile u64 *)&tctx->match >> 32 == tunables.generation;
 }
 
+/*
+ * For other CPUs, what is before it in a program happens before what is after it. Every atomic
+ * exchange is such a barrier. An addition whose result is not used is none on arm64: the kernel
+ * compiles it to STADD (arch/arm64/net/bpf_jit_comp.c).
+ */
+static __always_inline void memory_barrier(void)
+{
+	u32 word = 0;
+
+	__sync_lock_test_and_set(&word, 1);
+}
+
 /* What the task was matched by has changed. */
 static __always_inline void forget_match(struct task_ctx *tctx)
 {
+	memory_barrier();
 	__sync_fetch_and_add(&tctx->changes, 1);
-	tctx->match = 0;
+	__sync_lock_test_and_set(&tctx->match, 0);
 }
 
 /* A priority task at work has as long a burst again, as after a sleep. The guard bounds it. */
