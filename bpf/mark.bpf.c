@@ -11,6 +11,7 @@
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
+#include <bpf/bpf_tracing.h>
 #include "marks/context.bpf.h"
 #include "marks/mark.bpf.h"
 
@@ -38,7 +39,7 @@ static __always_inline struct gth_passed *passed_by(u64 cookie)
 static __always_inline void count_passed(const struct pt_regs *ctx, u64 cookie, struct gth_passed *sum)
 {
 	bool is_second = cookie >> GTH_COOKIE_PACKET & 1;
-	u64 first = ctx->di, second = ctx->si;
+	u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx);
 	const void *skb;
 
 	/* Else the compiler loads at an offset that it computes, which Linux before 7.2 refuses. */

@@ -780,7 +780,7 @@ int go_live(void *ctx)
 SEC("syscall")
 int look_up_kernel(void *ctx)
 {
-	look_up_bh_enable();
+	look_up_stacks();
 	return 0;
 }
 

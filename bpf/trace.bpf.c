@@ -7,6 +7,8 @@
  * BTF, loaded separately for each function, or else kprobe and kretprobe. The functions of
  * UDP sockets have a program at their end.
  */
+#include "vmlinux_min.h"
+#include <bpf/bpf_tracing.h>
 #include "marks/context.bpf.h"
 #include "marks/socket.bpf.h"
 
@@ -246,7 +248,7 @@ SEC("kprobe")
 int probed_function_begins(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
-	u64 args[] = { ctx->di, ctx->si, ctx->dx, ctx->cx };
+	u64 args[] = { PT_REGS_PARM1(ctx), PT_REGS_PARM2(ctx), PT_REGS_PARM3(ctx), PT_REGS_PARM4(ctx) };
 	u32 arg = arg_of(cookie);
 
 	return begin(cookie, arg < 4 ? (const void *)args[arg & 3] : NULL, 0);
@@ -257,7 +259,7 @@ int probed_function_ends(struct pt_regs *ctx)
 {
 	u64 cookie = bpf_get_attach_cookie(ctx);
 
-	packet_ends(cookie, ctx->ax);
+	packet_ends(cookie, PT_REGS_RC(ctx));
 	return end(cookie);
 }
 
@@ -280,14 +282,14 @@ int skb_is_consumed(u64 *ctx)
 SEC("kprobe/udp_tunnel_xmit_skb")
 int tunnel_sends(struct pt_regs *ctx)
 {
-	note_sent_teid((const struct sk_buff *)ctx->dx);
+	note_sent_teid((const struct sk_buff *)PT_REGS_PARM3(ctx));
 	return 0;
 }
 
 SEC("kprobe/udp_tunnel6_xmit_skb")
 int tunnel6_sends(struct pt_regs *ctx)
 {
-	note_sent_teid((const struct sk_buff *)ctx->dx);
+	note_sent_teid((const struct sk_buff *)PT_REGS_PARM3(ctx));
 	return 0;
 }
 
@@ -331,6 +333,6 @@ int datagram_sent(u64 *ctx)
 SEC("syscall")
 int look_up_kernel(void *ctx)
 {
-	look_up_bh_enable();
+	look_up_stacks();
 	return 0;
 }

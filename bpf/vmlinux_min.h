@@ -11,6 +11,9 @@
 #ifndef GTH_KERNEL_H
 #define GTH_KERNEL_H
 
+/* For <bpf/bpf_tracing.h>: x86's registers have the kernel's names. */
+#define __VMLINUX_H__
+
 typedef unsigned char __u8;
 typedef unsigned short __u16;
 typedef unsigned int __u32;
@@ -278,12 +281,24 @@ struct pt_regs {
 	unsigned long cx;
 };
 
+/* arm64 */
+struct user_pt_regs {
+	u64 regs[31];
+};
+
+/* arm64 */
+struct thread_info {
+	u64 preempt_count;
+};
+
+/* x86 */
 struct pcpu_hot {
 	int preempt_count;
 	void *hardirq_stack_ptr;
 	bool hardirq_stack_inuse;
 };
 
+/* x86 */
 struct irq_stack {
 	char stack[1];
 };
@@ -313,6 +328,7 @@ struct sigpending {
 };
 
 struct task_struct {
+	struct thread_info thread_info;
 	unsigned int flags;
 	unsigned long jobctl;
 	struct sigpending pending;

@@ -23,7 +23,7 @@ pub fn driver(name: &str) -> Option<String> {
         return None;
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as c_char;
+        *to = c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_data = std::ptr::from_mut(&mut info).cast();
     let socket =

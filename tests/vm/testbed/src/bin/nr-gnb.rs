@@ -211,7 +211,7 @@ fn open_tun(name: &str) -> Result<File> {
         bail!("the name {name} is too long for an interface");
     }
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from as libc::c_char;
+        *to = libc::c_char::from_ne_bytes([from]);
     }
     request.ifr_ifru.ifru_flags = (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short;
     // SAFETY: TUNSETIFF reads and writes one ifreq, which outlives the call.
