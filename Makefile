@@ -23,7 +23,7 @@ CARGO_DEB := 3.8.0
 SCRIPTS := $(shell grep -lE '^\#!.*bash|^\# shellcheck shell=bash' tests/vm/* tests/deb/* deploy/* .ci/* 2>/dev/null)
 
 help: ## this list
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 deps: ## install what is missing (apt; root or sudo)
 	@tests/vm/install $(PACKAGES)
@@ -34,6 +34,10 @@ deps: ## install what is missing (apt; root or sudo)
 
 build: deps ## the static release binary
 	cargo build --release
+
+build-arm64: deps ## the same for arm64, built on another machine (Rust by rustup)
+	@tests/vm/install gcc-aarch64-linux-gnu libc6-dev-arm64-cross
+	deploy/build-arm64
 
 run: build ## gthctl on this host, or measured in the test VM
 	@if [[ ! -e $(STATE) ]]; then \
@@ -71,6 +75,9 @@ vm: deps ## the tests that need one, in the VM; the data plane no slower than it
 
 test-kernels: deps ## the VM tests on other kernels (builds a 6.12)
 	tests/vm/test-kernels
+
+test-arm64: build-arm64 ## VM tests on an arm64 machine, which QEMU emulates
+	tests/vm/test-arm64
 
 test-kubernetes: deps ## the VM tests with a real API server (builds it: 10 minutes)
 	@tests/vm/install openssl $$(command -v go >/dev/null || echo golang-go)
@@ -121,5 +128,5 @@ generate: deps ## man pages, completions, third-party notices
 clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
-.PHONY: help deps build run test lint unit vm test-kernels test-kubernetes fuzz bench \
-	bench-quick profile image deb test-deb generate clean
+.PHONY: help deps build build-arm64 run test lint unit vm test-kernels test-arm64 \
+	test-kubernetes fuzz bench bench-quick profile image deb test-deb generate clean

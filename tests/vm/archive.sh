@@ -1,7 +1,7 @@
 # shellcheck shell=bash disable=SC2154,SC2016
 # A private view of Debian's archive. It looks up and downloads packages of another
-# release from the mirror this machine already uses, without touching the machine's
-# own package lists. Proxies and the like come from its apt.conf.
+# release, or for another architecture ($arch), from the mirror this machine already uses,
+# without touching the machine's own package lists. Proxies and the like come from its apt.conf.
 
 # The machine's own release, such as bookworm.
 codename() { (. /etc/os-release && echo "$VERSION_CODENAME"); }
@@ -25,6 +25,7 @@ archive() {
     "$tool" -qq \
         -o Dir::Etc::sourcelist="$dir/sources.list" -o Dir::Etc::sourceparts=- \
         -o Dir::State::lists="$dir/lists" -o Dir::State::status=/dev/null \
+        -o APT::Architecture="$arch" -o APT::Architectures="$arch" \
         -o Dir::Cache="$dir/cache" -o APT::Sandbox::User="$(id -un)" "$@"
 }
 
@@ -54,4 +55,18 @@ archive_download() {
     local suite=$1
     shift
     archive "$suite" apt-get download "$@" >&2
+}
+
+# archive_unpack SUITE ROOT PACKAGE...: with all they depend on. It configures nothing: no
+# package's scripts run.
+archive_unpack() {
+    local suite=$1 root=$2 debs=$2.debs deb
+    shift 2
+    mkdir -p "$debs/partial"
+    archive "$suite" apt-get -y --no-install-recommends --download-only \
+        -o Dir::Cache::archives="$debs" -o Debug::NoLocking=1 install "$@" || return
+    for deb in "$debs"/*.deb; do
+        dpkg-deb -x "$deb" "$root"
+    done
+    rm -r "$debs"
 }

@@ -3,19 +3,21 @@
 # run from there.
 
 export CARGO_TARGET_DIR=$checkout/target
-release=$CARGO_TARGET_DIR/x86_64-unknown-linux-gnu/release
+release=$CARGO_TARGET_DIR/$machine-unknown-linux-gnu/release
 
 # gthctl and the testbed, into $release.
 build_binaries() {
-    cargo build --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins || die "the build failed"
+    local cargo=(cargo build)
+    [[ $arch == amd64 ]] || cargo=("$checkout/deploy/build-arm64")
+    "${cargo[@]}" --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins "$@" ||
+        die "the build failed"
 }
 
 # Like build_binaries, plus the suite, in one call, which compiles them side by side. Prints the
 # path of the suite's executable.
 build_suite() {
     local messages
-    messages=$(cargo build --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins --test vm \
-        --message-format=json) || die "the build failed"
+    messages=$(build_binaries --test vm --message-format=json) || exit
     sed -nE '/"name":"vm"/s/.*"executable":"([^"]+)".*/\1/p' <<<"$messages"
 }
 

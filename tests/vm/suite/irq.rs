@@ -365,23 +365,30 @@ fn killed_at_write(n: usize, args: &[&str]) {
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
     let mut child: Child = command.spawn().unwrap();
     let pid = Pid::from_raw(child.id() as i32);
+    // At its first instruction.
+    waitpid(pid, None).unwrap();
+    // Without it syscall_info() does not tell an entry from an exit.
+    ptrace::setoptions(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD).unwrap();
     let mut writes = 0;
     loop {
+        ptrace::syscall(pid, None).unwrap();
         match waitpid(pid, None).unwrap() {
             WaitStatus::Exited(..) | WaitStatus::Signaled(..) => panic!("it ended by itself"),
             _ => {}
         }
-        let registers = ptrace::getregs(pid).unwrap();
-        // At the entry of a system call, rax is -ENOSYS.
-        let entry = registers.rax as i64 == -i64::from(libc::ENOSYS);
-        if entry && registers.orig_rax as i64 == libc::SYS_write {
-            let file = fs::read_link(format!("/proc/{pid}/fd/{}", registers.rdi)).unwrap();
+        let info = ptrace::syscall_info(pid).unwrap();
+        if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
+            continue;
+        }
+        // SAFETY: at an entry, it is this member.
+        let entry = unsafe { info.u.entry };
+        if entry.nr == libc::SYS_write as u64 {
+            let file = fs::read_link(format!("/proc/{pid}/fd/{}", entry.args[0])).unwrap();
             writes += usize::from(file.ends_with("smp_affinity_list"));
             if writes == n {
                 break;
             }
         }
-        ptrace::syscall(pid, None).unwrap();
     }
     child.kill().unwrap();
     child.wait().unwrap();

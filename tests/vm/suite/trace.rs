@@ -26,6 +26,10 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
 
+/// The kernel's function for getppid(2).
+const GETPPID: &str =
+    if cfg!(target_arch = "aarch64") { "__arm64_sys_getppid" } else { "__x64_sys_getppid" };
+
 const PROBES: usize = 40;
 const SOON: Duration = Duration::from_secs(10);
 /// A probe in its tunnel, from the UDP header on, and without.
@@ -287,7 +291,7 @@ fn one_task_and_one_cpu_only() {
         std::thread::sleep(Duration::from_millis(1));
     };
     let tasks = [0, 1].map(|cpu| Task::fork_on("asks", Some(&[cpu]), getppid));
-    let function = ["--function", "__x64_sys_getppid"];
+    let function = ["--function", GETPPID];
     let pid = tasks[0].pid.to_string();
     for more in [["--pid", pid.as_str()], ["--cpu", "0"]] {
         let trace = Trace::start(&[&function[..], &more].concat());
@@ -316,7 +320,7 @@ fn events_that_are_not_read_are_counted() {
         }
     });
     let pid = caller.pid.to_string();
-    let trace = Trace::start(&["--function", "__x64_sys_getppid", "--events", "--pid", &pid]);
+    let trace = Trace::start(&["--function", GETPPID, "--events", "--pid", &pid]);
     let tracer = Pid::from_raw(trace.child.id() as i32);
     kill(tracer, Signal::SIGSTOP).unwrap();
     caller.order(1);
