@@ -35,7 +35,7 @@ deps: ## install what is missing (apt; root or sudo)
 build: deps ## the static release binary
 	cargo build --release
 
-build-arm64: deps ## the same for arm64, built on another machine (Rust by rustup)
+build-arm64: deps ## the same for arm64, built on another machine (needs rustup)
 	@tests/vm/install gcc-aarch64-linux-gnu libc6-dev-arm64-cross
 	deploy/build-arm64
 
