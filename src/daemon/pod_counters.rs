@@ -75,7 +75,8 @@ impl CountedPods {
         for row in verdicts.iter().filter_map(|verdict| self.set.get(&verdict.group)) {
             *tasks.entry(*row).or_insert(0) += 1;
         }
-        let seen: BTreeSet<u16> = self.set.values().copied().collect();
+        // A pod beyond those that the scheduler has counters for has no row.
+        let seen: BTreeSet<u16> = self.set.values().copied().filter(|&row| row != NONE).collect();
         let has_cgroup = |pod: &&Pod| seen.contains(&self.rows.of(&pod.uid));
         let counters = |pod: &Pod| {
             let row = self.rows.of(&pod.uid);
@@ -87,8 +88,7 @@ impl CountedPods {
                 did: scheduler.pod_activity(row)?,
             })
         };
-        let counted = pods.iter().filter(|pod| self.rows.of(&pod.uid) != NONE);
-        counted.filter(has_cgroup).map(counters).collect()
+        pods.iter().filter(has_cgroup).map(counters).collect()
     }
 }
 

@@ -9,6 +9,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use serde::Serialize;
 
 use super::attach::Tracer;
+use super::rates::{busiest_first, rate};
 use super::screen;
 use super::sections::{Section, json_line};
 use super::verdicts::{Why, verdict};
@@ -144,20 +145,18 @@ impl Drops {
             let before = self.before.get(kind).copied().unwrap_or_default();
             // There may be less than before: the places are known by other names once a module
             // is loaded again.
-            let rate =
-                |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(1e-9);
             Row {
                 kind: kind.clone(),
                 packets: count.packets,
                 bytes: count.bytes,
-                packets_per_second: rate(count.packets, before.packets),
-                bytes_per_second: rate(count.bytes, before.bytes),
+                packets_per_second: rate(count.packets, before.packets, seconds),
+                bytes_per_second: rate(count.bytes, before.bytes, seconds),
             }
         };
         let mut rows: Vec<Row> = now.iter().map(row).collect();
         rows.sort_by(|a, b| {
-            let busy = b.packets_per_second.total_cmp(&a.packets_per_second);
-            busy.then(b.packets.cmp(&a.packets)).then_with(|| a.kind.cmp(&b.kind))
+            let busy = |row: &Row| (row.packets_per_second, row.packets);
+            busiest_first(busy(a), busy(b)).then_with(|| a.kind.cmp(&b.kind))
         });
         self.before = now;
         rows

@@ -9,6 +9,7 @@ pub mod functions;
 pub mod histogram;
 mod latency;
 mod pace;
+mod rates;
 pub mod rows;
 mod screen;
 mod sections;

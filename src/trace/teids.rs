@@ -6,6 +6,7 @@ use libbpf_rs::{MapCore, MapFlags};
 use serde::{Serialize, Serializer};
 
 use super::attach::Tracer;
+use super::rates::{busiest_first, rate};
 use super::screen;
 use super::sections::{Section, json_line};
 use crate::base::error::{Error, Result};
@@ -75,21 +76,19 @@ impl Teids {
             // The kernel may have forgotten a tunnel meanwhile, and begun anew.
             let before = self.before.get(tunnel).filter(|old| old.packets <= count.packets);
             let before = before.copied().unwrap_or_default();
-            let rate =
-                |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds.max(1e-9);
             Row {
                 tunnel: *tunnel,
                 packets: count.packets,
                 bytes: count.bytes,
                 drops: count.drops,
-                packets_per_second: rate(count.packets, before.packets),
-                bytes_per_second: rate(count.bytes, before.bytes),
+                packets_per_second: rate(count.packets, before.packets, seconds),
+                bytes_per_second: rate(count.bytes, before.bytes, seconds),
             }
         };
         let mut rows: Vec<Row> = now.iter().map(row).collect();
         rows.sort_by(|a, b| {
-            let busy = b.packets_per_second.total_cmp(&a.packets_per_second);
-            busy.then(b.packets.cmp(&a.packets)).then(a.tunnel.cmp(&b.tunnel))
+            let busy = |row: &Row| (row.packets_per_second, row.packets);
+            busiest_first(busy(a), busy(b)).then(a.tunnel.cmp(&b.tunnel))
         });
         self.before = now;
         rows
