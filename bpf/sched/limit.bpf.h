@@ -108,18 +108,27 @@ static __always_inline bool is_limited(const struct task_ctx *tctx)
 
 static __always_inline void throttle(struct limit *limit)
 {
-	if (__sync_lock_test_and_set(&limit->throttled, 1))
+	if (limit->throttled)
 		return;
 	limit->throttled_at = now_ns();
-	limit->nr_throttled++;
+	/* A barrier: whoever sees the flag sees the time. */
+	if (!__sync_lock_test_and_set(&limit->throttled, 1))
+		limit->nr_throttled++;
+}
+
+/* Counts the time since the group was throttled, or since the last count. */
+static __always_inline void count_throttled(struct limit *limit, u64 now)
+{
+	if (!limit->throttled)
+		return;
+	limit->throttled_ns += now - limit->throttled_at;
+	limit->throttled_at = now;
 }
 
 static __always_inline void unthrottle(struct limit *limit, u64 now)
 {
-	if (!limit->throttled)
-		return;
+	count_throttled(limit, now);
 	limit->throttled = false;
-	limit->throttled_ns += now - limit->throttled_at;
 }
 
 /* Takes what a task has run from each limit above it. */

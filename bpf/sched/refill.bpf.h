@@ -148,6 +148,8 @@ __noinline u64 refill_group(u32 index, u64 now)
 	limit->period_end += limit->period * periods;
 	if (limit->left > 0)
 		unthrottle(limit, now);
+	else
+		count_throttled(limit, now);
 	return limit->period_end;
 }
 

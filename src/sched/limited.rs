@@ -18,7 +18,8 @@ pub struct Limited {
     pub nr_periods: u64,
     /// How often it used up its quota.
     pub nr_throttled: u64,
-    /// For how long it had none left, in nanoseconds, without the time since it last used it up.
+    /// For how long it had none left, in nanoseconds, up to the end of its last period. The
+    /// kernel's count grows only when the cgroup may run again.
     pub throttled_ns: u64,
     /// It has none left now.
     pub throttled: bool,

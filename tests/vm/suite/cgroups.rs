@@ -4,6 +4,8 @@ use std::fs;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use ::gthctl::daemon::reports::ThrottledCgroup;
+
 use crate::support::cgroup::{Cgroup, CpuHierarchy, cpus_used};
 use crate::support::gthctl::{self, Gthctl, NO_RULES};
 use crate::support::kernel;
@@ -200,6 +202,13 @@ fn an_idle_cgroup_gets_what_others_leave() {
 const WATCHDOG: Duration = Duration::from_secs(9);
 const CROWD: usize = 120;
 
+#[track_caller]
+fn the_throttled() -> ThrottledCgroup {
+    let mut all = gthctl::status().unwrap().throttled_cgroups;
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
 #[test]
 fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     let mut crowd = Cgroup::with("crowd", &[]);
@@ -215,14 +224,23 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     println!("{CROWD} tasks used {:.4} CPUs", used[0]);
     assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
     assert!(used[0] < 0.03, "{:.4} CPUs", used[0]);
-    let throttled = gthctl::status().unwrap().throttled_cgroups;
-    println!("{throttled:?}");
-    let [cgroup] = &throttled[..] else { panic!("{throttled:?}") };
+    let cgroup = the_throttled();
+    println!("{cgroup:?}");
     assert_eq!((&*cgroup.cgroup, cgroup.limit_cpus), ("/crowd", 0.01));
     assert!((1..=cgroup.nr_periods).contains(&cgroup.nr_throttled));
     // It has a quota left for a moment after each refill that has paid for the last run.
     let held_back = Duration::from_micros(cgroup.throttled_usec);
-    assert!(held_back > 2 * WATCHDOG && held_back < 4 * WATCHDOG + SETTLE, "{held_back:?}");
+    let watched = 3 * WATCHDOG;
+    assert!(held_back > watched * 9 / 10 && held_back < watched + WATCHDOG, "{held_back:?}");
+    let mut grown = 0;
+    assert!(kernel::wait(WATCHDOG, || {
+        let before = the_throttled();
+        std::thread::sleep(Duration::from_millis(500));
+        let after = the_throttled();
+        grown = after.throttled_usec - before.throttled_usec;
+        before.throttled && after.nr_throttled == before.nr_throttled
+    }));
+    assert!(grown > 200_000, "{grown} us in 500 ms in which it was held back throughout");
     gthctl.stop();
 }
 
