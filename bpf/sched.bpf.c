@@ -65,7 +65,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 here = bpf_get_smp_processor_id();
-	struct plan plan = {};
+	struct plan *plan = plan_on(here);
 	u64 match;
 	s32 cpu;
 
@@ -79,48 +79,48 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 			return prev; /* gth_enqueue() matches it */
 		match = 0;
 	}
-	make_plan(p, tctx, prev, match, &plan);
+	make_plan(p, tctx, prev, match, plan);
 	if (held_by(p, tctx) != NO_GROUP)
 		return prev; /* gth_enqueue() holds it back */
-	if (is_priority(plan.rank) && (wake_flags & WAKE_SYNC))
+	if (is_priority(plan->rank) && (wake_flags & WAKE_SYNC))
 		note_work();
-	if (is_priority(plan.rank) || !kernel_notes_queueing(p))
+	if (is_priority(plan->rank) || !kernel_notes_queueing(p))
 		note_wakeup_time(tctx);
 
-	if (!is_priority(plan.rank) && (wake_flags & WAKE_SYNC) && follow_waker(p, &plan, here)) {
-		tctx->rank = plan.rank;
-		set_clock(tctx, plan.pool, here);
+	if (!is_priority(plan->rank) && (wake_flags & WAKE_SYNC) && follow_waker(p, plan, here)) {
+		tctx->rank = plan->rank;
+		set_clock(tctx, plan->pool, here);
 		count_path(GTH_PATH_HANDED_OVER);
-		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
+		dsq_insert(p, DSQ_LOCAL, plan->slice, 0);
 		return here;
 	}
-	cpu = pick_idle(p, &plan, prev, wake_flags);
+	cpu = pick_idle(p, plan, prev, wake_flags);
 	if (cpu >= 0) {
-		tctx->rank = plan.rank;
+		tctx->rank = plan->rank;
 		tctx->idle_woken = true;
-		occupy(cpu, plan.rank);
-		set_clock(tctx, plan.pool, cpu);
+		occupy(cpu, plan->rank);
+		set_clock(tctx, plan->pool, cpu);
 		count_path(GTH_PATH_IDLE);
-		dsq_insert(p, DSQ_LOCAL, plan.slice, 0);
+		dsq_insert(p, DSQ_LOCAL, plan->slice, 0);
 		return cpu;
 	}
-	if (!is_priority(plan.rank)) {
-		cpu = overtake(p, tctx, &plan, here, wake_flags & WAKE_SYNC);
+	if (!is_priority(plan->rank)) {
+		cpu = overtake(p, tctx, plan, here, wake_flags & WAKE_SYNC);
 		if (cpu < 0)
-			return plan.cpu;
-		tctx->rank = plan.rank;
-		dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+			return plan->cpu;
+		tctx->rank = plan->rank;
+		dsq_insert(p, DSQ_LOCAL, plan->slice, ENQ_PREEMPT);
 		return cpu;
 	}
-	cpu = claim(p, &plan, plan.cpu, here);
+	cpu = claim(p, plan, plan->cpu, here);
 	if (cpu < 0)
-		return plan.cpu;
-	tctx->rank = plan.rank;
-	if (!plan.place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
+		return plan->cpu;
+	tctx->rank = plan->rank;
+	if (!plan->place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
 		cpu_of(cpu)->none_idle_at = tctx->woken_at;
-	set_clock(tctx, plan.pool, cpu);
+	set_clock(tctx, plan->pool, cpu);
 	count_path(GTH_PATH_PREEMPT);
-	dsq_insert(p, DSQ_LOCAL, plan.slice, ENQ_PREEMPT);
+	dsq_insert(p, DSQ_LOCAL, plan->slice, ENQ_PREEMPT);
 	return cpu;
 }
 
@@ -131,7 +131,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
-	struct plan plan = {};
+	struct plan *plan = plan_on(bpf_get_smp_processor_id());
 	bool pinned, is_new;
 	u32 holder;
 
@@ -143,8 +143,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if (pinned) /* gth_select_cpu() was not asked */
 		note_handed_on(p, enq_flags & ENQ_WAKEUP);
 	is_new = !is_current(tctx, tctx->match);
-	make_plan(p, tctx, cpu, match_of(p, tctx), &plan);
-	if (pinned && is_priority(plan.rank) && (enq_flags & ENQ_WAKEUP))
+	make_plan(p, tctx, cpu, match_of(p, tctx), plan);
+	if (pinned && is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP))
 		note_work(); /* the kernel passes no WF_SYNC here */
 	if (enq_flags & ENQ_WAKEUP) {
 		tctx->woken = true;
@@ -153,44 +153,44 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	} else {
 		tctx->queued_at = now_ns();
 	}
-	tctx->rank = plan.rank;
+	tctx->rank = plan->rank;
 	tctx->kept = false;
-	plan.none_idle = !(enq_flags & ENQ_WAKEUP) && !plan.place.exclusive &&
+	plan->none_idle = !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
 			 tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
 	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
-		plan.pool = cpu_pool(live_tables(plan.place.generation), cpu);
-	set_clock(tctx, plan.pool, cpu);
+		plan->pool = cpu_pool(live_tables(plan->place.generation), cpu);
+	set_clock(tctx, plan->pool, cpu);
 	holder = held_by(p, tctx);
 	if (holder != NO_GROUP) {
 		hold_back(p, tctx, holder);
 		return;
 	}
-	if (is_priority(plan.rank))
+	if (is_priority(plan->rank))
 		count_out(tctx);
 	else if (!is_percpu_kthread(p))
-		count_in(p, tctx, plan.pool);
+		count_in(p, tctx, plan->pool);
 
-	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan.rank) &&
-	    overtakes(tctx, &plan, cpu, false)) {
-		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | ENQ_PREEMPT);
-	} else if (is_percpu_kthread(p) && !is_priority(plan.rank)) {
-		if (plan.affinity_override)
+	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan->rank) &&
+	    overtakes(tctx, plan, cpu, false)) {
+		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
+	} else if (is_percpu_kthread(p) && !is_priority(plan->rank)) {
+		if (plan->affinity_override)
 			count(GTH_COUNT_RESERVED_KTHREAD);
 		count_path(GTH_PATH_KTHREAD);
-		dsq_insert(p, DSQ_LOCAL, plan.slice, enq_flags | (is_tickless(cpu) ? ENQ_PREEMPT : 0));
+		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | (is_tickless(cpu) ? ENQ_PREEMPT : 0));
 	} else if (pinned) {
-		enqueue_pinned(p, tctx, &plan, cpu, enq_flags);
-	} else if (plan.affinity_override) {
+		enqueue_pinned(p, tctx, plan, cpu, enq_flags);
+	} else if (plan->affinity_override) {
 		count(GTH_COUNT_RESERVED_PINNED);
-		enqueue_on(p, tctx, &plan, cpu, enq_flags);
+		enqueue_on(p, tctx, plan, cpu, enq_flags);
 		make_room(cpu);
-	} else if ((is_new || (enq_flags & ENQ_REENQ)) && is_priority(plan.rank) &&
-		   enqueue_elsewhere(p, &plan, cpu, enq_flags)) {
+	} else if ((is_new || (enq_flags & ENQ_REENQ)) && is_priority(plan->rank) &&
+		   enqueue_elsewhere(p, plan, cpu, enq_flags)) {
 		return;
-	} else if (is_priority(plan.rank)) {
-		enqueue_shared(p, &plan, prio_dsq(plan.pool), prio_key(plan.rank), enq_flags);
+	} else if (is_priority(plan->rank)) {
+		enqueue_shared(p, plan, prio_dsq(plan->pool), prio_key(plan->rank), enq_flags);
 	} else {
-		enqueue_shared(p, &plan, pool_dsq(plan.pool), tctx->vtime - plan.credit, enq_flags);
+		enqueue_shared(p, plan, pool_dsq(plan->pool), tctx->vtime - plan->credit, enq_flags);
 	}
 }
 
@@ -322,7 +322,6 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
 	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
-	u64 key;
 
 	pool_of(pool)->waiting = waiting > 0 ? waiting : 0;
 	c->waiting = waiting_for(pool, cpu);
@@ -343,7 +342,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 		task_set_slice(p, 0);
 		return;
 	}
-	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < c->rank && now_ns() >= c->protected_until)
+	if (prio_key_rank(head_key(prio_dsq(pool), cpu)) < c->rank && now_ns() >= c->protected_until)
 		task_set_slice(p, 0);
 	if (can_kick() && !pool_is_exclusive(pool) && !kick_for_head(prio_dsq(pool), tunables.generation))
 		kick_for_head(pool_dsq(pool), tunables.generation);

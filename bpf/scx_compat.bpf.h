@@ -204,12 +204,14 @@ enum {
 	LOOK_PAST = 32,	/* the most tasks to check one by one that may not run here */
 };
 
+#define NO_KEY (1ULL << 63)	/* virtual time and now_ns() are never near */
+
 /*
- * True with the virtual time of a DSQ's first task that may run on @cpu; false if there is
- * none. After LOOK_PAST tasks, true with the time of the last one: later tasks are not
- * earlier in virtual time, and taking one shows whether any may run here.
+ * The virtual time of a DSQ's first task that may run on @cpu, or NO_KEY. After LOOK_PAST
+ * tasks, the time of the last one: later tasks are not earlier in virtual time, and taking
+ * one shows whether any may run here.
  */
-__noinline int head_key(u64 dsq, s32 cpu, u64 *key __arg_nonnull)
+__noinline u64 head_key(u64 dsq, s32 cpu)
 {
 	struct task_struct *p;
 	u32 left = LOOK_PAST;
@@ -217,21 +219,17 @@ __noinline int head_key(u64 dsq, s32 cpu, u64 *key __arg_nonnull)
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		p = scx_bpf_dsq_peek(dsq);
 		if (!p)
-			return false;
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr)) {
-			*key = p->scx.dsq_vtime;
-			return true;
-		}
+			return NO_KEY;
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return p->scx.dsq_vtime;
 	} else if (scx_bpf_dsq_nr_queued(dsq) <= 0) {
-		return false;
+		return NO_KEY;
 	}
 	bpf_for_each(scx_dsq, p, dsq, 0) {
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !--left) {
-			*key = p->scx.dsq_vtime;
-			return true;
-		}
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !--left)
+			return p->scx.dsq_vtime;
 	}
-	return false;
+	return NO_KEY;
 }
 
 /* The built-in idle selection inside a mask: since 6.17, with an argument struct since 6.19. */

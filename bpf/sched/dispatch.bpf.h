@@ -37,28 +37,25 @@ struct last {
 };
 
 /*
- * The rank that @p would go on with, or GTH_RANK_IDLE; fills in its match word. A task asked
- * to choose its CPU anew chooses now.
+ * The rank that @p would go on with under this match word, or GTH_RANK_IDLE: then
+ * gth_enqueue() holds it back or matches it. A task asked to choose its CPU anew chooses now.
  */
 __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu,
-			    u64 *match __arg_nonnull)
+			    u64 match)
 {
 	bool need_resched, stays, held;
-	u64 word;
 
 	charge(p, tctx, cpu, GTH_TURN_GOES_ON);
 	tctx->running_at = now_ns();
-	if (held_by(p, tctx) != NO_GROUP)
+	if (!is_current(tctx, match) || held_by(p, tctx) != NO_GROUP)
 		return GTH_RANK_IDLE;
 	need_resched = tctx->need_resched;
 	tctx->need_resched = false;
-	word = match_of(p, tctx);
-	*match = word;
-	stays = may_stay(p, word, cpu);
+	stays = may_stay(p, match, cpu);
 	held = is_held(p);
 	if (held && (need_resched || !stays))
 		tctx->need_resched = true;
-	return stays || held ? rank_now(tctx, rule_in(word)) : GTH_RANK_IDLE;
+	return stays || held ? rank_now(tctx, rule_in(match)) : GTH_RANK_IDLE;
 }
 
 static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
@@ -67,8 +64,10 @@ static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, stru
 		return;
 	last->p = prev;
 	last->tctx = task_of(prev);
-	if (last->tctx)
-		last->rank = rank_of_last(prev, last->tctx, cpu, &last->match);
+	if (!last->tctx)
+		return;
+	last->match = *(volatile u64 *)&last->tctx->match;
+	last->rank = rank_of_last(prev, last->tctx, cpu, last->match);
 }
 
 __noinline int go_on(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u64 match, u32 rank,
@@ -226,12 +225,12 @@ static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 /* Does the guard owe a normal task that waits here a turn? */
 __noinline int owes_a_turn(u32 rank, u32 pool, s32 cpu)
 {
-	u64 turn = GUARD_RATIO * turn_ns(), key;
+	u64 turn = GUARD_RATIO * turn_ns();
 	struct cpu_ctx *c = cpu_of(cpu);
 
 	if (c->prio_debt <= (is_priority(rank) ? turn : GUARD_GRACE * turn))
 		return false;
-	if (head_key(pool_dsq(pool), cpu, &key) || head_key(cpu_dsq(cpu), cpu, &key))
+	if (head_key(pool_dsq(pool), cpu) != NO_KEY || head_key(cpu_dsq(cpu), cpu) != NO_KEY)
 		return true;
 	c->prio_debt = 0; /* no task to pay it to */
 	return false;
@@ -240,12 +239,9 @@ __noinline int owes_a_turn(u32 rank, u32 pool, s32 cpu)
 /* The fast path for a priority task, perhaps just woken up. True: it has the CPU. */
 static __always_inline bool take_priority(const struct last *last, u32 pool, s32 cpu)
 {
-	u64 first;
-
 	if (!is_priority(last->rank))
 		return take(prio_dsq(pool), GTH_PATH_PRIORITY);
-	if (!head_key(prio_dsq(pool), cpu, &first) || prio_key_rank(first) > last->rank ||
-	    !take(prio_dsq(pool), GTH_PATH_PRIORITY))
+	if (prio_key_rank(head_key(prio_dsq(pool), cpu)) > last->rank || !take(prio_dsq(pool), GTH_PATH_PRIORITY))
 		keep(last, cpu);
 	return true;
 }
@@ -255,9 +251,8 @@ static __always_inline bool take_earliest(const struct last *last, struct cpu_ct
 					  bool guarded)
 {
 	const struct gth_rule *rule = rule_in(last->match);
-	u64 first, shared_key = 0, pinned_key = 0;
-	bool shared = head_key(pool_dsq(pool), cpu, &shared_key);
-	bool pinned = head_key(cpu_dsq(cpu), cpu, &pinned_key);
+	u64 shared_key = head_key(pool_dsq(pool), cpu), pinned_key = head_key(cpu_dsq(cpu), cpu), first;
+	bool shared = shared_key != NO_KEY, pinned = pinned_key != NO_KEY;
 	bool pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
 
 	if (!shared && !pinned)

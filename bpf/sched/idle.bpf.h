@@ -34,7 +34,9 @@ struct candidates {
 	u32 rank;		/* of what runs on `cpu`; the task's own without one */
 	s32 cpu;
 	u32 looks;		/* CPUs looked at */
-};
+} __attribute__((aligned(64)));
+
+struct candidates candidates[GTH_MAX_CPUS]; /* as plans: of the CPU that decides */
 
 /* True if the CPU was idle. Use it then: others no longer see it as idle. */
 static __always_inline bool take_idle(struct task_struct *p, const struct cpumask *mask, s32 cpu)
@@ -283,26 +285,26 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
-	struct candidates of = {
-		.generation = generation,
-		.mask = index,
-		.near = GTH_MASK_LLC + llc_of(prev),
-		.rank = rank,
-		.cpu = NO_CPU,
-	};
+	struct candidates *of = &candidates[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
 	u32 there;
 
 	if (!mask)
 		return NO_CPU;
+	of->generation = generation;
+	of->mask = index;
+	of->near = GTH_MASK_LLC + llc_of(prev);
+	of->rank = rank;
+	of->cpu = NO_CPU;
+	of->looks = 0;
 	if (may_run_on(p, mask, prev) && is_weaker(prev, rank, &there) && there >= GTH_RANK_NORMAL) {
-		of.cpu = prev;
-		of.rank = there;
+		of->cpu = prev;
+		of->rank = there;
 	} else {
-		if (!look_among(p, prev, true, &of) && of.looks < CLAIM_LOOKS)
-			look_among(p, prev, false, &of);
-		count_many(GTH_COUNT_LOOKS, of.looks);
+		if (!look_among(p, prev, true, of) && of->looks < CLAIM_LOOKS)
+			look_among(p, prev, false, of);
+		count_many(GTH_COUNT_LOOKS, of->looks);
 	}
-	return of.cpu >= 0 && take_over(cpu_of(of.cpu), of.rank, rank) ? of.cpu : NO_CPU;
+	return of->cpu >= 0 && take_over(cpu_of(of->cpu), of->rank, rank) ? of->cpu : NO_CPU;
 }
 
 #endif

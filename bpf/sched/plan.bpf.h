@@ -9,7 +9,11 @@
 #include "sched/match.bpf.h"
 #include "sched/idle.bpf.h"
 
-/* The decision on a task that is being queued. Small: it is on the deepest stack. */
+/*
+ * The decision on a task that is being queued. One for each CPU that decides, which has
+ * interrupts off. On the stack, each function that gets it would be verified once more for each
+ * call (bpf_compute_subprog_arg_access(), kernel/bpf/liveness.c, since Linux 7.0).
+ */
 struct plan {
 	struct place place;
 	u16 rank;
@@ -19,7 +23,15 @@ struct plan {
 	bool none_idle;		/* no CPU was idle just now */
 	u64 slice;
 	u64 credit;
-};
+} __attribute__((aligned(64)));
+
+struct plan plans[GTH_MAX_CPUS];
+
+/* Of the CPU that decides. */
+static __always_inline struct plan *plan_on(s32 here)
+{
+	return &plans[here & (GTH_MAX_CPUS - 1)];
+}
 
 /*
  * The task's rank now: its rule's, unless it has used up its burst. From then on it
@@ -69,6 +81,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	plan->cpu = cpu;
 	plan->pool = cpu_pool(t, cpu);
 	plan->affinity_override = false;
+	plan->none_idle = false;
 
 	if (rule && (rule->flags & GTH_RULE_CPUS)) {
 		u32 index = GTH_MASK_RULE + match_rule(match);

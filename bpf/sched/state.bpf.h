@@ -219,6 +219,8 @@ static __always_inline u64 prio_key(u32 rank)
 /* The rank of a task in a priority DSQ: the strongest once it has waited long enough. */
 static __always_inline u32 prio_key_rank(u64 key)
 {
+	if (key == NO_KEY)
+		return GTH_RANK_IDLE;
 	return (s64)(key - now_ns()) <= 0 ? 0 : key & RANK_BITS;
 }
 

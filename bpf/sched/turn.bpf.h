@@ -37,18 +37,25 @@ static __always_inline u32 end_of_turn(struct task_struct *p, const struct task_
 	return p->scx.slice || c->rank < tctx->rank || c->overtaken ? GTH_TURN_PREEMPTED : GTH_TURN_EXPIRED;
 }
 
+/* Whether a DSQ's first task that may run on @cpu is earlier in virtual time. */
+static __always_inline bool head_is_earlier(u64 dsq, s32 cpu, u64 vtime)
+{
+	u64 key = head_key(dsq, cpu);
+
+	return key != NO_KEY && (s64)(key - vtime) < 0;
+}
+
 /* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
-	u64 key, vtime = tctx->vtime - tunables.slice_min_ns;
+	u64 vtime = tctx->vtime - tunables.slice_min_ns;
 
-	if (head_key(prio_dsq(pool), cpu, &key) && prio_key_rank(key) < tctx->rank)
+	if (prio_key_rank(head_key(prio_dsq(pool), cpu)) < tctx->rank)
 		kick_preempt(cpu);
 	else if (is_priority(tctx->rank))
 		return 0;
-	else if ((head_key(pool_dsq(pool), cpu, &key) && (s64)(key - vtime) < 0) ||
-		 (head_key(cpu_dsq(cpu), cpu, &key) && (s64)(key - vtime) < 0))
+	else if (head_is_earlier(pool_dsq(pool), cpu, vtime) || head_is_earlier(cpu_dsq(cpu), cpu, vtime))
 		kick_preempt(cpu);
 	return 0;
 }
