@@ -90,6 +90,7 @@ enum {
 	PF_EXITING = 0x00000004,
 	PF_KTHREAD = 0x00200000,
 	SIGKILL_BIT = 1 << 8,	/* of a sigset_t */
+	SIGNAL_GROUP_EXIT = 1 << 2,	/* of signal_struct.flags; include/linux/sched/signal.h */
 };
 
 /* kernel/bpf/task_iter.c: the threads of one process */
@@ -230,6 +231,7 @@ struct pid {
 };
 
 struct signal_struct {
+	unsigned int flags;
 	struct pid *pids[4];
 };
 

@@ -83,11 +83,14 @@ static __always_inline bool holds_up_rcu(struct task_struct *p)
 	       p->rcu_read_lock_nesting > (int)depth_of_programs(p);
 }
 
-/* A task that is to end, or to stop for a signal, a debugger or the freezer, has to run for that. */
+/*
+ * A task that is to end, or to stop for a signal, a debugger or the freezer, has to run for that.
+ * On its way to do_exit() a killed task has taken the signal and is not PF_EXITING yet.
+ */
 static __always_inline bool must_run(struct task_struct *p)
 {
 	return (p->flags & (PF_EXITING | PF_KTHREAD)) || p->jobctl || holds_up_rcu(p) ||
-	       (p->pending.signal.sig[0] & SIGKILL_BIT);
+	       (p->pending.signal.sig[0] & SIGKILL_BIT) || (p->signal->flags & SIGNAL_GROUP_EXIT);
 }
 
 /* The group whose limit holds the task back now, or NO_GROUP. */

@@ -296,6 +296,28 @@ fn a_task_that_a_limit_holds_back_can_be_killed() {
     gthctl.stop();
 }
 
+/// They owe the time of minutes: what they ran while they might have held up RCU. A tick may come when
+/// a killed one has taken the signal and has not begun to exit, which happens in one round of twelve.
+#[test]
+fn killed_tasks_of_a_cgroup_that_owes_much_end_at_once() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let mut longest = Duration::ZERO;
+    for _ in 0..4 {
+        let mut crowd = Cgroup::with("crowd", &[]);
+        let dir = crowd.file();
+        (0..8).for_each(|_| crowd.add(Task::start_in_cgroup("protect", &dir, protect)));
+        std::thread::sleep(SETTLE);
+        crowd.set("cpu.max", "1000 100000");
+        std::thread::sleep(2 * SETTLE);
+        let begin = Instant::now();
+        drop(crowd);
+        longest = longest.max(begin.elapsed());
+    }
+    println!("the last ended after {longest:?}");
+    assert!(longest < Duration::from_secs(5), "{longest:?}");
+    gthctl.stop();
+}
+
 /// cpu.shares and cpu.cfs_quota_us (Documentation/scheduler/sched-bwc.rst).
 #[test]
 fn shares_and_quotas_of_cgroup_v1_hold() {
