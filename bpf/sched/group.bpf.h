@@ -48,7 +48,7 @@ struct limit {
 	u32 released;		/* tasks that were held back may run */
 	u32 listed;		/* it has a place in limits.of */
 	u64 throttled_at;	/* now_ns() */
-	u64 throttled_ns;	/* as throttled_usec in cpu.stat */
+	u64 throttled_ns;	/* as throttled_usec in cpu.stat, but counted while it lasts, too */
 	u64 nr_throttled;	/* as there */
 	u64 nr_periods;		/* periods in which it ran; as there */
 };
