@@ -1,4 +1,4 @@
-//! The module that stands in for free5GC's gtp5g (tests/vm/gtp5g).
+//! The module that stands in for free5GC's gtp5g (tests/vm/modules/gtp5g.c).
 
 use std::path::Path;
 

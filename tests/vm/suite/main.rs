@@ -31,6 +31,7 @@ mod irq;
 mod irqbalance;
 mod isolated;
 mod kubernetes;
+mod large;
 mod lifecycle;
 mod lock;
 mod manager;
@@ -65,7 +66,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 47] = modules![
+const MODULES: [(&str, Vm); 48] = modules![
     allocated,
     bursts,
     cgroups,
@@ -87,6 +88,7 @@ const MODULES: [(&str, Vm); 47] = modules![
     irqbalance,
     isolated,
     kubernetes,
+    large,
     lifecycle,
     lock,
     manager,

@@ -54,7 +54,7 @@ impl Plane {
         Self::on("gtp", None)
     }
 
-    /// On the module that stands in for free5GC's gtp5g (tests/vm/gtp5g), of which the
+    /// On the module that stands in for free5GC's gtp5g (tests/vm/modules/gtp5g.c), of which the
     /// variant `btf` or `no-btf` is inserted. `None`, and a line that says why, where the
     /// module could not be built.
     pub fn on_gtp5g(variant: &str) -> Option<Self> {
@@ -97,14 +97,19 @@ impl Drop for Plane {
     }
 }
 
-/// Inserts a variant of the module; false, and a line that says why, where it could not
-/// be built.
+/// Inserts a variant of the module that stands in for gtp5g, see [`insert`].
 pub fn insert_gtp5g(variant: &str) -> bool {
-    if let Ok(why) = std::env::var("GTP5G_SKIPPED") {
+    insert(variant, "gtp5g")
+}
+
+/// Inserts a module of tests/vm/modules; false, and a line that says why, where it could not be
+/// built.
+pub fn insert(variant: &str, name: &str) -> bool {
+    if let Ok(why) = std::env::var("TEST_MODULES_SKIPPED") {
         println!("skipped: {why}");
         return false;
     }
-    let module = path("GTP5G_MODULES").join(variant).join("gtp5g.ko");
+    let module = path("TEST_MODULES").join(variant).join(format!("{name}.ko"));
     succeeds(Command::new("insmod").arg(module));
     true
 }

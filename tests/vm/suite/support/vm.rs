@@ -33,3 +33,6 @@ pub const ISOLATED: Vm =
 
 /// As [`TIMING`], where the last CPU needs no tick.
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
+
+/// A large machine: two sockets, eight last-level caches, two threads a core.
+pub const LARGE: Vm = Vm { name: "large", smp: "64,sockets=2,dies=4,cores=4,threads=2", ..SHARES };

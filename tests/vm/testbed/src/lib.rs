@@ -6,7 +6,7 @@
 //!  10.60.0.1   UDP 2152  10.100.0.0/24  kernel gtp  10.200.0.0/24
 //! ```
 //!
-//! With the module of tests/vm/gtp5g instead of the kernel's driver, gtp0 is upfgtp.
+//! With the module tests/vm/modules/gtp5g.c instead of the kernel's driver, gtp0 is upfgtp.
 
 pub mod alias;
 pub mod arguments;

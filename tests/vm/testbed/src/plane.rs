@@ -50,7 +50,7 @@ pub enum Driver {
     /// The kernel's own
     #[default]
     Gtp,
-    /// The module of tests/vm/gtp5g, inserted before
+    /// The module tests/vm/modules/gtp5g.c, inserted before
     Gtp5g,
 }
 
