@@ -171,7 +171,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		count_in(p, tctx, plan->pool);
 
 	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan->rank) &&
-	    overtakes(tctx, plan, cpu, false)) {
+	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu))) {
 		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
 	} else if (is_percpu_kthread(p) && !is_priority(plan->rank)) {
 		if (plan->affinity_override)

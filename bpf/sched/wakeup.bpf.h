@@ -133,6 +133,16 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	return true;
 }
 
+/*
+ * Whether the task on @cpu may have handed something to the one that wakes up there. The kernel asks
+ * ops.select_cpu() for no task that has one CPU only, so it passes no WF_SYNC for it.
+ */
+static __always_inline bool may_hand_on(s32 cpu)
+{
+	return cpu == bpf_get_smp_processor_id() &&
+	       context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
+}
+
 /* The CPU whose task a normal one that wakes up overtakes: its previous one, or the waker's. */
 __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
 			const struct plan *plan __arg_nonnull, s32 here, bool sync)
