@@ -11,7 +11,7 @@ SHELL := /bin/bash
 STATE := /sys/kernel/sched_ext/state
 GTHCTL := target/x86_64-unknown-linux-gnu/release/gthctl
 # The oldest cargo that builds this (rust-version in Cargo.toml).
-CARGO_MIN := 1.85
+CARGO_MIN := 1.89
 # The build, the VM and what goes into it.
 PACKAGES := clang-19 gcc git libc6-dev libelf-dev libzstd-dev make pkg-config zlib1g-dev \
 	busybox-static cpio debian-archive-keyring iproute2 iputils-ping kmod libcap-ng0 \

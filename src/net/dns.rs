@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ResolveHosts, ResolverConfig, ResolverOpts};
-use hickory_resolver::name_server::TokioConnectionProvider;
+use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::system_conf::parse_resolv_conf;
 use hyper_util::client::legacy::connect::dns::Name;
 use tower::{BoxError, Service};
@@ -28,12 +28,15 @@ impl Resolver {
     pub fn new(root: &Root) -> Self {
         let read = |path| fs::read_to_string(root.path(path)).unwrap_or_default();
         // Without name servers there are no options either, and DNS queries fail.
-        let (config, mut options) = parse_resolv_conf(read("/etc/resolv.conf"))
-            .unwrap_or_else(|_| (ResolverConfig::new(), ResolverOpts::default()));
+        let (config, mut options) =
+            parse_resolv_conf(read("/etc/resolv.conf")).unwrap_or_else(|_| {
+                (ResolverConfig::from_name_servers(Vec::new()), ResolverOpts::default())
+            });
         options.use_hosts_file = ResolveHosts::Never;
-        let dns = TokioResolver::builder_with_config(config, TokioConnectionProvider::default())
+        let dns = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default())
             .with_options(options)
-            .build();
+            .build()
+            .expect("only TLS and DNSSEC, which it is built without, can fail");
         Self { hosts: read("/etc/hosts").into(), dns }
     }
 }

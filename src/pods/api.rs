@@ -3,6 +3,7 @@
 use std::error::Error as StdError;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use hyper_timeout::TimeoutConnector;
 use hyper_util::client::legacy;
@@ -12,7 +13,7 @@ use kube::config::{
     AuthInfo, Cluster, Context, Kubeconfig, KubeconfigError, NamedAuthInfo, NamedCluster,
     NamedContext,
 };
-use kube::core::ErrorResponse;
+use kube::core::Status;
 use kube::runtime::watcher;
 use tower::{BoxError, ServiceBuilder};
 
@@ -144,9 +145,21 @@ fn service_account(root: &Root) -> Option<Kubeconfig> {
         Context { cluster: NAME.to_owned(), user: Some(NAME.to_owned()), ..Context::default() };
     let name = NAME.to_owned();
     Some(Kubeconfig {
-        clusters: vec![NamedCluster { name: name.clone(), cluster: Some(cluster) }],
-        auth_infos: vec![NamedAuthInfo { name: name.clone(), auth_info: Some(auth_info) }],
-        contexts: vec![NamedContext { name: name.clone(), context: Some(context) }],
+        clusters: vec![NamedCluster {
+            name: name.clone(),
+            cluster: Some(cluster),
+            ..NamedCluster::default()
+        }],
+        auth_infos: vec![NamedAuthInfo {
+            name: name.clone(),
+            auth_info: Some(auth_info),
+            ..NamedAuthInfo::default()
+        }],
+        contexts: vec![NamedContext {
+            name: name.clone(),
+            context: Some(context),
+            ..NamedContext::default()
+        }],
         current_context: Some(name),
         ..Kubeconfig::default()
     })
@@ -163,6 +176,9 @@ fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
     proxy.is_some_and(|url| !url.is_empty())
 }
 
+/// For an answer of the API server. A watch without events gets a bookmark every minute or so.
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
+
 /// `kube`'s own client, except that [`net::Resolver`] resolves host names.
 fn client(mut config: kube::Config, root: &Root) -> kube::Result<kube::Client> {
     if config.cluster_url.scheme_str() == Some("http") {
@@ -172,7 +188,7 @@ fn client(mut config: kube::Config, root: &Root) -> kube::Result<kube::Client> {
     let https = config.rustls_https_connector_with_connector(net::connector(root))?;
     let mut connector = TimeoutConnector::new(https);
     connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-    connector.set_read_timeout(config.read_timeout);
+    connector.set_read_timeout(config.read_timeout.or(Some(READ_TIMEOUT)));
     connector.set_write_timeout(config.write_timeout);
     let http = legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
     let service = ServiceBuilder::new()
@@ -190,15 +206,15 @@ impl Api {
         let Self { server, source, .. } = self;
         let failed = |why: String| Error::failure(format!("Kubernetes API at {server}: {why}"));
         match status(e) {
-            Some(ErrorResponse { code: 401, message, .. }) => {
+            Some(Status { code: 401, message, .. }) => {
                 failed(format!("it does not accept the credentials (401: {message})"))
                     .help(format!("renew those of {source}"))
             }
-            Some(ErrorResponse { code: 403, message, .. }) => {
+            Some(Status { code: 403, message, .. }) => {
                 failed(format!("it does not allow reading its pods (403: {message})"))
                     .help(format!("allow the user of {source} to list and watch pods"))
             }
-            Some(ErrorResponse { code, message, .. }) => {
+            Some(Status { code, message, .. }) => {
                 failed(format!("{code}: {message}")).help("trying again")
             }
             None => failed(reason(e)).help("trying again"),
@@ -207,7 +223,7 @@ impl Api {
 }
 
 /// The API server's own answer, when `e` is one.
-pub(super) fn status(e: &watcher::Error) -> Option<&ErrorResponse> {
+pub(super) fn status(e: &watcher::Error) -> Option<&Status> {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match e {
         InitialListFailed(kube::Error::Api(status))

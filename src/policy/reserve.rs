@@ -35,10 +35,10 @@ pub(super) fn reserve(
     let mut exclusive = BTreeMap::new();
     for (index, rule) in policy.rules.iter().enumerate().filter(|(_, rule)| rule.effects.exclusive)
     {
-        if let Some(cpus) = rule.effects.cpus.as_ref().and_then(Cpus::list) {
-            if mistakes.take(taken.take_list(rule, cpus)).is_some() {
-                exclusive.insert(index, cpus.clone());
-            }
+        if let Some(cpus) = rule.effects.cpus.as_ref().and_then(Cpus::list)
+            && mistakes.take(taken.take_list(rule, cpus)).is_some()
+        {
+            exclusive.insert(index, cpus.clone());
         }
     }
     // The largest first: a cpuset may be within another.

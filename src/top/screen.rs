@@ -275,7 +275,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, row: usize) {
     let fitted = widths.iter().map(|&width| Constraint::Length(width as u16));
     let widget = widgets::Table::new(body.collect::<Vec<_>>(), fitted)
         .header(head)
-        .highlight_style(REVERSED);
+        .row_highlight_style(REVERSED);
     let mut state = TableState::new().with_selected(row);
     frame.render_stateful_widget(widget, area, &mut state);
 }

@@ -118,6 +118,8 @@ fn pods_come_change_and_go() {
     );
     api.put("gnb", fast, "Running");
     api.put("upf", slow, "Running");
+    // It is to have no copy of the server's socket.
+    let moved = Task::spinner("moved");
     api.start();
     assert!(kernel::wait(RETRIED, || report(&["status"])["kubernetes"] == "2 pods"));
     assert!(gnb.is_hot() && upf.is_cold() && fixed.is_cold() && other.is_cold());
@@ -147,7 +149,6 @@ fn pods_come_change_and_go() {
     // A task that enters a pod's cgroup, and one that is forked there.
     api.put("gnb", fast, "Running");
     assert!(gnb.is_hot());
-    let moved = Task::spinner("moved");
     assert!(runs_elsewhere(moved.pid, 1));
     enter(&gnb.cgroup, moved.pid);
     assert!(runs_on(moved.pid, 1));

@@ -64,7 +64,7 @@ impl Mix {
                 self.alter(&mut random);
             }
         }
-        if seed % 2 == 0 {
+        if seed.is_multiple_of(2) {
             let text = policy_of(&mut random);
             let _ = write!(self.last, "policy {text}");
             fs::write(policy, &text).unwrap();

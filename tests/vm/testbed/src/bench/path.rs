@@ -148,7 +148,10 @@ impl Machine<'_> {
 }
 
 fn load(object: &mut MaybeUninit<OpenObject>, cpus: usize) -> Result<WakeupSkel<'_>> {
-    ensure!(cpus % LLC == 0 && cpus >= 3 * LLC, "{cpus} CPUs: not {LLC} in each of several LLCs");
+    ensure!(
+        cpus.is_multiple_of(LLC) && cpus >= 3 * LLC,
+        "{cpus} CPUs: not {LLC} in each of several LLCs"
+    );
     let mut open = WakeupSkelBuilder::default().open(object)?;
     describe(&mut open.maps.rodata_data.as_mut().context("no .rodata")?.machine, cpus);
     let tunables = &mut open.maps.data_tunables_data.as_mut().context("no tunables")?.tunables;

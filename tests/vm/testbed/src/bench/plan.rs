@@ -134,7 +134,7 @@ impl Step {
     }
 
     pub fn is_due(&self, restart: usize) -> bool {
-        restart % self.every == 0
+        restart.is_multiple_of(self.every)
     }
 }
 
