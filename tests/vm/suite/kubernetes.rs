@@ -118,7 +118,7 @@ fn pods_come_change_and_go() {
     );
     api.put("gnb", fast, "Running");
     api.put("upf", slow, "Running");
-    // It is to have no copy of the server's socket.
+    // Forked before the server starts, it does not inherit the server's socket.
     let moved = Task::spinner("moved");
     api.start();
     assert!(kernel::wait(RETRIED, || report(&["status"])["kubernetes"] == "2 pods"));
