@@ -34,7 +34,7 @@ fn normal_tasks_share_the_cpus_that_others_leave() {
     let Some(load) = load() else { return };
     let mut gthctl = Gthctl::start(&policy(1));
     let alone = OWN.map(|_| Task::fork("alone", halt));
-    let upf: Vec<Task> = (0..8).map(|_| Task::fork("upf", task::wake_often(20_000_000))).collect();
+    let waking = waking();
     for priority in 2..8 {
         gthctl.replace(&policy(priority));
         let settled = || alone.iter().all(is_on_own) && !load.iter().any(is_on_own);
@@ -47,7 +47,7 @@ fn normal_tasks_share_the_cpus_that_others_leave() {
     assert!(least > 0.9 * most, "{times:?}");
     let (least, _) = extremes(&task::times(&alone, TEN_SECONDS));
     assert!(least > 9.0, "a task with a CPU of its own got {least} s of 10 s");
-    wake_up(&upf);
+    are_woken(&waking);
     few_are_scanned(&gthctl);
     gthctl.stop();
 }
@@ -58,8 +58,7 @@ fn more_priority_tasks_than_cpus_starve_nobody() {
     let Some(load) = load() else { return };
     let mut gthctl = Gthctl::start(&policy(1));
     let spinning: Vec<Task> = (0..80).map(|_| Task::fork("upf", halt)).collect();
-    let waking: Vec<Task> =
-        (0..8).map(|_| Task::fork("upf", task::wake_often(20_000_000))).collect();
+    let waking = waking();
     for on in [false, true] {
         online(&mut gthctl, 63, on);
     }
@@ -67,7 +66,7 @@ fn more_priority_tasks_than_cpus_starve_nobody() {
     let (least, most) = extremes(&task::times(&load, TEN_SECONDS));
     println!("80 tasks beside 80 with priority got {least:.2} to {most:.2} s each of 10 s");
     assert!(least > 0.0);
-    wake_up(&waking);
+    are_woken(&waking);
     few_are_scanned(&gthctl);
     drop(spinning);
     gthctl.stop();
@@ -79,6 +78,11 @@ fn load() -> Option<Vec<Task>> {
         return None;
     }
     Some((0..80).map(|_| Task::fork("load", halt)).collect())
+}
+
+/// Priority tasks that sleep most of the time.
+fn waking() -> Vec<Task> {
+    (0..8).map(|_| Task::fork("upf", task::wake_often(20_000_000))).collect()
 }
 
 /// Runs forever as far as the scheduler can tell, but leaves the host its CPU.
@@ -97,7 +101,7 @@ fn extremes(times: &[f64]) -> (f64, f64) {
 }
 
 /// Waits for a hundred wake-ups of each task.
-fn wake_up(tasks: &[Task]) {
+fn are_woken(tasks: &[Task]) {
     let mut late: Vec<u64> = tasks.iter().flat_map(|task| task.samples(100)).collect();
     late.sort_unstable();
     println!("late by {:?}, at most {:?}", task::part(&late, 0.5), task::part(&late, 1.0));
