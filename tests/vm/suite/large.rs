@@ -32,7 +32,7 @@ fn policy(priority: u32) -> String {
 #[ignore = "64 emulated CPUs take minutes"]
 fn normal_tasks_share_the_cpus_that_others_leave() {
     let Some(load) = load() else { return };
-    let mut gthctl = Gthctl::start(&policy(1));
+    let gthctl = Gthctl::start(&policy(1));
     let alone = OWN.map(|_| Task::fork("alone", halt));
     let waking = waking();
     for priority in 2..8 {
