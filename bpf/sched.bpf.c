@@ -189,6 +189,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	} else if (is_priority(plan->rank)) {
 		enqueue_shared(p, plan, prio_dsq(plan->pool), prio_key(plan->rank), enq_flags);
+		give_up_place(plan);
 	} else {
 		enqueue_shared(p, plan, pool_dsq(plan->pool), tctx->vtime - plan->credit, enq_flags);
 	}
@@ -292,7 +293,7 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge(p, tctx, cpu, runnable ? end_of_turn(p, tctx, cpu_of(cpu)) : GTH_TURN_SLEPT);
 	if (runnable) {
-		keep_place(p, tctx, cpu_of(cpu));
+		keep_place(p, tctx, cpu);
 		return;
 	}
 	settle(p, tctx, cpu);
@@ -328,10 +329,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	if (is_priority(c->rank)) {
 		if (!c->held)
 			set_held(cpu, true);
-		if (c->has_victim && can_empty_local_dsq()) {
-			c->has_victim = false;
-			scx_bpf_reenqueue_local___v2___new();
-		}
+		requeue_victim(c);
 	}
 	if (tctx)
 		keep_share(tctx->group);

@@ -8,6 +8,28 @@
 #include "sched/plan.bpf.h"
 #include "sched/tickless.bpf.h"
 
+/* Queues the task anew that waits in this CPU's local DSQ. */
+static __always_inline void requeue_victim(struct cpu_ctx *c)
+{
+	if (!c->has_victim || !can_empty_local_dsq())
+		return;
+	c->has_victim = false;
+	scx_bpf_reenqueue_local___v2___new();
+}
+
+/*
+ * A priority task waits that may run here next. The kernel asks ops.dispatch() only when the local
+ * DSQ is empty, so a task that was preempted here gives up its place.
+ */
+static __always_inline void give_up_place(const struct plan *plan)
+{
+	s32 here = bpf_get_smp_processor_id();
+
+	if (is_priority(cpu_of(here)->rank) &&
+	    cpu_pool(live_tables(plan->place.generation), here) == plan->pool)
+		requeue_victim(cpu_of(here));
+}
+
 /* Queues a normal task for one CPU. */
 static __always_inline void enqueue_on(struct task_struct *p, struct task_ctx *tctx,
 				       const struct plan *plan, s32 cpu, u64 enq_flags)
@@ -28,6 +50,7 @@ static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ct
 			return;
 		}
 		dsq_insert_vtime(p, prio_dsq(plan->pool), plan->slice, prio_key(plan->rank), enq_flags);
+		give_up_place(plan);
 	} else if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 		occupy(cpu, plan->rank);
 		count_path(GTH_PATH_IDLE);

@@ -13,14 +13,17 @@
  * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
  * kernel/sched/ext) and does not queue it anew. It goes on without a dispatch when the
  * stronger task sleeps. The tick queues it anew when the stronger task does not. The guard gives
- * its turns at a dispatch, so no task keeps its place while one is due.
+ * its turns at a dispatch, so no task keeps its place while one is due. Nor does one while a
+ * priority task waits: that would run only after the victim.
  */
-static __always_inline void keep_place(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c)
+static __always_inline void keep_place(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
+	struct cpu_ctx *c = cpu_of(cpu);
 	u64 used = tctx->charged_until - tctx->turn_began, left = SHORT_NS;
 
 	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->need_resched ||
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
+	    scx_bpf_dsq_nr_queued(prio_dsq(cpu_pool(live_tables(tunables.generation), cpu))) > 0 ||
 	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than the task that goes on now */
 		return;
 	if (used + SHORT_NS < tctx->turn_slice)

@@ -1,6 +1,9 @@
 //! What priority does: how fast its tasks get a CPU, and what it must leave to the others.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::support::gthctl::NO_RULES;
@@ -53,6 +56,40 @@ fn a_normal_task_preempts_who_has_had_more() {
     println!("p75 {late:?}");
     assert!(late < Duration::from_millis(5), "{late:?}");
     assert!(gthctl.counter("PATH_OVERTAKEN") > 50);
+    gthctl.stop();
+}
+
+/// A priority task wakes up another one and works on. Then the other one has the CPU, not first the
+/// normal task that the first one has preempted.
+#[test]
+fn a_priority_task_that_waits_comes_before_a_preempted_one() {
+    let policy = PRIO.replace(']', ", {command_regex: ^alone$, cpus: 1, exclusive: true}]");
+    let gthctl = shared::with_slices(LONG_SLICES, &policy);
+    for cpus in [Some(&[0][..]), None] {
+        let normal = Task::fork_on("normal", cpus, task::spin);
+        let (mut to, mut from) = UnixStream::pair().unwrap();
+        let second = Task::fork_on("prio", cpus, move |shared| {
+            while from.read_exact(&mut [0]).is_ok() {
+                shared.answer.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        let _first = Task::fork_on("prio", cpus, move |_| {
+            loop {
+                task::sleep_until(task::now() + 5_000_000);
+                to.write_all(&[0]).unwrap();
+                task::run_for(500_000);
+            }
+        });
+        let counts = || (second.answer(), kernel::involuntary_switches(normal.pid));
+        std::thread::sleep(Duration::from_millis(200));
+        let before = counts();
+        std::thread::sleep(Duration::from_secs(1));
+        let after = counts();
+        let (turns, switches) = (u64::from(after.0 - before.0), after.1 - before.1);
+        println!("{cpus:?}: {turns} turns of both, {switches} preemptions");
+        assert!(turns > 40, "{turns} turns");
+        assert!(switches * 2 < turns * 3, "{switches} preemptions in {turns} turns");
+    }
     gthctl.stop();
 }
 
