@@ -2,6 +2,7 @@
 //! whatever else wants the CPU.
 
 use std::fs;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -161,17 +162,15 @@ fn dump() -> String {
     lines.map(|(_, line)| format!("{line}\n")).collect()
 }
 
-/// 200 mixes, one after the other, on one scheduler: tasks come, go, move and change, and
+/// The mixes of these seeds, one after the other, on one scheduler: tasks come, go, move and change, and
 /// policies with them. The kernel's watchdog is the judge.
-#[test]
-fn any_mix_of_tasks_and_policies() {
-    let first: u64 = std::env::var("MIX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+fn watch_mixes(seeds: Range<u64>) {
     let mut gthctl = start("", "strategies: []");
     let mut mix = Mix::default();
     fs::write(DUMP, "1").unwrap();
     // So that the changes do not wait for the mix.
     task::set_nice(0, -20);
-    for seed in first..first + 200 {
+    for seed in seeds {
         mix.change(seed, &gthctl.policy());
         std::thread::sleep(Duration::from_millis(200));
         if gthctl.has_ended() {
@@ -185,6 +184,18 @@ fn any_mix_of_tasks_and_policies() {
     drop(mix);
     assert_eq!(report(&["status"])["kernel_in_step"], true);
     gthctl.stop();
+}
+
+#[test]
+fn any_mix_of_tasks_and_policies() {
+    let first: u64 = std::env::var("MIX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
+    watch_mixes(first..first + 80);
+}
+
+#[test]
+#[ignore = "400 mixes take minutes"]
+fn many_mixes_of_tasks_and_policies() {
+    watch_mixes(81..481);
 }
 
 /// The longest wake-up latency of any of the tasks.
