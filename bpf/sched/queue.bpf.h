@@ -25,6 +25,7 @@ static __always_inline void give_up_place(const struct plan *plan)
 {
 	s32 here = bpf_get_smp_processor_id();
 
+	pool_of(plan->pool)->priority_waits = true;
 	if (is_priority(cpu_of(here)->rank) &&
 	    cpu_pool(live_tables(plan->place.generation), here) == plan->pool)
 		requeue_victim(cpu_of(here));

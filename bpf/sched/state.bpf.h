@@ -162,6 +162,7 @@ struct pool_ctx {
 	u64 vtime_now;		/* the furthest virtual time that has started to run */
 	u32 waiting;		/* tasks in its DSQ at the last tick of one of its CPUs */
 	s64 load;		/* of its runnable normal tasks, see sched/group.bpf.h */
+	bool priority_waits;	/* a task has come into its priority DSQ, and may have left it again */
 } __attribute__((aligned(64)));
 
 struct pool_ctx pools[GTH_MAX_POOLS];

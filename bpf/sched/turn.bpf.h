@@ -8,6 +8,16 @@
 #include "sched/plan.bpf.h"
 #include "sched/tickless.bpf.h"
 
+/* Looks into the DSQ only if a task has come since it was last seen empty. */
+static __always_inline bool priority_waits(u32 pool)
+{
+	struct pool_ctx *ctx = pool_of(pool);
+
+	if (ctx->priority_waits && scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0)
+		ctx->priority_waits = false;
+	return ctx->priority_waits;
+}
+
 /*
  * A task that a stronger one preempts keeps its CPU. ops.stopping gives it the rest of its slice
  * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
@@ -23,7 +33,7 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 
 	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->need_resched ||
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
-	    scx_bpf_dsq_nr_queued(prio_dsq(cpu_pool(live_tables(tunables.generation), cpu))) > 0 ||
+	    priority_waits(cpu_pool(live_tables(tunables.generation), cpu)) ||
 	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than the task that goes on now */
 		return;
 	if (used + SHORT_NS < tctx->turn_slice)
