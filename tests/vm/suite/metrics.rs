@@ -141,6 +141,7 @@ fn the_tools_of_sched_ext_get_the_counters() {
 fn another_schedulers_socket_is_left_alone_and_a_dead_ones_replaced() {
     shared::unload();
     let gthctl = Gthctl::start(POLICY);
+    assert!(kernel::wait(SOON, || Path::new(STATS).exists()), "{}", gthctl.stderr());
     gthctl.signal(Signal::SIGKILL);
     gthctl.wait();
     assert!(Path::new(STATS).exists());

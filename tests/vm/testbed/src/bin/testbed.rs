@@ -69,7 +69,8 @@ struct Rows {
     /// Pairs of tasks that wake each other through a pipe; one for each CPU unless given
     #[arg(long)]
     pipes: Option<usize>,
-    /// Only the rows whose names contain one of these (separated by semicolons)
+    /// Only the rows whose names contain one of these (separated by semicolons). `cpuset` and
+    /// `pinned FIFO`, the data plane on one CPU, are shown only if named
     #[arg(long, value_delimiter = ';')]
     rows: Vec<String>,
     /// The gthctl to measure
@@ -191,6 +192,8 @@ fn rows(options: &Rows) -> Result<Vec<Row>> {
         rows.push(row(&format!("{name}, load"), Scheduler::Scx(program), true));
     }
     if !options.rows.is_empty() {
+        rows.push(row("cpuset, load", Scheduler::Isolated, true));
+        rows.push(row("pinned FIFO, load", Scheduler::Pinned(Boost::Fifo), true));
         rows.retain(|row| options.rows.iter().any(|name| row.name.contains(name.as_str())));
     }
     ensure!(!rows.is_empty(), "no row is left to measure");
