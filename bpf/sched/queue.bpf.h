@@ -18,8 +18,8 @@ static __always_inline void requeue_victim(struct cpu_ctx *c)
 }
 
 /*
- * A priority task waits that may run here next. The kernel asks ops.dispatch() only when the local
- * DSQ is empty, so a task that was preempted here gives up its place.
+ * Called when a priority task has come into its DSQ. The kernel asks ops.dispatch() only when the
+ * local DSQ is empty, so a task that was preempted here gives up its place, and no other keeps one.
  */
 static __always_inline void give_up_place(const struct plan *plan)
 {
