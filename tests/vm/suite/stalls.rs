@@ -162,8 +162,8 @@ fn dump() -> String {
     lines.map(|(_, line)| format!("{line}\n")).collect()
 }
 
-/// The mixes of these seeds, one after the other, on one scheduler: tasks come, go, move and change, and
-/// policies with them. The kernel's watchdog is the judge.
+/// The mixes of these seeds, one after the other, on one scheduler: tasks come, go, move and change,
+/// and policies with them. The kernel's watchdog is the judge.
 fn watch_mixes(seeds: Range<u64>) {
     let mut gthctl = start("", "strategies: []");
     let mut mix = Mix::default();
