@@ -113,8 +113,15 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 		return cpu;
 	}
 	cpu = claim(p, plan, plan->cpu, here);
-	if (cpu < 0)
+	if (cpu < 0) {
+		if (comes_next(plan)) {
+			tctx->rank = plan->rank;
+			set_clock(tctx, plan->pool, plan->cpu);
+			count_path(GTH_PATH_PRIORITY);
+			dsq_insert(p, DSQ_LOCAL, plan->slice, 0);
+		}
 		return plan->cpu;
+	}
 	tctx->rank = plan->rank;
 	if (!plan->place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
 		cpu_of(cpu)->none_idle_at = tctx->woken_at;

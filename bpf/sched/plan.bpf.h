@@ -21,6 +21,7 @@ struct plan {
 	s32 cpu;		/* its current one, or else one of its pool's */
 	bool affinity_override;		/* all CPUs of its affinity are exclusive to others */
 	bool none_idle;		/* no CPU was idle just now */
+	bool lone_cpu;		/* its pool is exclusive and has no other CPU */
 	u64 slice;
 	u64 credit;
 } __attribute__((aligned(64)));
@@ -82,6 +83,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	plan->pool = cpu_pool(t, cpu);
 	plan->affinity_override = false;
 	plan->none_idle = false;
+	plan->lone_cpu = false;
 
 	if (rule && (rule->flags & GTH_RULE_CPUS)) {
 		u32 index = GTH_MASK_RULE + match_rule(match);
@@ -95,6 +97,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 
 				plan->place.mask = index;
 				plan->place.exclusive = true;
+				plan->lone_cpu = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] == 1;
 				if (plan->pool != pool)
 					plan->cpu = other;
 				plan->pool = pool;

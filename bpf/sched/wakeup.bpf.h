@@ -6,6 +6,7 @@
 #define GTH_WAKEUP_H
 
 #include "sched/plan.bpf.h"
+#include "sched/tickless.bpf.h"
 #include "marks/woken.bpf.h"
 
 static __always_inline void note_wakeup_time(struct task_ctx *tctx)
@@ -33,6 +34,8 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 {
 	s32 cpu;
 
+	if (plan->lone_cpu)
+		return scx_bpf_test_and_clear_cpu_idle(plan->cpu) ? plan->cpu : NO_CPU;
 	if (plan->place.first != NO_MASK) {
 		cpu = pick_idle_at(p, prev, plan->place.generation, plan->place.first);
 		if (cpu >= 0)
@@ -86,6 +89,8 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 	const struct cpumask *mask;
 	s32 cpu;
 
+	if (plan->lone_cpu)
+		return claim_cpu(plan->cpu, plan->rank) ? plan->cpu : NO_CPU;
 	if (plan->place.first != NO_MASK) {
 		cpu = claim_in(p, prev, plan->rank, generation, plan->place.first);
 		if (cpu >= 0)
@@ -96,6 +101,22 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 	    llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
 		return here;
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
+}
+
+/*
+ * True if a priority task comes next on the only CPU it may use: one of its own rank runs there, and
+ * no other waits. It waits in the local DSQ, so the switch takes no dispatch. A tick queues it anew,
+ * in its turn with others. A CPU without a tick needs a kick after the task is queued, so none waits there.
+ */
+static __always_inline bool comes_next(const struct plan *plan)
+{
+	struct cpu_ctx *c = cpu_of(plan->cpu);
+
+	if (!plan->lone_cpu || !can_empty_local_dsq() || is_tickless(plan->cpu) || c->rank != plan->rank ||
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(plan->cpu)) || scx_bpf_dsq_nr_queued(prio_dsq(plan->pool)))
+		return false;
+	c->has_victim = true;
+	return true;
 }
 
 /*

@@ -1,6 +1,9 @@
 //! CPUs that belong to one rule only, and CPUs that a rule prefers.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::support::gthctl::Gthctl;
@@ -118,6 +121,36 @@ fn kthreads_of_an_exclusive_cpu_still_run() {
     let begin = Instant::now();
     fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    gthctl.stop();
+}
+
+/// Each wakes up the other one before it sleeps, so that one always waits there.
+#[test]
+fn priority_tasks_that_hand_on_leave_the_others_their_turns() {
+    let gthctl = shared::scheduler(POLICY);
+    let pinned = Task::fork_on("pinned", Some(&[CPU]), task::spin);
+    let (left, right) = UnixStream::pair().unwrap();
+    let hand_on = |mut to: UnixStream| {
+        move |shared: &task::Shared| {
+            while to.read_exact(&mut [0]).is_ok() {
+                task::run_for(200_000);
+                to.write_all(&[0]).unwrap();
+                task::run_for(100_000);
+                shared.answer.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    (&left).write_all(&[0]).unwrap();
+    let hot = [left, right].map(|end| Task::fork("hot", hand_on(end)));
+    let turns = || hot.iter().map(Task::answer).min().unwrap();
+    assert!(kernel::wait(Duration::from_secs(5), || turns() > 100));
+    let (before, turns_before, begin) = (pinned.cpu_time(), turns(), Instant::now());
+    std::thread::sleep(Duration::from_secs(3));
+    let (got, elapsed) = (pinned.cpu_time() - before, begin.elapsed());
+    println!("{got:?} of {elapsed:?}, beside {} turns", turns() - turns_before);
+    assert!(turns() - turns_before > 1000);
+    // The guard gives it one part in twenty-one.
+    assert!(got > elapsed / 40, "{got:?} of {elapsed:?}");
     gthctl.stop();
 }
 
