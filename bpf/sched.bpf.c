@@ -66,6 +66,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	struct task_ctx *tctx = task_of(p);
 	s32 here = bpf_get_smp_processor_id();
 	struct plan *plan = plan_on(here);
+	enum gth_path path;
 	u64 match;
 	s32 cpu;
 
@@ -87,47 +88,13 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (is_priority(plan->rank) || !kernel_notes_queueing(p))
 		note_wakeup_time(tctx);
 
-	if (!is_priority(plan->rank) && (wake_flags & WAKE_SYNC) && follow_waker(p, plan, here)) {
-		tctx->rank = plan->rank;
-		set_clock(tctx, plan->pool, here);
-		count_path(GTH_PATH_HANDED_OVER);
-		dsq_insert(p, DSQ_LOCAL, plan->slice, 0);
-		return here;
-	}
-	cpu = pick_idle(p, plan, prev, wake_flags);
-	if (cpu >= 0) {
-		tctx->rank = plan->rank;
-		tctx->idle_woken = true;
-		occupy(cpu, plan->rank);
-		set_clock(tctx, plan->pool, cpu);
-		count_path(GTH_PATH_IDLE);
-		dsq_insert(p, DSQ_LOCAL, plan->slice, 0);
-		return cpu;
-	}
-	if (!is_priority(plan->rank)) {
-		cpu = overtake(p, tctx, plan, here, wake_flags & WAKE_SYNC);
-		if (cpu < 0)
-			return plan->cpu;
-		tctx->rank = plan->rank;
-		dsq_insert(p, DSQ_LOCAL, plan->slice, ENQ_PREEMPT);
-		return cpu;
-	}
-	cpu = claim(p, plan, plan->cpu, here);
-	if (cpu < 0) {
-		if (comes_next(plan)) {
-			tctx->rank = plan->rank;
-			set_clock(tctx, plan->pool, plan->cpu);
-			count_path(GTH_PATH_PRIORITY);
-			dsq_insert(p, DSQ_LOCAL, plan->slice, 0);
-		}
-		return plan->cpu;
-	}
+	cpu = choose_cpu(p, tctx, plan, prev, wake_flags, here, &path);
+	if (cpu < 0)
+		return plan->cpu; /* gth_enqueue() queues it */
 	tctx->rank = plan->rank;
-	if (!plan->place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
-		cpu_of(cpu)->none_idle_at = tctx->woken_at;
 	set_clock(tctx, plan->pool, cpu);
-	count_path(GTH_PATH_PREEMPT);
-	dsq_insert(p, DSQ_LOCAL, plan->slice, ENQ_PREEMPT);
+	count_path(path);
+	dsq_insert(p, DSQ_LOCAL, plan->slice, preempts(path) ? ENQ_PREEMPT : 0);
 	return cpu;
 }
 
@@ -179,6 +146,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan->rank) &&
 	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu))) {
+		count_path(GTH_PATH_OVERTAKEN);
 		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
 	} else if (is_percpu_kthread(p) && !is_priority(plan->rank)) {
 		if (plan->affinity_override)

@@ -150,7 +150,6 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	c->turn_began = now;
 	c->turn_burst = 0;
 	c->overtaken = true;
-	count_path(GTH_PATH_OVERTAKEN);
 	return true;
 }
 
@@ -178,6 +177,42 @@ __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tc
 	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here, sync))
 		return here;
 	return NO_CPU;
+}
+
+/* The CPU whose local DSQ a waking task goes into, and why; NO_CPU: it has to be queued. */
+static __always_inline s32 choose_cpu(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
+				      s32 prev, u64 wake_flags, s32 here, enum gth_path *path)
+{
+	bool sync = wake_flags & WAKE_SYNC;
+	s32 cpu;
+
+	*path = GTH_PATH_HANDED_OVER;
+	if (!is_priority(plan->rank) && sync && follow_waker(p, plan, here))
+		return here;
+	*path = GTH_PATH_IDLE;
+	cpu = pick_idle(p, plan, prev, wake_flags);
+	if (cpu >= 0) {
+		tctx->idle_woken = true;
+		occupy(cpu, plan->rank);
+		return cpu;
+	}
+	*path = GTH_PATH_OVERTAKEN;
+	if (!is_priority(plan->rank))
+		return overtake(p, tctx, plan, here, sync);
+	*path = GTH_PATH_PREEMPT;
+	cpu = claim(p, plan, plan->cpu, here);
+	if (cpu >= 0) {
+		if (!plan->place.exclusive && p->nr_cpus_allowed >= machine.nr_possible)
+			cpu_of(cpu)->none_idle_at = tctx->woken_at;
+		return cpu;
+	}
+	*path = GTH_PATH_PRIORITY;
+	return comes_next(plan) ? plan->cpu : NO_CPU;
+}
+
+static __always_inline bool preempts(enum gth_path path)
+{
+	return path == GTH_PATH_PREEMPT || path == GTH_PATH_OVERTAKEN;
 }
 
 #endif
