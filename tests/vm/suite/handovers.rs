@@ -55,61 +55,26 @@ fn pair(least: u64, work: impl FnMut(&Shared)) -> [Task; 2] {
     [echo(one, least), asker(other, work)]
 }
 
-/// The kernel does not tell the scheduler that a task with one CPU is handed something.
+/// A second CPU is idle. Where it takes longer to wake up than the waker takes to sleep, they stay on
+/// one: that depends on the machine, and whether the choice pays is measured.
 #[test]
-fn a_sender_on_the_same_cpu_is_not_switched_out_for_each_message() {
-    let gthctl =
-        shared::with_slices("scheduler: {slice_ns_default: 20ms, slice_ns_min: 100us}", NO_RULES);
-    let (mut to, from): (Vec<_>, Vec<_>) = (0..20).map(|_| UnixStream::pair().unwrap()).unzip();
-    let hears = |mut other: UnixStream| {
-        Task::fork_on("receiver", Some(&[0]), move |_| {
-            loop {
-                let _ = other.read(&mut [0; 8]);
-            }
-        })
-    };
-    let _receivers: Vec<Task> = from.into_iter().map(hears).collect();
-    let sender = Task::fork_on("sender", Some(&[0]), move |shared| {
-        for other in (0..to.len()).cycle() {
-            let _ = to[other].write(&[0; 8]);
-            shared.answer.fetch_add(1, Ordering::Relaxed);
-        }
-    });
-    let sent_and_switches = || {
-        (
-            u64::from(sender.shared().answer.load(Ordering::Relaxed)),
-            kernel::involuntary_switches(sender.pid),
-        )
-    };
-
-    std::thread::sleep(Duration::from_millis(100));
-    let before = sent_and_switches();
-    std::thread::sleep(Duration::from_millis(500));
-    let (sent, switches) = sent_and_switches();
-    let (sent, switches) = (sent - before.0, switches - before.1);
-    println!("{switches} switches for {sent} messages");
-    assert!(sent > 100 && switches < sent / 4, "{switches} switches for {sent} messages");
-    gthctl.stop();
-}
-
-/// A second CPU is idle. To wake it up takes longer, if not always.
-#[test]
-fn two_tasks_in_turn_stay_on_one_cpu() {
+fn two_tasks_in_turn_run_where_they_are_faster() {
     let gthctl = shared::scheduler(NO_RULES);
-    let [echo, _asker] = pair(0, |_| {});
-    std::thread::sleep(Duration::from_millis(500));
-    let counts = || {
-        let handed_over = gthctl.counter("PATH_HANDED_OVER");
-        (handed_over as f64, echo.shared().noted() as f64)
-    };
-    let before = counts();
-    std::thread::sleep(Duration::from_secs(1));
-    let after = counts();
-    let (handed_over, answers) = (after.0 - before.0, after.1 - before.1);
-    println!("handed over {handed_over} times, {answers} answers");
-    // Each answer takes two, unless the idle CPU has just been as soon: on a quiet host, the emulation
-    // wakes it up in nearly the time that the waker takes to sleep.
-    assert!(handed_over > 0.5 * answers, "{handed_over} times, {answers} answers");
+    let [one, two, free] = [Some([&[0][..], &[0][..]]), Some([&[0], &[1]]), None].map(|cpus| {
+        let [echo, asker] = pair(0, |_| {});
+        for (task, cpus) in [&echo, &asker].into_iter().zip(cpus.into_iter().flatten()) {
+            task::set_affinity(task.pid, cpus);
+        }
+        std::thread::sleep(Duration::from_millis(500));
+        let answers = || echo.shared().noted() as f64;
+        let (before, handed_over) = (answers(), gthctl.counter("PATH_HANDED_OVER"));
+        std::thread::sleep(Duration::from_secs(1));
+        let answers = answers() - before;
+        let handed_over = gthctl.counter("PATH_HANDED_OVER") - handed_over;
+        println!("{cpus:?}: {answers} answers, {handed_over} handed over");
+        answers
+    });
+    assert!(free > 0.5 * one.max(two), "{free} answers; on one CPU {one}, on two {two}");
     gthctl.stop();
 }
 

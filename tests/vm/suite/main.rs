@@ -37,6 +37,7 @@ mod lock;
 mod manager;
 mod marks;
 mod matching;
+mod messages;
 mod metrics;
 mod placement;
 mod pod_counters;
@@ -66,7 +67,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 48] = modules![
+const MODULES: [(&str, Vm); 49] = modules![
     allocated,
     bursts,
     cgroups,
@@ -94,6 +95,7 @@ const MODULES: [(&str, Vm); 48] = modules![
     manager,
     marks,
     matching,
+    messages,
     metrics,
     placement,
     pod_counters,
@@ -121,7 +123,7 @@ const MODULES: [(&str, Vm); 48] = modules![
 #[test]
 #[ignore = "for tests/vm/test"]
 fn vms() {
-    for (module, Vm { name, smp, parameters, alone }) in MODULES {
-        println!("vm:{module}:{name}:{smp}:{alone}:{parameters}");
+    for (module, Vm { name, smp, parameters, alone, virtual_time }) in MODULES {
+        println!("vm:{module}:{name}:{smp}:{alone}:{virtual_time}:{parameters}");
     }
 }

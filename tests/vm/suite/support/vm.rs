@@ -11,11 +11,18 @@ pub struct Vm {
     pub parameters: &'static str,
     /// Whether no other VM may run meanwhile.
     pub alone: bool,
+    /// Whether it runs in virtual time (docs/performance.md): slowly, and alike on each host.
+    pub virtual_time: bool,
 }
 
 /// For tests that measure no time and share one scheduler ([`crate::support::shared`]).
-pub const SHARED: Vm =
-    Vm { name: "shared", smp: "4,sockets=2,cores=2", parameters: "", alone: false };
+pub const SHARED: Vm = Vm {
+    name: "shared",
+    smp: "4,sockets=2,cores=2",
+    parameters: "",
+    alone: false,
+    virtual_time: false,
+};
 
 /// For tests that measure no time and have their own scheduler, or none.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
@@ -24,12 +31,13 @@ pub const OWN: Vm = Vm { name: "own", ..SHARED };
 pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
 
 /// For tests that measure times: as many CPUs as the smallest machine has.
-pub const TIMING: Vm =
-    Vm { name: "timing", smp: "2,sockets=1,cores=2", parameters: "", alone: true };
+pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", alone: true, ..SHARED };
+
+/// For tests that compare a time of the scheduler's own with what tasks do in it.
+pub const VIRTUAL: Vm = Vm { name: "virtual", alone: false, virtual_time: true, ..TIMING };
 
 /// For a test that the kernel takes no scheduler where CPUs are isolated.
-pub const ISOLATED: Vm =
-    Vm { name: "isolated", smp: "2,sockets=1,cores=2", parameters: "isolcpus=1", alone: false };
+pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", alone: false, ..TIMING };
 
 /// As [`TIMING`], where the last CPU needs no tick.
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
