@@ -220,7 +220,7 @@ enum gth_path {
 	GTH_PATH_IDLE,			/* woken straight onto an idle CPU */
 	GTH_PATH_HANDED_OVER,		/* waited for its waker to sleep, which was about to */
 	GTH_PATH_PREEMPT,		/* priority: in front of a weaker task */
-	GTH_PATH_PRIORITY,		/* priority: waited in the priority DSQ */
+	GTH_PATH_PRIORITY,		/* priority: waited in the priority DSQ, or came next on its only CPU */
 	GTH_PATH_SHARED,		/* virtual time order, the pool's DSQ */
 	GTH_PATH_PINNED,		/* virtual time order, the CPU's own DSQ */
 	GTH_PATH_STOLEN,		/* from another LLC's DSQ */

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::support::gthctl::NO_RULES;
-use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Shared, Task, part};
 use crate::support::vm::{self, Vm};
