@@ -41,7 +41,7 @@ fn describe(what: &str, ns: &[u64]) -> (Duration, Duration) {
     (median, worst)
 }
 
-const PROCESSES: usize = 1000;
+const PROCESSES: usize = 300;
 /// Four u64 for each process: before its execve(), the beginning of its main,
 /// when it was on one of the rule's CPUs, where main began.
 const SLOT: u64 = 32;
