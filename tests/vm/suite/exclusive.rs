@@ -130,11 +130,11 @@ fn priority_tasks_that_hand_on_leave_the_others_their_turns() {
     let gthctl = shared::scheduler(POLICY);
     let pinned = Task::fork_on("pinned", Some(&[CPU]), task::spin);
     let (left, right) = UnixStream::pair().unwrap();
-    let hand_on = |mut to: UnixStream| {
+    let hand_on = |mut other: UnixStream| {
         move |shared: &task::Shared| {
-            while to.read_exact(&mut [0]).is_ok() {
+            while other.read_exact(&mut [0]).is_ok() {
                 task::run_for(200_000);
-                to.write_all(&[0]).unwrap();
+                other.write_all(&[0]).unwrap();
                 task::run_for(100_000);
                 shared.answer.fetch_add(1, Ordering::Relaxed);
             }

@@ -71,9 +71,13 @@ fn two_tasks_in_turn_run_where_they_are_faster() {
         let answers = answers() - before;
         let handed_over = gthctl.counter("PATH_HANDED_OVER") - handed_over;
         println!("{cpus:?}: {answers} answers, {handed_over} handed over");
-        answers
+        (answers, handed_over as f64)
     });
+    let ((one, _), (two, _), (free, handed_over)) = (one, two, free);
     assert!(free > 0.5 * one.max(two), "{free} answers; on one CPU {one}, on two {two}");
+    assert!(handed_over > 0.0, "{free} answers");
+    // Each answer takes two, unless the idle CPU has just been as soon.
+    assert!(one < 1.5 * two || handed_over > 0.5 * free, "{handed_over} times, {free} answers");
     gthctl.stop();
 }
 
