@@ -107,7 +107,9 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plan *plan = plan_on(bpf_get_smp_processor_id());
 	bool pinned, is_new;
+	enum gth_path path;
 	u32 holder;
+	s32 to;
 
 	if (!tctx) {
 		dsq_insert(p, DSQ_LOCAL, tunables.slice_ns, enq_flags);
@@ -120,13 +122,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	make_plan(p, tctx, cpu, match_of(p, tctx), plan);
 	if (pinned && is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP))
 		note_work(); /* the kernel passes no WF_SYNC here */
-	if (enq_flags & ENQ_WAKEUP) {
-		tctx->woken = true;
-		note_wakeup_time(tctx);
-		tctx->queued_at = tctx->woken_at;
-	} else {
-		tctx->queued_at = now_ns();
-	}
+	note_queueing(tctx, enq_flags);
 	tctx->rank = plan->rank;
 	tctx->kept = false;
 	plan->none_idle = !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
@@ -144,30 +140,13 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	else if (!is_percpu_kthread(p))
 		count_in(p, tctx, plan->pool);
 
-	if ((enq_flags & ENQ_WAKEUP) && (pinned || is_new) && !is_priority(plan->rank) &&
-	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu))) {
-		count_path(GTH_PATH_OVERTAKEN);
-		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
-	} else if (is_percpu_kthread(p) && !is_priority(plan->rank)) {
-		if (plan->affinity_override)
-			count(GTH_COUNT_RESERVED_KTHREAD);
-		count_path(GTH_PATH_KTHREAD);
-		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | (is_tickless(cpu) ? ENQ_PREEMPT : 0));
-	} else if (pinned) {
-		enqueue_pinned(p, tctx, plan, cpu, enq_flags);
-	} else if (plan->affinity_override) {
-		count(GTH_COUNT_RESERVED_PINNED);
-		enqueue_on(p, tctx, plan, cpu, enq_flags);
-		make_room(cpu);
-	} else if ((is_new || (enq_flags & ENQ_REENQ)) && is_priority(plan->rank) &&
-		   enqueue_elsewhere(p, plan, cpu, enq_flags)) {
-		return;
-	} else if (is_priority(plan->rank)) {
-		enqueue_shared(p, plan, prio_dsq(plan->pool), prio_key(plan->rank), enq_flags);
-		give_up_place(plan);
-	} else {
-		enqueue_shared(p, plan, pool_dsq(plan->pool), tctx->vtime - plan->credit, enq_flags);
-	}
+	if (plan->affinity_override)
+		count(is_percpu_kthread(p) ? GTH_COUNT_RESERVED_KTHREAD : GTH_COUNT_RESERVED_PINNED);
+	to = local_cpu(p, tctx, plan, cpu, pinned, is_new, enq_flags, &path);
+	if (to >= 0)
+		go_to(p, plan, to, path, enq_flags);
+	else
+		wait_for_cpu(p, tctx, plan, cpu, pinned, enq_flags);
 }
 
 /* ---- a CPU needs something to run ---- */

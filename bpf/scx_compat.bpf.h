@@ -13,7 +13,7 @@
  * scx_bpf_dsq_insert___v2, scx_bpf_task_set_slice, scx_bpf_kick_cpu and a few
  * more. Their prototypes do not match those below, so they count as absent and
  * the older form is used; scx_bpf_kick_cpu has no older form, see
- * enqueue_shared().
+ * local_cpu_without_kick().
  */
 #ifndef GTH_COMPAT_H
 #define GTH_COMPAT_H

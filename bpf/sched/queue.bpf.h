@@ -1,12 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The DSQ of a task that found no CPU.
+ * Where a task goes that gth_select_cpu() found no CPU for: into a local DSQ after all, or into one in
+ * which it waits.
  */
 #ifndef GTH_QUEUE_H
 #define GTH_QUEUE_H
 
-#include "sched/plan.bpf.h"
-#include "sched/tickless.bpf.h"
+#include "sched/wakeup.bpf.h"
+
+static __always_inline void note_queueing(struct task_ctx *tctx, u64 enq_flags)
+{
+	if (!(enq_flags & ENQ_WAKEUP)) {
+		tctx->queued_at = now_ns();
+		return;
+	}
+	tctx->woken = true;
+	note_wakeup_time(tctx);
+	tctx->queued_at = tctx->woken_at;
+}
 
 /* Queues the task anew that waits in this CPU's local DSQ. */
 static __always_inline void requeue_victim(struct cpu_ctx *c)
@@ -31,73 +42,96 @@ static __always_inline void give_up_place(const struct plan *plan)
 		requeue_victim(cpu_of(here));
 }
 
-/* Queues a normal task for one CPU. */
-static __always_inline void enqueue_on(struct task_struct *p, struct task_ctx *tctx,
-				       const struct plan *plan, s32 cpu, u64 enq_flags)
+/* For a task that may run on one CPU only: gth_select_cpu() was not asked. */
+static __always_inline s32 local_cpu_pinned(struct task_struct *p, const struct plan *plan, s32 cpu,
+					    enum gth_path *path)
 {
-	dsq_insert_vtime(p, cpu_dsq(cpu), plan->slice, tctx->vtime - plan->credit, enq_flags);
-}
-
-/* Queues a task that may run on one CPU only on that CPU. */
-static __always_inline void enqueue_pinned(struct task_struct *p, struct task_ctx *tctx,
-					   const struct plan *plan, s32 cpu, u64 enq_flags)
-{
-	if (plan->affinity_override)
-		count(GTH_COUNT_RESERVED_PINNED);
 	if (is_priority(plan->rank)) {
-		if (claim_cpu(cpu, plan->rank)) {
-			count_path(GTH_PATH_PREEMPT);
-			dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags | ENQ_PREEMPT);
-			return;
-		}
-		dsq_insert_vtime(p, prio_dsq(plan->pool), plan->slice, prio_key(plan->rank), enq_flags);
-		give_up_place(plan);
-	} else if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
-		occupy(cpu, plan->rank);
-		count_path(GTH_PATH_IDLE);
-		dsq_insert(p, DSQ_LOCAL, plan->slice, enq_flags);
-		return;
-	} else {
-		enqueue_on(p, tctx, plan, cpu, enq_flags);
+		*path = GTH_PATH_PREEMPT;
+		return claim_cpu(cpu, plan->rank) ? cpu : NO_CPU;
 	}
-	kick_if_idle(cpu);
-	make_room(cpu);
+	if (is_percpu_kthread(p)) {
+		*path = GTH_PATH_KTHREAD;
+		return cpu;
+	}
+	*path = GTH_PATH_IDLE;
+	if (!scx_bpf_test_and_clear_cpu_idle(cpu))
+		return NO_CPU;
+	occupy(cpu, plan->rank);
+	return cpu;
 }
 
 /*
- * Queues a task for the first free CPU of its pool, and kicks an idle one. A CPU that
- * goes idle at this moment may have just looked into the DSQ and not count as idle yet.
- * The task's own CPU will look again anyway; if it is not in this pool, a CPU of the pool
- * gets the kick. A task pushed off by one that found no idle CPU does not repeat the
- * search.
- *
- * Without a kick (malformed kfunc BTF, see scx_compat.bpf.h), it first searches for an
- * idle CPU and puts the task into its local DSQ, which wakes it. gthctl's own wake-ups
- * (src/daemon/service.rs) cover a CPU that goes idle between the two. They never reach
- * exclusive CPUs, whose tasks go into an empty local DSQ. A CPU whose local DSQ is never
- * empty would not look at the others: what waits there comes next.
+ * Without a kick (malformed kfunc BTF, see scx_compat.bpf.h) a task goes into an idle CPU's local
+ * DSQ, which wakes that CPU. gthctl's own wake-ups (src/daemon/service.rs) cover a CPU that goes idle
+ * between the search and the queueing. They never reach exclusive CPUs, whose tasks go into an empty
+ * local DSQ. A CPU whose local DSQ is never empty would not look at the others: what waits there
+ * comes next.
  */
-__noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
-			      u64 dsq, u64 key, u64 enq_flags)
+static __always_inline s32 local_cpu_without_kick(struct task_struct *p, const struct plan *plan,
+						  enum gth_path *path)
+{
+	s32 cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
+
+	*path = GTH_PATH_IDLE;
+	if (cpu >= 0) {
+		occupy(cpu, plan->rank);
+		return cpu;
+	}
+	if (!plan->place.exclusive)
+		return NO_CPU;
+	*path = is_priority(plan->rank) ? GTH_PATH_PRIORITY : GTH_PATH_SHARED;
+	cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
+	return cpu >= 0 && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) > 0 ? NO_CPU : cpu;
+}
+
+/*
+ * The CPU whose local DSQ a task goes into, and why; NO_CPU: it has to wait. A priority task whose CPU
+ * a real-time task has taken, or that gth_select_cpu() left to gth_enqueue(), goes in front of
+ * something weaker.
+ */
+static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
+				     s32 cpu, bool pinned, bool is_new, u64 enq_flags, enum gth_path *path)
+{
+	s32 other;
+
+	*path = GTH_PATH_OVERTAKEN;
+	if (!is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP) && (pinned || is_new) &&
+	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu)))
+		return cpu;
+	if (pinned)
+		return local_cpu_pinned(p, plan, cpu, path);
+	if (plan->affinity_override)
+		return NO_CPU;
+	*path = GTH_PATH_PREEMPT;
+	if (is_priority(plan->rank) && (is_new || (enq_flags & ENQ_REENQ))) {
+		other = claim_in(p, cpu, plan->rank, plan->place.generation, plan->place.mask);
+		if (other >= 0)
+			return other;
+	}
+	return can_kick() ? NO_CPU : local_cpu_without_kick(p, plan, path);
+}
+
+/* Puts a task into the local DSQ of a CPU; a normal kthread goes in front where no tick would end the turn. */
+static __always_inline void go_to(struct task_struct *p, const struct plan *plan, s32 cpu, enum gth_path path,
+				  u64 enq_flags)
+{
+	count_path(path);
+	if (preempts(path) || (path == GTH_PATH_KTHREAD && is_tickless(cpu)))
+		enq_flags |= ENQ_PREEMPT;
+	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
+}
+
+/*
+ * Kicks an idle CPU for a task that waits for the first free one of its pool. A CPU that goes idle at
+ * this moment may have just looked into the DSQ and not count as idle yet. The task's own CPU will
+ * look again anyway; if it is not in this pool, a CPU of the pool gets the kick. A task pushed off by
+ * one that found no idle CPU does not repeat the search.
+ */
+__noinline int kick_for(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull)
 {
 	s32 cpu;
 
-	if (!can_kick()) {
-		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
-		if (cpu >= 0) {
-			occupy(cpu, plan->rank);
-			count_path(GTH_PATH_IDLE);
-		} else if (plan->place.exclusive) {
-			cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
-			if (cpu >= 0 && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) > 0)
-				cpu = NO_CPU;
-		}
-		if (cpu >= 0) {
-			dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
-			return 0;
-		}
-	}
-	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
 	if (can_kick() && !plan->none_idle) {
 		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0)
@@ -110,20 +144,28 @@ __noinline int enqueue_shared(struct task_struct *p __arg_trusted, const struct 
 	return 0;
 }
 
-/*
- * Puts a priority task in front of something weaker: one whose CPU a real-time task has taken,
- * or one that gth_select_cpu() left to gth_enqueue().
- */
-__noinline int enqueue_elsewhere(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
-				 s32 prev, u64 enq_flags)
+/* Queues a task for a CPU of its pool, or for @cpu if it may use no other. */
+static __always_inline void wait_for_cpu(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
+					 s32 cpu, bool pinned, u64 enq_flags)
 {
-	s32 cpu = claim_in(p, prev, plan->rank, plan->place.generation, plan->place.mask);
+	bool by_priority = is_priority(plan->rank) && (pinned || !plan->affinity_override);
+	bool one_cpu = pinned || plan->affinity_override;
+	u64 dsq = one_cpu ? cpu_dsq(cpu) : pool_dsq(plan->pool);
+	u64 key = tctx->vtime - plan->credit;
 
-	if (cpu < 0)
-		return false;
-	count_path(GTH_PATH_PREEMPT);
-	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags | ENQ_PREEMPT);
-	return true;
+	if (by_priority) {
+		dsq = prio_dsq(plan->pool);
+		key = prio_key(plan->rank);
+	}
+	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
+	if (by_priority)
+		give_up_place(plan);
+	if (one_cpu) {
+		kick_if_idle(cpu);
+		make_room(cpu);
+	} else {
+		kick_for(p, plan);
+	}
 }
 
 #endif
