@@ -135,7 +135,8 @@ fn a_limit_that_is_set_changed_and_removed_while_tasks_spin() {
     {
         cgroup.set("cpu.max", limit);
         std::thread::sleep(SETTLE);
-        near(&cpus_used(&[&cgroup], WATCH / 2), &[cpus], 5.0);
+        // A period more or less in the time of 25 makes 4 %.
+        near(&cpus_used(&[&cgroup], WATCH / 2), &[cpus], 8.0);
     }
     gthctl.stop();
 }
