@@ -5,20 +5,27 @@
 export CARGO_TARGET_DIR=$checkout/target
 release=$CARGO_TARGET_DIR/$machine-unknown-linux-gnu/release
 
-# gthctl and the testbed, into $release.
+# gthctl, the testbed and the suite, into $release, in one call, which compiles them side by side.
+# Always all three: the suite gives some crates more features, so without it cargo compiles gthctl
+# once more.
 build_binaries() {
     local cargo=(cargo build)
     [[ $arch == amd64 ]] || cargo=("$checkout/deploy/build-arm64")
-    "${cargo[@]}" --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins "$@" ||
+    "${cargo[@]}" --quiet --manifest-path "$checkout/Cargo.toml" --release --workspace --bins --test vm "$@" ||
         die "the build failed"
 }
 
-# Like build_binaries, plus the suite, in one call, which compiles them side by side. Prints the
-# path of the suite's executable.
+# Like build_binaries. Prints the path of the suite's executable.
 build_suite() {
     local messages
-    messages=$(build_binaries --test vm --message-format=json) || exit
+    messages=$(build_binaries --message-format=json) || exit
     sed -nE '/"name":"vm"/s/.*"executable":"([^"]+)".*/\1/p' <<<"$messages"
+}
+
+# copy_binaries DIR: what a VM runs. A build meanwhile would change programs that run.
+copy_binaries() {
+    mkdir -p "$1"
+    cp "$release"/{gthctl,testbed,bench,nr-gnb,exec-probe} "$1/"
 }
 
 # build_bpf NAME: prints the path of tests/vm/NAME.bpf.c's object file.

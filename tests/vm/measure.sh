@@ -22,16 +22,17 @@ boot() {
     exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" ${possible:+-p "$possible"} -m 3072 -t 6000 \
         -e "PATH=$tools/bin:/bin" -e "LD_LIBRARY_PATH=$tools" -- \
         bash -c 'if [[ -n $0 ]]; then mkdir /boot && cp "$0" /boot/; fi && exec "$@"' "${config:-}" \
-        "$release/bench" measure "$records" --plan "$plan" --boot "$boot" \
-        --gthctl "$release/gthctl" --config examples/config-no-policy.yaml \
+        "$binaries/bench" measure "$records" --plan "$plan" --boot "$boot" \
+        --gthctl "$binaries/gthctl" --config examples/config-no-policy.yaml \
         --policies benches/vm "$@" \
         > >(sed -u "s/^/$cpus CPUs, boot $boot: /") 2> >(sed -u "s/^/$cpus CPUs, boot $boot: /" >&2)
 }
 
 # measure DIR PLAN CPUS BOOTS ARGS...: in so many VMs at once, records in DIR/PLAN-CPUS-cpus-BOOT.jsonl.
 measure() {
-    local dir=$1 plan=$2 cpus=$3 boots=$4 boot vm status=0
+    local dir=$1 plan=$2 cpus=$3 boots=$4 binaries=$1/binaries boot vm status=0
     shift 4
+    [[ -e $binaries ]] || copy_binaries "$binaries"
     vms=()
     for ((boot = 1; boot <= boots; boot++)); do
         boot "$dir/$plan-${possible:-$cpus}-cpus-$boot.jsonl" "$plan" "$cpus" "$boot" "$@" &
