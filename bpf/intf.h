@@ -155,7 +155,7 @@ struct gth_mark {
 	u64 since;
 	u64 packets;			/* since then, plus the window that led to it */
 	u32 function;			/* where its packets were seen, or GTH_BY_WAKEUP and so on */
-	u32 due;			/* enough packets: the next match decides (admit_marks()) */
+	u32 due;			/* enough packets: the next match decides (settle_marks()) */
 };
 
 struct gth_marks {

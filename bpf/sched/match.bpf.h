@@ -162,10 +162,11 @@ __noinline int look_at(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 }
 
 /*
- * Decides on marks that the task's packets asked for: a mark begins if a rule of its condition
- * holds otherwise. Only for the task's own match, not for a report or a trial.
+ * Decides on the task's marks. One that its packets asked for begins if a rule of the condition
+ * holds otherwise. One for which no rule of it holds any more ends: its place is for others.
+ * Only for the task's own match, not for a report or a trial.
  */
-static __noinline void admit_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
+static __noinline void settle_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
 {
 	struct gth_marks *m = bpf_task_storage_get(&marks, p, NULL, 0);
 	u64 now = bpf_ktime_get_ns();
@@ -176,11 +177,18 @@ static __noinline void admit_marks(const struct gth_tables *t, struct scratch *s
 	bpf_for(i, 0, t->nr_traffic) {
 		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
 		struct gth_mark *mark = mark_of(m, traffic);
+		u64 until = *(volatile u64 *)&mark->until;
+		bool due = mark->due;
 
-		if (mark->condition != traffic->id || !mark->due)
+		if (mark->condition != traffic->id || !(due || until))
 			continue;
 		mark->due = false;
-		if (!rules_meet(&s->by_traffic, &traffic->rules))
+		if (!rules_meet(&s->by_traffic, &traffic->rules)) {
+			if (until)
+				end_mark(traffic, mark, until);
+			continue;
+		}
+		if (!due)
 			continue;
 		begin_mark(traffic, mark, now);
 		if (!mark->until)
@@ -330,7 +338,7 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 	look_at(p, index, slot);
 	match_conditions(index, slot);
 	if (slot == SCRATCH_SCHED && t->nr_traffic)
-		admit_marks(t, s, p);
+		settle_marks(t, s, p);
 	hold_by_marks(t, s);
 	s->verdict.inherited = inherited;
 	s->verdict.rule = first_rule(&s->verdict);

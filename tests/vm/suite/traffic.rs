@@ -99,7 +99,7 @@ fn whoever_handles_packets_falls_under_the_rule() {
     assert_eq!(marked(), NONE);
     assert_eq!(why(worker), "no packet has been seen");
     std::thread::scope(|scope| {
-        scope.spawn(|| plane.ping(40));
+        scope.spawn(|| plane.ping(44));
         assert!(kernel::wait(SOON, || in_force(worker)));
         // ping itself, which only writes to the gNB's interface, is not.
         assert_eq!(marked(), [worker]);
@@ -110,7 +110,7 @@ fn whoever_handles_packets_falls_under_the_rule() {
     assert_eq!((&task["comm"], task["pid"].as_i64()), (&"nr-gnb".into(), Some(plane.gnb().into())));
     assert_eq!(task["rules"], serde_json::json!(["traffic"]));
     assert_eq!(task["function"], "gtp_encap_recv");
-    // Each probe goes up and its answer down.
+    // Each probe goes up and its answer down. ksoftirqd handles one now and then.
     assert!(task["packets"].as_u64().unwrap() >= 80, "{task}");
     assert!((1..=5000).contains(&task["ends_in_ms"].as_u64().unwrap()), "{task}");
     assert!(why(worker).contains(" ago by gtp_encap_recv, "), "{}", why(worker));
