@@ -204,7 +204,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	tctx->running_at = now_ns();
 	c->overdue = false;
 	c->overtaken = false;
-	c->turn_vtime = tctx->vtime;
+	c->turn_vtime = vtime_of_turn(tctx);
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;
 	c->turn_pace = tctx->pace;

@@ -8,6 +8,21 @@
 #include "sched/plan.bpf.h"
 #include "sched/tickless.bpf.h"
 
+/*
+ * Where the task that begins its turn stands for those that wake up (overtakes()). A task that waits may
+ * fall farther behind than a sleeper may lag (set_clock()). Without this bound, a task that hardly runs
+ * would wait for such a turn.
+ */
+static __always_inline u64 vtime_of_turn(const struct task_ctx *tctx)
+{
+	u64 least;
+
+	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
+		return tctx->vtime;
+	least = pool_of(tctx->pool)->vtime_now - tunables.slice_ns + tunables.slice_min_ns;
+	return (s64)(tctx->vtime - least) < 0 ? least : tctx->vtime;
+}
+
 /* Looks into the DSQ only if a task has come since it was last seen empty. */
 static __always_inline bool priority_waits(u32 pool)
 {
