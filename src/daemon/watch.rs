@@ -29,6 +29,8 @@ const SETTLE: Duration = Duration::from_millis(5);
 const SETTLE_CREATED: Duration = Duration::from_millis(20);
 /// Delay after a removal: many programs rewrite a file by deleting it first.
 const SETTLE_REMOVED: Duration = Duration::from_millis(250);
+/// A file that changes again and again within these delays counts as new content this often.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// How long a writer may take from its open(2), which empties the file, to the kernel's event. In
 /// tests it has returned from there.
@@ -65,6 +67,8 @@ struct Watched {
     /// and the file itself, or the first missing part of the path.
     entries: BTreeSet<PathBuf>,
     state: State,
+    /// The first change since it last counted as new content.
+    since: Option<Instant>,
     /// Its state at the last check.
     print: Option<Print>,
 }
@@ -127,8 +131,8 @@ impl Watch {
     pub fn add(&mut self, path: &Path) -> Result<usize> {
         let path = absolute(path).map_err(|e| failed(e.to_string()))?;
         let print = print(&path);
-        let state = State::Unchanged;
-        self.files.push(Watched { path, entries: BTreeSet::new(), state, print });
+        let (state, since) = (State::Unchanged, None);
+        self.files.push(Watched { path, entries: BTreeSet::new(), state, since, print });
         self.follow();
         Ok(self.files.len() - 1)
     }
@@ -153,6 +157,7 @@ impl Watch {
             match file.state {
                 State::Settling(at) if at <= now => {
                     file.state = State::Unchanged;
+                    file.since = None;
                     changed.push(index);
                 }
                 State::Settling(at) => next = Some(next.map_or(at, |next: Instant| next.min(at))),
@@ -222,7 +227,7 @@ impl Watch {
             let entries = entries(&file.path);
             if !file.entries.is_empty() && entries != file.entries && file.state == State::Unchanged
             {
-                file.state = State::Settling(Instant::now() + SETTLE);
+                file.settle(Instant::now(), SETTLE);
             }
             file.entries = entries;
         }
@@ -374,11 +379,17 @@ impl Inbox {
 }
 
 impl Watched {
+    /// It has new content after `delay`, unless more comes before.
+    fn settle(&mut self, now: Instant, delay: Duration) {
+        let since = *self.since.get_or_insert(now);
+        self.state = State::Settling((now + delay).min(since + LONGEST));
+    }
+
     /// Treats new content as still being written.
     fn look(&mut self, now: Instant) {
         let print = print(&self.path);
         if print != self.print {
-            self.state = State::Settling(now + SETTLE_CREATED);
+            self.settle(now, SETTLE_CREATED);
         }
         self.print = print;
     }
@@ -387,23 +398,21 @@ impl Watched {
         if !is_any(event) && !event.paths.iter().any(|path| self.entries.contains(path)) {
             return;
         }
-        self.state = match event.kind {
-            EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-                State::Settling(now + SETTLE)
-            }
+        let delay = match event.kind {
+            EventKind::Access(AccessKind::Close(AccessMode::Write)) => SETTLE,
             EventKind::Access(_) | EventKind::Modify(ModifyKind::Metadata(_)) => return,
-            EventKind::Modify(ModifyKind::Data(_)) => State::Writing,
-            EventKind::Create(CreateKind::Folder) => State::Settling(now + SETTLE),
-            EventKind::Create(_) => State::Settling(now + SETTLE_CREATED),
+            EventKind::Modify(ModifyKind::Data(_)) => {
+                self.state = State::Writing;
+                return;
+            }
+            EventKind::Create(CreateKind::Folder) => SETTLE,
+            EventKind::Create(_) => SETTLE_CREATED,
             // The removal of a file that another one has replaced.
-            EventKind::Remove(_) if event.paths.iter().all(|path| path.exists()) => {
-                State::Settling(now + SETTLE)
-            }
-            EventKind::Remove(_) => State::Settling(now + SETTLE_REMOVED),
-            EventKind::Modify(_) | EventKind::Any | EventKind::Other => {
-                State::Settling(now + SETTLE)
-            }
+            EventKind::Remove(_) if event.paths.iter().all(|path| path.exists()) => SETTLE,
+            EventKind::Remove(_) => SETTLE_REMOVED,
+            EventKind::Modify(_) | EventKind::Any | EventKind::Other => SETTLE,
         };
+        self.settle(now, delay);
     }
 }
 
@@ -528,6 +537,33 @@ mod tests {
         fs::remove_file(dir.path("f")).unwrap();
         dir.assert_told();
         dir.write("f", "3");
+        dir.assert_told();
+    }
+
+    #[test]
+    fn changed_all_the_time() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.write("other", "2");
+        dir.watch("f");
+        let (file, other) = (dir.path("f"), dir.path("other"));
+        let begin = Instant::now();
+        let writer = std::thread::spawn(move || {
+            while begin.elapsed() < 3 * LONGEST {
+                fs::remove_file(&file).unwrap();
+                fs::hard_link(&other, &file).unwrap();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut told = Vec::new();
+        while !writer.is_finished() {
+            if !dir.watch.as_mut().unwrap().changed().0.is_empty() {
+                told.push(begin.elapsed());
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        writer.join().unwrap();
+        assert!(told.len() >= 2, "{told:?}");
         dir.assert_told();
     }
 
