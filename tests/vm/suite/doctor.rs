@@ -124,12 +124,10 @@ fn malformed_btf_is_what_a_start_says_of_it() {
         }
         None => assert_eq!((level, what), ("ok", "there and sound")),
     }
-    gthctl.stop();
+    a_running_gthctl_is_told_and_is_no_error(gthctl);
 }
 
-#[test]
-fn a_running_gthctl_is_told_and_is_no_error() {
-    let gthctl = Gthctl::start(NO_RULES);
+fn a_running_gthctl_is_told_and_is_no_error(gthctl: Gthctl) {
     let doctor = Doctor::new(&["-c", gthctl.config().to_str().unwrap()]);
     let (level, what) = doctor.finding("sched_ext");
     assert_eq!(level, "note", "{what}");

@@ -22,13 +22,19 @@ pub const VM: Vm = vm::OWN;
 
 const SOON: Duration = Duration::from_secs(10);
 
+/// With a policy and no config file.
 #[test]
 fn takes_over_every_task_and_gives_them_back() {
     shared::unload();
     let task = Task::spinner("some-task");
     assert!(!kernel::is_ext(task.pid));
-    let gthctl =
-        Gthctl::start("strategies: [{command_regex: ^some-task$, cpus: 1, exclusive: true}]");
+    let policy = "strategies: [{command_regex: ^some-task$, cpus: 1, exclusive: true}]";
+    let files = gthctl::files("", policy);
+    let mut command = gthctl::run();
+    command.arg("-p").arg(files.path().join("policy.yaml"));
+    let gthctl = Gthctl::spawn(files, command);
+    let note = "gthctl: note: there is no /etc/gthctl/config.yaml: every setting has its default\n";
+    assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     assert!(kernel::is_ext(task.pid));
     assert!(kernel::runs_on(task.pid, 1), "it falls under the rule from the start");
     let newborn = Task::spinner("newborn");
@@ -40,21 +46,6 @@ fn takes_over_every_task_and_gives_them_back() {
     assert!(!kernel::is_ext(task.pid));
     assert!(output.counter("tasks matched") > 1, "{}", output.stdout);
     assert!(output.counter("idle CPU") > 1, "{}", output.stdout);
-}
-
-#[test]
-fn kill_9_gives_the_machine_back() {
-    let mut gthctl = Gthctl::start(NO_RULES);
-    let spinners = task::spinners(kernel::cpus() * 2, "load");
-    gthctl.signal(Signal::SIGKILL);
-    assert!(kernel::wait(Duration::from_secs(10), || kernel::state() == "disabled"));
-    assert!(kernel::wait(Duration::from_secs(10), || gthctl.has_ended()));
-    assert!(spinners.iter().all(|task| !kernel::is_ext(task.pid)));
-    let before: Vec<_> = spinners.iter().map(Task::cpu_time).collect();
-    let ran = kernel::wait(SOON, || {
-        spinners.iter().zip(&before).all(|(task, before)| task.cpu_time() > *before)
-    });
-    assert!(ran, "some task does not run");
 }
 
 #[test]
@@ -112,19 +103,6 @@ fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
     gthctl.begin_to_hear();
     fs::remove_file(etc.0.join("config.yaml")).unwrap();
     assert!(gthctl.says("config.yaml: cannot read the config file: no such file", 1));
-    gthctl.stop();
-}
-
-#[test]
-fn a_policy_needs_no_config_file() {
-    let files = gthctl::files("", "strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]");
-    let mut command = gthctl::run();
-    command.arg("-p").arg(files.path().join("policy.yaml"));
-    let hot = Task::spinner("hot");
-    let gthctl = Gthctl::spawn(files, command);
-    assert!(kernel::runs_on(hot.pid, 1));
-    let note = "gthctl: note: there is no /etc/gthctl/config.yaml: every setting has its default\n";
-    assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     gthctl.stop();
 }
 
@@ -284,7 +262,7 @@ fn the_probe_tells_whether_it_works() {
 
 /// How a run ended is known while none runs and while the next one does.
 #[test]
-fn the_last_end_is_kept() {
+fn kill_9_gives_the_machine_back_and_is_known_as_the_last_end() {
     shared::unload();
     let last = || {
         let output = gthctl::output(Command::new(gthctl::binary()).args(["status", "-o", "json"]));
@@ -295,11 +273,19 @@ fn the_last_end_is_kept() {
     };
     let first = Gthctl::start(NO_RULES);
     let pid = first.pid();
+    let spinners = task::spinners(kernel::cpus() * 2, "load");
     first.signal(Signal::SIGKILL);
     first.wait();
     let killed = format!("PID {pid} was killed, or crashed");
     assert_eq!(last(), ("error".into(), killed.clone()));
     assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+    assert!(spinners.iter().all(|task| !kernel::is_ext(task.pid)));
+    let before: Vec<_> = spinners.iter().map(Task::cpu_time).collect();
+    let ran = kernel::wait(SOON, || {
+        spinners.iter().zip(&before).all(|(task, before)| task.cpu_time() > *before)
+    });
+    assert!(ran, "some task does not run");
+    drop(spinners);
 
     let waiting = Command::new(gthctl::binary())
         .args(["status", "--ready", "--wait=300"])
@@ -319,43 +305,42 @@ fn the_last_end_is_kept() {
     assert!(what.ends_with(": stopped by SIGINT (exit code 0)"), "{what}");
 }
 
+/// It takes its interrupts back before it ends against its will.
 #[test]
 fn sysrq_s_evicts_it() {
-    let gthctl = Gthctl::start(NO_RULES);
+    let _restore = Restore;
+    let before = affinities("eth0");
+    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
+    assert!(kernel::wait(SOON, || all_on("eth0", "2")));
     fs::write("/proc/sysrq-trigger", "S").unwrap();
     let output = gthctl.wait();
     assert_eq!(output.code(), 9, "{}", output.stderr);
     assert!(output.stderr.to_lowercase().contains("sysrq"), "{}", output.stderr);
     assert_eq!(kernel::state(), "disabled");
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }
 
 #[test]
 fn killed_it_leaves_them_until_somebody_cares() {
     let _restore = Restore;
     let before = affinities("eth0");
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    gthctl.signal(Signal::SIGKILL);
-    gthctl.wait();
-    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
-    assert!(all_on("eth0", "2"));
+    let place = with("{nic: eth0, cpus: 2}");
+    let kill = |gthctl: Gthctl| {
+        gthctl.signal(Signal::SIGKILL);
+        gthctl.wait();
+        assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+        assert!(all_on("eth0", "2"));
+    };
+    kill(Gthctl::start(&place));
     assert_eq!(nic::report(&["drift"])["placed"][0]["by"], "policy");
-    nic::report(&["restore"]);
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
-
-    // Or the next one does.
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    gthctl.signal(Signal::SIGKILL);
-    gthctl.wait();
-    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+    // The next run does.
     let gthctl = Gthctl::start(NO_RULES);
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
-
-    // Also one that ends against its will.
-    gthctl.replace(&with("{nic: eth0, cpus: 2}"));
+    gthctl.replace(&place);
     assert!(kernel::wait(SOON, || all_on("eth0", "2")));
-    fs::write("/proc/sysrq-trigger", "S").unwrap();
-    let output = gthctl.wait();
-    assert_eq!(output.code(), 9, "{}", output.stderr);
+
+    kill(gthctl);
+    nic::report(&["restore"]);
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }
 

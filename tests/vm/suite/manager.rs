@@ -93,70 +93,39 @@ fn ready_means_that_the_kernel_schedules() {
     assert_eq!(loading, "STATUS=Loading the scheduler");
     let says = format!("READY=1\nSTATUS=Scheduling by {}, generation 1: 0 rules", policy.display());
     assert_eq!((ready, state.as_str()), (says, "enabled"));
+    a_start_that_fails_is_never_ready();
     gthctl.stop();
     assert_eq!(manager.next(SOON), "STOPPING=1");
     manager.read();
     assert!(manager.alive.is_empty(), "without a watchdog");
 }
 
-#[test]
+/// As another run is there.
 fn a_start_that_fails_is_never_ready() {
     let mut manager = Manager::new();
     let files = gthctl::files("", NO_RULES);
-    let first = Gthctl::start(NO_RULES);
     let mut command = gthctl::command(&files, &[]);
     command.env("NOTIFY_SOCKET", manager.dir.path().join("notify"));
     assert_eq!(gthctl::output(&mut command).code(), 6);
-    first.stop();
     manager.read();
     assert!(!manager.heard.iter().any(|message| message.contains("READY")), "{:?}", manager.heard);
 }
 
+/// All of it in one run: a start takes long.
 #[test]
-fn the_status_says_what_is_in_force_and_what_is_not() {
+fn a_run_tells_its_manager_what_it_does() {
     let mut manager = Manager::new();
     let gthctl = manager.start(NO_RULES);
     manager.hears("STATUS=", "Loading");
     manager.hears("READY=1\nSTATUS=", "0 rules");
-    gthctl.replace("strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]");
-    manager.hears("STATUS=", "generation 2: 1 rule, CPUs 1 exclusive");
-    gthctl.refuses(|| fs::write(gthctl.policy(), "strategies: 1").unwrap());
-    manager.hears("STATUS=", "1 rule, CPUs 1 exclusive; rejected: ");
-    gthctl.replace(NO_RULES);
-    let message = manager.next(SOON);
-    assert!(message.ends_with("generation 3: 0 rules"), "{message:?}");
-    let config = fs::read_to_string(gthctl.config()).unwrap();
-    fs::write(gthctl.config(), "no: 1").unwrap();
-    manager.hears("STATUS=", "0 rules; rejected: ");
-    fs::write(gthctl.config(), config).unwrap();
-    let message = manager.next(SOON);
-    assert!(message.ends_with("generation 3: 0 rules"), "{message:?}");
-    gthctl.stop();
-}
-
-#[test]
-fn a_reload_is_told_from_its_begin_to_its_end() {
-    let mut manager = Manager::new();
-    let gthctl = manager.start(NO_RULES);
-    manager.hears("STATUS=", "Loading");
-    manager.hears("READY=1\nSTATUS=", "0 rules");
-    gthctl.signal(Signal::SIGHUP);
-    manager.hears("RELOADING=1\nMONOTONIC_USEC=", "");
-    manager.hears("READY=1\nSTATUS=", "0 rules");
-    // A mistake ends it, too.
-    fs::write(gthctl.policy(), "strategies: 1").unwrap();
-    manager.hears("STATUS=", "rejected");
-    gthctl.signal(Signal::SIGHUP);
-    manager.hears("RELOADING=1\nMONOTONIC_USEC=", "");
-    manager.hears("READY=1\nSTATUS=", "rejected");
+    signs_of_life_come_from_the_loop_that_works(&mut manager, &gthctl);
+    the_status_says_what_is_in_force_and_what_is_not(&mut manager, &gthctl);
+    a_reload_is_told_from_its_begin_to_its_end(&mut manager, &gthctl);
     gthctl.stop();
     assert_eq!(manager.next(SOON), "STOPPING=1");
 }
 
-#[test]
-fn signs_of_life_come_from_the_loop_that_works() {
-    let mut manager = Manager::new();
-    let gthctl = manager.start(NO_RULES);
+fn signs_of_life_come_from_the_loop_that_works(manager: &mut Manager, gthctl: &Gthctl) {
     let begin = Instant::now();
     let has_come = kernel::wait(SOON, || {
         manager.read();
@@ -177,5 +146,32 @@ fn signs_of_life_come_from_the_loop_that_works() {
         manager.alive.len() > before
     });
     assert!(goes_on);
-    gthctl.stop();
+}
+
+fn the_status_says_what_is_in_force_and_what_is_not(manager: &mut Manager, gthctl: &Gthctl) {
+    gthctl.replace("strategies: [{command_regex: ^hot$, cpus: 1, exclusive: true}]");
+    manager.hears("STATUS=", "generation 2: 1 rule, CPUs 1 exclusive");
+    gthctl.refuses(|| fs::write(gthctl.policy(), "strategies: 1").unwrap());
+    manager.hears("STATUS=", "1 rule, CPUs 1 exclusive; rejected: ");
+    gthctl.replace(NO_RULES);
+    let message = manager.next(SOON);
+    assert!(message.ends_with("generation 3: 0 rules"), "{message:?}");
+    let config = fs::read_to_string(gthctl.config()).unwrap();
+    fs::write(gthctl.config(), "no: 1").unwrap();
+    manager.hears("STATUS=", "0 rules; rejected: ");
+    fs::write(gthctl.config(), config).unwrap();
+    let message = manager.next(SOON);
+    assert!(message.ends_with("generation 3: 0 rules"), "{message:?}");
+}
+
+fn a_reload_is_told_from_its_begin_to_its_end(manager: &mut Manager, gthctl: &Gthctl) {
+    gthctl.signal(Signal::SIGHUP);
+    manager.hears("RELOADING=1\nMONOTONIC_USEC=", "");
+    manager.hears("READY=1\nSTATUS=", "0 rules");
+    // A mistake ends it, too.
+    fs::write(gthctl.policy(), "strategies: 1").unwrap();
+    manager.hears("STATUS=", "rejected");
+    gthctl.signal(Signal::SIGHUP);
+    manager.hears("RELOADING=1\nMONOTONIC_USEC=", "");
+    manager.hears("READY=1\nSTATUS=", "rejected");
 }

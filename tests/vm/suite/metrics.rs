@@ -85,26 +85,6 @@ fn they_follow_the_policy_and_its_tasks() {
     assert!(TcpStream::connect(ADDRESS).is_err());
 }
 
-#[test]
-fn a_file_is_replaced_and_stays_when_nothing_runs() {
-    shared::unload();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("gthctl.prom");
-    let name = file.to_str().unwrap();
-    let gthctl = Gthctl::start(POLICY);
-    let output = metrics(&["--file", name]);
-    assert_eq!((output.code(), &*output.stdout, &*output.stderr), (0, "", ""));
-    let text = fs::read_to_string(&file).unwrap();
-    assert_eq!(value(&text, "gthctl_policy_in_step"), 1.0);
-    assert_eq!(metrics(&[]).stdout.lines().count(), text.lines().count());
-    gthctl.stop();
-
-    let output = metrics(&["--file", name]);
-    assert_eq!(output.code(), 10, "{}", output.stderr);
-    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-    assert_eq!(fs::read_to_string(&file).unwrap(), text);
-}
-
 const STATS: &str = "/var/run/scx/root/stats";
 
 fn ask_stats(request: &str) -> Value {
@@ -117,10 +97,19 @@ fn ask_stats(request: &str) -> Value {
     answer["args"]["resp"].take()
 }
 
+/// Also where a run that was killed has left its socket.
 #[test]
 fn the_tools_of_sched_ext_get_the_counters() {
     shared::unload();
     let gthctl = Gthctl::start(POLICY);
+    assert!(kernel::wait(SOON, || Path::new(STATS).exists()), "{}", gthctl.stderr());
+    gthctl.signal(Signal::SIGKILL);
+    gthctl.wait();
+    assert!(Path::new(STATS).exists());
+
+    let gthctl = Gthctl::start(POLICY);
+    assert!(kernel::wait(SOON, || UnixStream::connect(STATS).is_ok()), "{}", gthctl.stderr());
+    assert!(ask_stats("stats")["tasks"].as_u64() > Some(0));
     let _upf = Task::fork("upf", task::wake_often(1_000_000));
     let wakeups = || ask_stats("stats")["rules"]["upf"]["wakeups"].as_u64();
     assert!(kernel::wait(SOON, || wakeups() > Some(100)), "{:#}", ask_stats("stats"));
@@ -137,27 +126,30 @@ fn the_tools_of_sched_ext_get_the_counters() {
     assert!(!Path::new(STATS).exists());
 }
 
+/// Also where another scheduler has the socket for sched_ext's tools, which gthctl leaves alone.
 #[test]
-fn another_schedulers_socket_is_left_alone_and_a_dead_ones_replaced() {
+fn a_file_is_replaced_and_stays_when_nothing_runs() {
     shared::unload();
-    let gthctl = Gthctl::start(POLICY);
-    assert!(kernel::wait(SOON, || Path::new(STATS).exists()), "{}", gthctl.stderr());
-    gthctl.signal(Signal::SIGKILL);
-    gthctl.wait();
-    assert!(Path::new(STATS).exists());
-    let gthctl = Gthctl::start(POLICY);
-    assert!(kernel::wait(SOON, || UnixStream::connect(STATS).is_ok()), "{}", gthctl.stderr());
-    assert!(ask_stats("stats")["tasks"].as_u64() > Some(0));
-    gthctl.stop();
-
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gthctl.prom");
+    let name = file.to_str().unwrap();
     let _other = UnixListener::bind(STATS).unwrap();
     let gthctl = Gthctl::start(POLICY);
     let told = || gthctl.has_ever_said("another program serves it");
     assert!(kernel::wait(SOON, told), "{}", gthctl.stderr());
-    assert!(value(&metrics(&[]).stdout, "gthctl_policy_in_step") == 1.0);
+    let output = metrics(&["--file", name]);
+    assert_eq!((output.code(), &*output.stdout, &*output.stderr), (0, "", ""));
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(value(&text, "gthctl_policy_in_step"), 1.0);
+    assert_eq!(metrics(&[]).stdout.lines().count(), text.lines().count());
     gthctl.stop();
     assert!(Path::new(STATS).exists());
     fs::remove_file(STATS).unwrap();
+
+    let output = metrics(&["--file", name]);
+    assert_eq!(output.code(), 10, "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
 
 #[test]
