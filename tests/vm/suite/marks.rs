@@ -39,6 +39,11 @@ fn start(rule: &str) -> Lease {
     gthctl
 }
 
+fn become_nobody() {
+    // SAFETY: no pointers.
+    assert_eq!(unsafe { libc::setuid(65534) }, 0);
+}
+
 /// A task that fails another condition of the rule takes none of its places.
 #[test]
 fn packets_of_others_use_up_no_places() {
@@ -51,8 +56,7 @@ fn packets_of_others_use_up_no_places() {
             Task::fork("stranger", |_| {
                 sender::enter_upf();
                 let socket = sender::socket();
-                // SAFETY: no pointers.
-                assert_eq!(unsafe { libc::setuid(65534) }, 0);
+                become_nobody();
                 for _ in 0..3 {
                     let _ = socket.send(b"packet");
                 }
@@ -99,8 +103,7 @@ fn who_becomes_another_user_leaves_its_place() {
         while shared.order.load(Ordering::Relaxed) == 0 {
             task::sleep_until(task::now() + 1_000_000);
         }
-        // SAFETY: no pointers.
-        assert_eq!(unsafe { libc::setuid(65534) }, 0);
+        become_nobody();
         loop {
             task::sleep_until(task::now() + 1_000_000);
         }

@@ -133,6 +133,7 @@ fn a_file_is_replaced_and_stays_when_nothing_runs() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("gthctl.prom");
     let name = file.to_str().unwrap();
+    fs::create_dir_all(Path::new(STATS).parent().unwrap()).unwrap();
     let _other = UnixListener::bind(STATS).unwrap();
     let gthctl = Gthctl::start(POLICY);
     let told = || gthctl.has_ever_said("another program serves it");
@@ -141,7 +142,9 @@ fn a_file_is_replaced_and_stays_when_nothing_runs() {
     assert_eq!((output.code(), &*output.stdout, &*output.stderr), (0, "", ""));
     let text = fs::read_to_string(&file).unwrap();
     assert_eq!(value(&text, "gthctl_policy_in_step"), 1.0);
-    assert_eq!(metrics(&[]).stdout.lines().count(), text.lines().count());
+    let printed = metrics(&[]).stdout;
+    assert_eq!(value(&printed, "gthctl_policy_in_step"), 1.0);
+    assert_eq!(printed.lines().count(), text.lines().count());
     gthctl.stop();
     assert!(Path::new(STATS).exists());
     fs::remove_file(STATS).unwrap();
