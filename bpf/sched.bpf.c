@@ -125,7 +125,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	note_queueing(tctx, enq_flags);
 	tctx->rank = plan->rank;
 	tctx->kept = false;
-	plan->none_idle = !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
+	plan->last = enq_flags & ENQ_LAST;
+	plan->none_idle = !plan->last && !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
 			  tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
 	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
 		plan->pool = cpu_pool(live_tables(plan->place.generation), cpu);

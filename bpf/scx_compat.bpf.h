@@ -29,6 +29,7 @@
 #define ENQ_WAKEUP SCX_ENUM(scx_enq_flags, SCX_ENQ_WAKEUP)
 #define ENQ_PREEMPT SCX_ENUM(scx_enq_flags, SCX_ENQ_PREEMPT)
 #define ENQ_REENQ SCX_ENUM(scx_enq_flags, SCX_ENQ_REENQ)
+#define ENQ_LAST SCX_ENUM(scx_enq_flags, SCX_ENQ_LAST)
 
 /* The same in every kernel since 6.12. */
 s32 scx_bpf_create_dsq(u64 dsq_id, s32 node) __ksym;

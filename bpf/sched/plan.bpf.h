@@ -21,6 +21,7 @@ struct plan {
 	s32 cpu;		/* its current one, or else one of its pool's */
 	bool affinity_override;		/* all CPUs of its affinity are exclusive to others */
 	bool none_idle;		/* no CPU was idle just now */
+	bool last;		/* its CPU goes idle now */
 	bool lone_cpu;		/* its pool is exclusive and has no other CPU */
 	u64 slice;
 	u64 credit;
@@ -83,6 +84,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	plan->pool = cpu_pool(t, cpu);
 	plan->affinity_override = false;
 	plan->none_idle = false;
+	plan->last = false;
 	plan->lone_cpu = false;
 
 	if (rule && (rule->flags & GTH_RULE_CPUS)) {

@@ -86,6 +86,22 @@ static __always_inline s32 local_cpu_without_kick(struct task_struct *p, const s
 }
 
 /*
+ * Its CPU has found nothing else to run, and goes idle unless the task goes on there: one that was
+ * asked to choose its CPU anew, and may stay.
+ */
+static __always_inline bool goes_on_here(const struct plan *plan, s32 cpu)
+{
+	const struct cpumask *preferred;
+
+	if (!plan->last || plan->cpu != cpu || !can_kick())
+		return false;
+	if (plan->place.first == NO_MASK)
+		return true;
+	preferred = mask_of(plan->place.generation, plan->place.first);
+	return preferred && bpf_cpumask_test_cpu(cpu, preferred);
+}
+
+/*
  * The CPU whose local DSQ a task goes into, and why; NO_CPU: it has to wait. A priority task whose CPU
  * a real-time task has taken, or that gth_select_cpu() left to gth_enqueue(), goes in front of
  * something weaker.
@@ -95,6 +111,9 @@ static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tct
 {
 	s32 other;
 
+	*path = GTH_PATH_KEPT;
+	if (goes_on_here(plan, cpu))
+		return cpu;
 	*path = GTH_PATH_OVERTAKEN;
 	if (!is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP) && (pinned || is_new) &&
 	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu)))
@@ -120,13 +139,15 @@ static __always_inline void go_to(struct task_struct *p, const struct plan *plan
 	if (preempts(path) || (path == GTH_PATH_KTHREAD && is_tickless(cpu)))
 		enq_flags |= ENQ_PREEMPT;
 	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
+	if (path == GTH_PATH_KEPT)
+		kick_if_idle(cpu); /* it looks into no DSQ any more */
 }
 
 /*
  * Kicks an idle CPU for a task that waits for the first free one of its pool. A CPU that goes idle at
  * this moment may have just looked into the DSQ and not count as idle yet. The task's own CPU will
- * look again anyway; if it is not in this pool, a CPU of the pool gets the kick. A task pushed off by
- * one that found no idle CPU does not repeat the search.
+ * look again anyway, unless it goes idle after this task; if it is not in this pool, a CPU of the pool
+ * gets the kick. A task pushed off by one that found no idle CPU does not repeat the search.
  */
 __noinline int kick_for(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull)
 {
@@ -136,7 +157,7 @@ __noinline int kick_for(struct task_struct *p __arg_trusted, const struct plan *
 		cpu = pick_idle_in(p, plan->place.generation, plan->place.mask);
 		if (cpu >= 0)
 			kick_if_idle(cpu);
-		else if (plan->cpu != scx_bpf_task_cpu(p))
+		else if (plan->last || plan->cpu != scx_bpf_task_cpu(p))
 			kick_if_idle(plan->cpu);
 	}
 	if (plan->place.exclusive)

@@ -124,6 +124,29 @@ fn kthreads_of_an_exclusive_cpu_still_run() {
     gthctl.stop();
 }
 
+/// It is queued anew when its CPU has already found nothing else to run, and goes on there.
+#[test]
+fn a_task_that_changes_its_name_goes_on() {
+    for rule in ["cpus: 1, exclusive: true", "weight: 100"] {
+        let gthctl = shared::scheduler(&format!("strategies: [{{command_regex: ^hot, {rule}}}]"));
+        let hot = Task::launch("hot", None, |_| {
+            loop {
+                for name in ["hot-1", "hot-2"] {
+                    task::set_name(name);
+                    task::run_for(1_000_000);
+                }
+            }
+        });
+        std::thread::sleep(Duration::from_millis(200));
+        let (before, begin) = (hot.cpu_time(), Instant::now());
+        std::thread::sleep(Duration::from_secs(2));
+        let (got, elapsed) = (hot.cpu_time() - before, begin.elapsed());
+        println!("{rule}: {got:?} of {elapsed:?}");
+        assert!(got > elapsed / 2, "{rule}: {got:?} of {elapsed:?}");
+        gthctl.stop();
+    }
+}
+
 /// Each wakes up the other one before it sleeps, so that one always waits there.
 #[test]
 fn priority_tasks_that_hand_on_leave_the_others_their_turns() {
