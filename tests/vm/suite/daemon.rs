@@ -10,14 +10,15 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ::gthctl::daemon::control::SOCKET;
+use ::gthctl::daemon::control::client::ask;
+use ::gthctl::daemon::control::{Reply, Request, SOCKET};
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 use tempfile::TempDir;
 
-use crate::support::gthctl::{self, LOADED, status};
+use crate::support::gthctl::{self, LOADED};
 use crate::support::kernel;
 use crate::support::nic::{Restore, SAVED, affinities, hold_irq_lock, irq_of};
 use crate::support::vm::{self, Vm};
@@ -32,8 +33,10 @@ fn policy(rule: u32, irq: &str) -> String {
     )
 }
 
+/// It asks for what is answered without a look at any task: a test measures how soon this is true.
 fn has_generation(generation: u32) -> bool {
-    status().is_some_and(|status| status.generation == generation)
+    let health = ask(Path::new(SOCKET), &Request::Health);
+    matches!(health, Ok(Reply::Health(health)) if health.generation == generation)
 }
 
 /// A `gthctl run` whose output the test handles. Killed when dropped.

@@ -17,6 +17,7 @@ mod conditions;
 mod cost;
 mod daemon;
 mod decision_maker;
+mod decisions;
 mod descriptors;
 mod doctor;
 mod drops;
@@ -67,13 +68,14 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 49] = modules![
+const MODULES: [(&str, Vm); 50] = modules![
     allocated,
     bursts,
     cgroups,
     conditions,
     cost,
     daemon,
+    decisions,
     decision_maker,
     descriptors,
     doctor,
