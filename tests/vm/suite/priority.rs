@@ -311,14 +311,15 @@ fn per_cpu_kthreads_may_be_given_priority() {
         for _ in 0..20 {
             std::fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
         }
-        let counts = ["COUNT_PRIO_WAKEUPS", "PATH_KTHREAD"].map(|name| gthctl.counter(name));
+        let counts = ["COUNT_PRIO_WAKEUPS", "PATH_KTHREAD", "PATH_OVERTAKEN"];
+        let counts = counts.map(|name| gthctl.counter(name));
         gthctl.stop();
         counts
     };
-    let [wakeups, kthreads] = refresh(NO_RULES);
+    let [wakeups, queued, overtook] = refresh(NO_RULES);
     assert_eq!(wakeups, 0);
-    assert!(kthreads > 0);
-    let [wakeups, _] =
+    assert!(queued + overtook >= 20, "{queued} queued, {overtook} overtook");
+    let [wakeups, ..] =
         refresh("strategies: [{command_regex: '^(kworker|ksoftirqd)/', priority: 1}]");
     assert!(wakeups >= 20, "{wakeups}");
 }
