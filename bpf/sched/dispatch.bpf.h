@@ -66,6 +66,8 @@ static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, stru
 	last->tctx = task_of(prev);
 	if (!last->tctx)
 		return;
+	if (!can_kick()) /* once queued anew, nothing would wake this CPU for it (goes_on_here()) */
+		match_of(prev, last->tctx);
 	last->match = *(volatile u64 *)&last->tctx->match;
 	last->rank = rank_of_last(prev, last->tctx, cpu, last->match);
 }
