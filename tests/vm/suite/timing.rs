@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::support::gthctl::{Gthctl, NO_RULES};
+use crate::support::gthctl::{Gthctl, NO_RULES, many_rules};
 use crate::support::kernel;
 use crate::support::sender;
 use crate::support::shared::{self, Lease};
@@ -203,25 +203,6 @@ fn the_first_packet_boosts_its_sender() {
     let counts = ["COUNT_MARKED", "COUNT_MARKS_REFUSED"].map(|name| gthctl.counter(name));
     assert_eq!(counts, [2 * SENDERS as u64, 0]);
     gthctl.stop();
-}
-
-/// 100 rules of every kind, none of which matches anything here.
-fn many_rules(count: usize, first: &str) -> String {
-    let rule = |i: usize| {
-        let condition = match i % 9 {
-            0 => format!("command_regex: '^none-{i}-[a-z]+$'"),
-            1 => format!("threads: '^none-{i}-(rx|tx)'"),
-            2 => format!("exe: '/opt/none-{i}/**/bin/*'"),
-            3 => format!("cgroup: /none-{i}.slice/*/upf"),
-            4 => format!("systemd_unit: 'none-{i}@*.service'"),
-            5 => format!("container: '{i:016x}'"),
-            6 => format!("user: {}", 100_000 + i),
-            7 => format!("netns: {}", 1 + i),
-            _ => format!("command_regex: '^none-{i}$', include_children: true"),
-        };
-        format!("- {{name: {first}-{i}, {condition}, priority: {}}}\n", i % 21)
-    };
-    format!("strategies:\n{}", (0..count).map(rule).collect::<String>())
 }
 
 /// CPU time of a whole process.

@@ -69,6 +69,25 @@ pub fn binary() -> PathBuf {
     std::env::var_os("GTHCTL_BIN").expect("GTHCTL_BIN is set by tests/vm/test").into()
 }
 
+/// 100 rules of every kind, none of which matches anything here.
+pub fn many_rules(count: usize, first: &str) -> String {
+    let rule = |i: usize| {
+        let condition = match i % 9 {
+            0 => format!("command_regex: '^none-{i}-[a-z]+$'"),
+            1 => format!("threads: '^none-{i}-(rx|tx)'"),
+            2 => format!("exe: '/opt/none-{i}/**/bin/*'"),
+            3 => format!("cgroup: /none-{i}.slice/*/upf"),
+            4 => format!("systemd_unit: 'none-{i}@*.service'"),
+            5 => format!("container: '{i:016x}'"),
+            6 => format!("user: {}", 100_000 + i),
+            7 => format!("netns: {}", 1 + i),
+            _ => format!("command_regex: '^none-{i}$', include_children: true"),
+        };
+        format!("- {{name: {first}-{i}, {condition}, priority: {}}}\n", i % 21)
+    };
+    format!("strategies:\n{}", (0..count).map(rule).collect::<String>())
+}
+
 /// A directory with config.yaml and policy.yaml.
 pub fn files(config: &str, policy: &str) -> TempDir {
     let dir = tempfile::tempdir().unwrap();
