@@ -11,7 +11,8 @@ fn main() {
         bpf::skeleton("bpf", name, "bpf");
     }
     println!("cargo:rustc-env=GTHCTL_COMMIT={}", commit());
-    for file in ["HEAD", "index"] {
+    // Both change with the commit; the index would change more often, and everything be built anew.
+    for file in ["HEAD", "logs/HEAD"] {
         if Path::new(".git").join(file).exists() {
             println!("cargo:rerun-if-changed=.git/{file}");
         }
@@ -27,7 +28,7 @@ fn commit() -> String {
     let Some(id) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return "unknown".to_owned();
     };
-    let dirty =
-        git(&["status", "--porcelain", "--untracked-files=no"]).is_some_and(|s| !s.is_empty());
+    let dirty = git(&["--no-optional-locks", "status", "--porcelain", "--untracked-files=no"])
+        .is_some_and(|s| !s.is_empty());
     if dirty { id + "+" } else { id }
 }
