@@ -4,10 +4,8 @@ use std::fs;
 use std::ptr;
 use std::time::{Duration, Instant};
 
-use ::gthctl::daemon::reports::ThrottledCgroup;
-
 use crate::support::cgroup::{Cgroup, CpuHierarchy, cpus_used};
-use crate::support::gthctl::{self, Gthctl, NO_RULES};
+use crate::support::gthctl::NO_RULES;
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -19,17 +17,22 @@ pub const VM: Vm = vm::SHARES;
 const SETTLE: Duration = Duration::from_secs(1);
 const WATCH: Duration = Duration::from_secs(5);
 
-/// The CPUs that each cgroup uses, without gthctl and with it.
-fn used(cgroups: &[&Cgroup]) -> (Vec<f64>, Vec<f64>) {
-    shared::unload();
-    std::thread::sleep(SETTLE);
-    let without = cpus_used(cgroups, WATCH);
+/// The CPUs that each cgroup uses.
+fn used(cgroups: &[&Cgroup]) -> Vec<f64> {
     let gthctl = shared::scheduler(NO_RULES);
     std::thread::sleep(SETTLE);
-    let with = cpus_used(cgroups, WATCH);
+    let used = cpus_used(cgroups, WATCH);
     gthctl.stop();
-    println!("CPUs used: {without:.3?} without gthctl, {with:.3?} with it");
-    (without, with)
+    println!("CPUs used: {used:.3?}");
+    used
+}
+
+/// The same where the cgroups and their tasks are there before gthctl.
+fn used_after_a_start(cgroups: &[&Cgroup]) -> Vec<f64> {
+    shared::unload();
+    std::thread::sleep(SETTLE);
+    println!("CPUs used: {:.3?} without gthctl", cpus_used(cgroups, WATCH));
+    used(cgroups)
 }
 
 /// Each is at most `percent` from what it should be.
@@ -54,8 +57,8 @@ fn weights_divide_the_cpus_whatever_the_number_of_tasks() {
         [("one", "100", 1), ("two", "200", 8), ("four", "400", 3)].map(|(name, weight, tasks)| {
             Cgroup::with(name, &[("cpu.weight", weight)]).and_spinners(tasks)
         });
-    let (_, with) = used(&cgroups.each_ref());
-    near(&with, &parts_of(&with, &[1.0, 2.0, 4.0]), 5.0);
+    let used = used(&cgroups.each_ref());
+    near(&used, &parts_of(&used, &[1.0, 2.0, 4.0]), 5.0);
 }
 
 #[test]
@@ -67,9 +70,9 @@ fn weights_divide_each_level() {
     let x = spinners("a/x", "100", 2);
     let (y, z) = (spinners("a/b/y", "100", 1), spinners("a/b/z", "100", 3));
     let other = spinners("other", "300", 4);
-    let (_, with) = used(&[&x, &y, &z, &other]);
+    let used = used(&[&x, &y, &z, &other]);
     // Of sixteenths: a has 4 of them, of which a/b has 3.
-    near(&with, &parts_of(&with, &[1.0, 1.5, 1.5, 12.0]), 12.0);
+    near(&used, &parts_of(&used, &[1.0, 1.5, 1.5, 12.0]), 12.0);
 }
 
 /// As systemd arranges services, a session and machines, with CPUWeight= and CPUQuota=.
@@ -85,11 +88,11 @@ fn slices_of_systemd_get_what_their_weights_and_quotas_say() {
     let vm = slice("machine.slice/vm.scope", "100").and_spinners(4);
     let quota = [("cpu.max", "10000 100000")];
     let small = Cgroup::with("machine.slice/small.scope", &quota).and_spinners(2);
-    let (_, with) = used(&[&web, &db, &session, &vm, &small]);
+    let used = used_after_a_start(&[&web, &db, &session, &vm, &small]);
     // What small.scope may not use is its slice's.
-    let total: f64 = with.iter().sum();
+    let total: f64 = used.iter().sum();
     let parts = [1.0, 3.0, 4.0, 8.0].map(|sixteenths| sixteenths / 16.0 * total);
-    near(&with, &[parts[0], parts[1], parts[2], parts[3] - 0.1, 0.1], 12.0);
+    near(&used, &[parts[0], parts[1], parts[2], parts[3] - 0.1, 0.1], 12.0);
 }
 
 #[test]
@@ -122,8 +125,8 @@ fn limits_hold() {
         (limited("quarter", "25000 100000", 1), limited("half", "50000 100000", 4));
     let _two = Cgroup::with("two", &[("cpu.max", "160000 80000")]);
     let (inner, most) = (limited("two/inner", "75000 100000", 4), limited("two/most", "max", 4));
-    let (_, with) = used(&[&quarter, &half, &inner, &most]);
-    near(&with, &[0.25, 0.5, 0.75, 1.25], 5.0);
+    let used = used(&[&quarter, &half, &inner, &most]);
+    near(&used, &[0.25, 0.5, 0.75, 1.25], 5.0);
 }
 
 #[test]
@@ -195,52 +198,6 @@ fn an_idle_cgroup_gets_what_others_leave() {
     println!("{beside:.3} CPUs as an idle cgroup, {used:.3?} as a normal one");
     assert!(beside < 0.2);
     near(&used, &parts_of(&used, &[1.0, 1.0]), 5.0);
-    gthctl.stop();
-}
-
-/// The kernel ends a scheduler when a task has not run for that long.
-const WATCHDOG: Duration = Duration::from_secs(9);
-const CROWD: usize = 120;
-
-#[track_caller]
-fn the_throttled() -> ThrottledCgroup {
-    let mut all = gthctl::status().unwrap().throttled_cgroups;
-    assert_eq!(all.len(), 1, "{all:?}");
-    all.remove(0)
-}
-
-#[test]
-fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
-    let mut crowd = Cgroup::with("crowd", &[]);
-    let dir = crowd.file();
-    crowd.add(Task::start_in_cgroup("crowd", &dir, |shared| {
-        (1..CROWD).for_each(|_| drop(std::thread::spawn(task::spin_on)));
-        task::spin(shared);
-    }));
-    let gthctl = shared::watched(WATCHDOG, "", NO_RULES);
-    crowd.set("cpu.max", "1000 100000");
-    std::thread::sleep(SETTLE);
-    let used = cpus_used(&[&crowd], 3 * WATCHDOG);
-    println!("{CROWD} tasks used {:.4} CPUs", used[0]);
-    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
-    assert!(used[0] < 0.03, "{:.4} CPUs", used[0]);
-    let cgroup = the_throttled();
-    println!("{cgroup:?}");
-    assert_eq!((&*cgroup.cgroup, cgroup.limit_cpus), ("/crowd", 0.01));
-    assert!((1..=cgroup.nr_periods).contains(&cgroup.nr_throttled));
-    // It has a quota left for a moment after each refill that has paid for the last run.
-    let held_back = Duration::from_micros(cgroup.throttled_usec);
-    let watched = 3 * WATCHDOG;
-    assert!(held_back > watched * 9 / 10 && held_back < watched + WATCHDOG, "{held_back:?}");
-    let mut grown = 0;
-    assert!(kernel::wait(WATCHDOG, || {
-        let before = the_throttled();
-        std::thread::sleep(Duration::from_millis(500));
-        let after = the_throttled();
-        grown = after.throttled_usec - before.throttled_usec;
-        before.throttled && after.nr_throttled == before.nr_throttled
-    }));
-    assert!(grown > 200_000, "{grown} us in 500 ms in which it was held back throughout");
     gthctl.stop();
 }
 
@@ -330,14 +287,14 @@ fn shares_and_quotas_of_cgroup_v1_hold() {
     let one = with("one", "cpu.shares", "1024", 6);
     let three = with("three", "cpu.shares", "3072", 4);
     let half = with("half", "cpu.cfs_quota_us", "50000", 2);
-    let (_, used) = used(&[&one, &three, &half]);
+    let used = used_after_a_start(&[&one, &three, &half]);
     near(&used[2..], &[0.5], 5.0);
     near(&used[..2], &parts_of(&used[..2], &[1.0, 3.0]), 10.0);
 }
 
 #[test]
 fn cgroups_that_come_and_go() {
-    let gthctl = Gthctl::start(NO_RULES);
+    let gthctl = shared::scheduler(NO_RULES);
     let (one, two) = (Cgroup::with("one", &[]), Cgroup::with("two", &[("cpu.weight", "200")]));
     let (one, two) = (one.and_spinners(4), two.and_spinners(4));
     for i in 0..1_000 {

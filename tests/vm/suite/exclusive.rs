@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::support::gthctl::Gthctl;
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -15,7 +14,7 @@ use crate::support::vm::{self, Vm};
 pub const VM: Vm = vm::SHARED;
 
 const CPU: usize = 1;
-const POLICY: &str =
+pub const POLICY: &str =
     "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true, priority: true}]";
 
 /// Watches for a while which of the tasks run on the CPU.
@@ -46,7 +45,7 @@ fn user_time(cpu: usize, during: impl FnOnce()) -> f64 {
 }
 
 /// Some tasks are older than the rule, some younger.
-fn runs_alone(before: Vec<Task>) {
+pub fn runs_alone(before: Vec<Task>) {
     let mut cold = before;
     cold.extend(task::spinners(kernel::cpus(), "cold-too"));
     let off = || cold.iter().all(|task| kernel::cpu_of(task.pid) != Some(CPU));
@@ -75,14 +74,6 @@ fn only_the_matched_run_there() {
     runs_alone(before);
     assert!(gthctl.counter("COUNT_RESERVED_AVOIDED") > 0);
     assert!(gthctl.counter("COUNT_RESERVED_KTHREAD") > 0);
-    gthctl.stop();
-}
-
-#[test]
-fn only_the_matched_run_there_with_the_builtin_idle_selection() {
-    let before = task::spinners(kernel::cpus(), "cold");
-    let gthctl = Gthctl::start_with("builtin_idle: true", POLICY, &[]);
-    runs_alone(before);
     gthctl.stop();
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::support::gthctl::{Gthctl, NO_RULES, replace_file};
+use crate::support::gthctl::{NO_RULES, replace_file};
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task, times};
@@ -62,15 +62,8 @@ fn no_cpu_is_left_idle_while_tasks_wait() {
     gthctl.stop();
 }
 
-#[test]
-fn no_cpu_is_left_idle_with_the_builtin_idle_selection() {
-    let gthctl = Gthctl::start_with("builtin_idle: true", NO_RULES, &[]);
-    assert_every_cpu_is_used();
-    gthctl.stop();
-}
-
 #[track_caller]
-fn assert_every_cpu_is_used() {
+pub fn assert_every_cpu_is_used() {
     let cpus = kernel::cpus();
     let tasks = task::spinners(cpus, "one-each");
     std::thread::sleep(Duration::from_millis(500));

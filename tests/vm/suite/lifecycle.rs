@@ -1,5 +1,6 @@
 //! Start, end, and every reason not to start.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -202,7 +203,7 @@ fn a_bad_policy_loads_nothing() {
     assert_eq!(kernel::state(), "disabled");
 }
 
-/// `gthctl status`: before a run, with a policy, a rejected one, during a hang, after an end.
+/// `gthctl status`: before a run, with a policy, a rejected one, during a hang, after an eviction.
 #[test]
 fn the_probe_tells_whether_it_works() {
     let status =
@@ -213,7 +214,9 @@ fn the_probe_tells_whether_it_works() {
     let before = ready();
     assert_eq!((before.code(), &*before.stdout, &*before.stderr), (10, "", none));
 
-    let gthctl = Gthctl::start(NO_RULES);
+    let _restore = Restore;
+    let interrupts = affinities("eth0");
+    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
     let running = ready();
     assert_eq!((running.code(), &*running.stdout), (0, "generation 1 is in force\n"));
     gthctl.refuses(|| gthctl::replace_file(&gthctl.policy(), "strategies: [{nonsense: 1}]"));
@@ -250,14 +253,24 @@ fn the_probe_tells_whether_it_works() {
     gthctl.signal(Signal::SIGCONT);
     assert_eq!(ready().code(), 0);
 
-    fs::write("/proc/sysrq-trigger", "S").unwrap();
-    assert_eq!(gthctl.wait().code(), 9);
+    sysrq_s_evicts_it(gthctl, interrupts);
     let evicted = ready();
     assert_eq!((evicted.code(), &*evicted.stderr), (10, none));
     let last = status(&[]);
     assert_eq!((last.code(), &*last.stderr), (10, none));
     let line = last.stdout.lines().find(|line| line.contains("last-end")).unwrap();
     assert!(line.starts_with(" ERROR ") && line.contains("exit code 9"), "{line}");
+}
+
+/// It takes its interrupts back before it ends against its will.
+fn sysrq_s_evicts_it(gthctl: Gthctl, interrupts: BTreeMap<u32, String>) {
+    assert!(kernel::wait(SOON, || all_on("eth0", "2")));
+    fs::write("/proc/sysrq-trigger", "S").unwrap();
+    let output = gthctl.wait();
+    assert_eq!(output.code(), 9, "{}", output.stderr);
+    assert!(output.stderr.to_lowercase().contains("sysrq"), "{}", output.stderr);
+    assert_eq!(kernel::state(), "disabled");
+    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (interrupts, false));
 }
 
 /// How a run ended is known while none runs and while the next one does.
@@ -305,21 +318,6 @@ fn kill_9_gives_the_machine_back_and_is_known_as_the_last_end() {
     assert!(what.ends_with(": stopped by SIGINT (exit code 0)"), "{what}");
 }
 
-/// It takes its interrupts back before it ends against its will.
-#[test]
-fn sysrq_s_evicts_it() {
-    let _restore = Restore;
-    let before = affinities("eth0");
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
-    assert!(kernel::wait(SOON, || all_on("eth0", "2")));
-    fs::write("/proc/sysrq-trigger", "S").unwrap();
-    let output = gthctl.wait();
-    assert_eq!(output.code(), 9, "{}", output.stderr);
-    assert!(output.stderr.to_lowercase().contains("sysrq"), "{}", output.stderr);
-    assert_eq!(kernel::state(), "disabled");
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
-}
-
 #[test]
 fn killed_it_leaves_them_until_somebody_cares() {
     let _restore = Restore;
@@ -361,4 +359,45 @@ fn what_was_pinned_by_hand_comes_back() {
     assert!(all_on("eth0", "1"));
     nic::report(&["restore"]);
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
+}
+
+/// A real-time task takes a CPU for good, so a task that may only run there
+/// waits until the kernel's watchdog ends the scheduler: its own exit code, the
+/// kernel's reason and the name of the task that waited.
+#[test]
+fn the_watchdog_is_reported() {
+    // The kernel would give the others 5 %, through RT throttling or, newer, a
+    // deadline server (kernel/sched/rt.c, kernel/sched/deadline.c).
+    let runtime = "/proc/sys/kernel/sched_rt_runtime_us";
+    let throttle = kernel::read(runtime);
+    let servers = ["ext_server", "fair_server"]
+        .map(|server| format!("/sys/kernel/debug/sched/{server}/cpu1/runtime"));
+    let saved = servers.each_ref().map(|path| kernel::read(path));
+    let _ = fs::write(runtime, "-1");
+    for path in &servers {
+        let _ = fs::write(path, "0");
+    }
+    let gthctl = Gthctl::start_watched(gthctl::files("", "strategies: []"), Duration::from_secs(3));
+    let spinner = Task::fork_on("realtime", Some(&[1]), |shared| {
+        task::become_realtime();
+        task::spin(shared)
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    // It cannot even name itself, so no Task::fork, which waits for that.
+    let waiting = Command::new("taskset").args(["-c", "1", "sleep", "60"]).spawn();
+    // On 6.12 gthctl's end waits for tasks that the spinner keeps from running: its
+    // BPF programs are detached from functions in which those may be (RCU tasks).
+    let gone = kernel::wait(Duration::from_secs(60), || kernel::state() == "disabled");
+    drop(spinner);
+    assert!(gone, "the watchdog did nothing");
+    let output = gthctl.wait();
+    let _ = waiting.map(|mut child| child.kill());
+    let _ = fs::write(runtime, throttle);
+    for (path, value) in servers.iter().zip(saved) {
+        let _ = fs::write(path, value);
+    }
+    assert_eq!(output.code(), 8, "{}", output.stderr);
+    assert!(output.stderr.contains("stall"), "{}", output.stderr);
+    assert!(output.stderr.contains("failed to run for"), "{}", output.stderr);
+    assert_eq!(kernel::state(), "disabled");
 }

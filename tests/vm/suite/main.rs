@@ -10,7 +10,9 @@ mod support;
 mod apiserver;
 mod container;
 
+mod access;
 mod allocated;
+mod builtin_idle;
 mod bursts;
 mod cgroups;
 mod conditions;
@@ -68,8 +70,10 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 50] = modules![
+const MODULES: [(&str, Vm); 52] = modules![
+    access,
     allocated,
+    builtin_idle,
     bursts,
     cgroups,
     conditions,

@@ -45,9 +45,12 @@ fn over_http() -> String {
     body.to_owned()
 }
 
+/// Also where another scheduler has the socket for sched_ext's tools, which gthctl leaves alone.
 #[test]
 fn they_follow_the_policy_and_its_tasks() {
     shared::unload();
+    fs::create_dir_all(Path::new(STATS).parent().unwrap()).unwrap();
+    let _other = UnixListener::bind(STATS).unwrap();
     let gthctl = Gthctl::start_with("", POLICY, &["--metrics", ADDRESS]);
     assert!(gthctl.has_ever_said(&format!("metrics: http://{ADDRESS}/metrics")));
     let text = over_http();
@@ -81,8 +84,30 @@ fn they_follow_the_policy_and_its_tasks() {
     assert_eq!(value(&text, "gthctl_policy_changes_total"), 1.0);
     assert_eq!(value(&text, "gthctl_exclusive_cpus"), 1.0);
     assert!(!text.contains("rule=\"upf\""), "{text}");
-    gthctl.stop();
+    let told = || gthctl.has_ever_said("another program serves it");
+    assert!(kernel::wait(SOON, told), "{}", gthctl.stderr());
+    a_file_is_replaced_and_stays_when_nothing_runs(gthctl);
     assert!(TcpStream::connect(ADDRESS).is_err());
+    assert!(Path::new(STATS).exists());
+    fs::remove_file(STATS).unwrap();
+}
+
+fn a_file_is_replaced_and_stays_when_nothing_runs(gthctl: Gthctl) {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gthctl.prom");
+    let name = file.to_str().unwrap();
+    let output = metrics(&["--file", name]);
+    assert_eq!((output.code(), &*output.stdout, &*output.stderr), (0, "", ""));
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(value(&text, "gthctl_policy_in_step"), 1.0);
+    let printed = metrics(&[]).stdout;
+    assert_eq!(value(&printed, "gthctl_policy_in_step"), 1.0);
+    assert_eq!(printed.lines().count(), text.lines().count());
+    gthctl.stop();
+    let output = metrics(&["--file", name]);
+    assert_eq!(output.code(), 10, "{}", output.stderr);
+    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
 
 const STATS: &str = "/var/run/scx/root/stats";
@@ -124,35 +149,6 @@ fn the_tools_of_sched_ext_get_the_counters() {
     let _tool = UnixStream::connect(STATS).unwrap();
     gthctl.stop();
     assert!(!Path::new(STATS).exists());
-}
-
-/// Also where another scheduler has the socket for sched_ext's tools, which gthctl leaves alone.
-#[test]
-fn a_file_is_replaced_and_stays_when_nothing_runs() {
-    shared::unload();
-    let dir = tempfile::tempdir().unwrap();
-    let file = dir.path().join("gthctl.prom");
-    let name = file.to_str().unwrap();
-    fs::create_dir_all(Path::new(STATS).parent().unwrap()).unwrap();
-    let _other = UnixListener::bind(STATS).unwrap();
-    let gthctl = Gthctl::start(POLICY);
-    let told = || gthctl.has_ever_said("another program serves it");
-    assert!(kernel::wait(SOON, told), "{}", gthctl.stderr());
-    let output = metrics(&["--file", name]);
-    assert_eq!((output.code(), &*output.stdout, &*output.stderr), (0, "", ""));
-    let text = fs::read_to_string(&file).unwrap();
-    assert_eq!(value(&text, "gthctl_policy_in_step"), 1.0);
-    let printed = metrics(&[]).stdout;
-    assert_eq!(value(&printed, "gthctl_policy_in_step"), 1.0);
-    assert_eq!(printed.lines().count(), text.lines().count());
-    gthctl.stop();
-    assert!(Path::new(STATS).exists());
-    fs::remove_file(STATS).unwrap();
-
-    let output = metrics(&["--file", name]);
-    assert_eq!(output.code(), 10, "{}", output.stderr);
-    assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-    assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
 
 #[test]

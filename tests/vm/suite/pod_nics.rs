@@ -108,19 +108,46 @@ fn becomes(nic: &str, wanted: &BTreeMap<u32, String>) {
 const POLICY: &str = "irq: {selectors: [{key: app, value: upf}], nic: n3, cpus: 2}";
 
 #[test]
-fn the_parent_of_a_macvlan_while_the_pod_is_there() {
+fn a_nic_that_was_moved_into_the_pod_and_the_parent_of_a_macvlan() {
     let _restore = Restore;
+    let irqs: Vec<u32> = affinities("eth2").into_keys().collect();
+    let cpus = || irqs.iter().map(|&irq| affinity(irq)).collect::<Vec<_>>();
+    let before = cpus();
+    let eth1 = affinities("eth1");
+    let function = fs::canonicalize("/sys/class/net/eth2/device").unwrap();
+    let function = function.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let pod = Pod::new(&["link set eth2 netns upf"]);
+    let mut api = TestApi::new("127.0.0.1");
+    tell(&api, &network("core/n6", "eth2"));
+    let gthctl = start(&mut api, "irq: {k8s_namespace: default, nic: n6, cpus: 3, rps: off}");
+    let placed = kernel::wait(SOON, || cpus().iter().all(|cpus| cpus == "3"));
+    assert!(placed, "{:?}\n{}", cpus(), gthctl.stderr());
+    assert_eq!(known()["found"], json!([format!("eth2 is the PCI function {function}")]));
+    assert_eq!(affinities("eth1"), eth1);
+    // gthctl knows it by its address, as it has no name here.
+    let list = nic::report(&["list", &function]);
+    let listed = list["nics"][0]["irqs"].as_array().unwrap().iter();
+    assert!(listed.map(|irq| irq["irq"].as_u64().unwrap() as u32).eq(irqs.iter().copied()));
+    assert!(nic::irq(&["drift"]).stdout.contains(&function));
+    api.delete("upf");
+    assert!(kernel::wait(SOON, || cpus() == before), "{:?}\n{}", cpus(), gthctl.stderr());
+    drop(pod);
+    // When the namespace is gone, the device comes back.
+    assert!(kernel::wait(SOON, || fs::exists("/sys/class/net/eth2").unwrap()));
+    the_parent_of_a_macvlan_while_the_pod_is_there(gthctl, &api);
+}
+
+fn the_parent_of_a_macvlan_while_the_pod_is_there(gthctl: Gthctl, api: &TestApi) {
     let pair = Pair::up();
     let input = irq_of("eth1", "input.0");
     let before = affinities("eth1");
     let placed: BTreeMap<u32, String> = before.keys().map(|&irq| (irq, "2".into())).collect();
-    let mut api = TestApi::new("127.0.0.1");
-    let gthctl = start(&mut api, POLICY);
+    gthctl.replace(POLICY);
     assert!(gthctl.says("interrupts of n3 of pods on CPUs 2", 1), "{}", gthctl.stderr());
     misses("no pod of this node has these labels and namespaces");
     api.put("upf", r#","labels":{"app":"upf"}"#, "Pending");
     misses("no annotation tells of its networks");
-    tell(&api, &network("core/n3", "net1"));
+    tell(api, &network("core/n3", "net1"));
     misses("no process of it is there");
     assert_eq!(affinities("eth1"), before);
 
@@ -150,15 +177,15 @@ fn the_parent_of_a_macvlan_while_the_pod_is_there() {
     assert!(on(&counts, 2), "{counts:?}");
 
     // What is no JSON changes nothing, and one line says so.
-    tell(&api, "[{");
+    tell(api, "[{");
     let why = "the annotation about its networks cannot be read: ";
     assert!(kernel::wait(SOON, || notes(&report(&["status"])).concat().contains(why)));
     assert_eq!((gthctl.has_said(why), &affinities("eth1")), (1, &placed));
     // Another network, and the first one again.
-    tell(&api, &network("core/n6", "net1"));
+    tell(api, &network("core/n6", "net1"));
     misses("n3 is none of its networks (cbr0, core/n6)");
     becomes("eth1", &before);
-    tell(&api, &network("core/n3", "net1"));
+    tell(api, &network("core/n3", "net1"));
     becomes("eth1", &placed);
     // A device that goes and comes in the pod.
     ip(&["-n upf link del net1"]);
@@ -168,39 +195,9 @@ fn the_parent_of_a_macvlan_while_the_pod_is_there() {
 
     api.delete("upf");
     becomes("eth1", &before);
-    tell(&api, &network("core/n3", "net1"));
+    tell(api, &network("core/n3", "net1"));
     becomes("eth1", &placed);
     gthctl.stop();
     assert_eq!(affinities("eth1"), before);
     drop((pod, pair));
-}
-
-#[test]
-fn a_nic_that_was_moved_into_the_pod() {
-    let _restore = Restore;
-    let irqs: Vec<u32> = affinities("eth2").into_keys().collect();
-    let cpus = || irqs.iter().map(|&irq| affinity(irq)).collect::<Vec<_>>();
-    let before = cpus();
-    let eth1 = affinities("eth1");
-    let function = fs::canonicalize("/sys/class/net/eth2/device").unwrap();
-    let function = function.parent().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
-    let pod = Pod::new(&["link set eth2 netns upf"]);
-    let mut api = TestApi::new("127.0.0.1");
-    tell(&api, &network("core/n6", "eth2"));
-    let gthctl = start(&mut api, "irq: {k8s_namespace: default, nic: n6, cpus: 3, rps: off}");
-    let placed = kernel::wait(SOON, || cpus().iter().all(|cpus| cpus == "3"));
-    assert!(placed, "{:?}\n{}", cpus(), gthctl.stderr());
-    assert_eq!(known()["found"], json!([format!("eth2 is the PCI function {function}")]));
-    assert_eq!(affinities("eth1"), eth1);
-    // gthctl knows it by its address, as it has no name here.
-    let list = nic::report(&["list", &function]);
-    let listed = list["nics"][0]["irqs"].as_array().unwrap().iter();
-    assert!(listed.map(|irq| irq["irq"].as_u64().unwrap() as u32).eq(irqs.iter().copied()));
-    assert!(nic::irq(&["drift"]).stdout.contains(&function));
-    api.delete("upf");
-    assert!(kernel::wait(SOON, || cpus() == before), "{:?}\n{}", cpus(), gthctl.stderr());
-    drop(pod);
-    gthctl.stop();
-    // When the namespace is gone, the device comes back.
-    assert!(kernel::wait(SOON, || fs::exists("/sys/class/net/eth2").unwrap()));
 }

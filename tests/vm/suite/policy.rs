@@ -1,20 +1,19 @@
 //! `gthctl policy`: what a second gthctl shows and changes of the running one.
 
-use std::fs::{self, File, Permissions};
-use std::io::{ErrorKind, Read, Write};
+use std::fs::{self, Permissions};
+use std::io::{Read, Write};
 use std::net::{Shutdown, UdpSocket};
-use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::time::Duration;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::support::gthctl::{self, Gthctl, Output, policy, policy_from, report};
+use crate::support::gthctl::{Gthctl, Output, policy, policy_from, report};
 use crate::support::kernel::{self, runs_elsewhere, runs_on};
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -22,12 +21,13 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
 
-const SOCKET: &str = "/run/gthctl/control.sock";
-const SOON: Duration = Duration::from_secs(5);
-const NOBODY: u32 = 65534;
+pub const SOCKET: &str = "/run/gthctl/control.sock";
+pub const SOON: Duration = Duration::from_secs(5);
 
-const HOT_ON_1: &str = "strategies: [{name: hot, command_regex: ^hot$, cpus: 1, exclusive: true}]";
-const HOT_ON_2: &str = "strategies: [{name: hot, command_regex: ^hot$, cpus: 2, exclusive: true}]";
+pub const HOT_ON_1: &str =
+    "strategies: [{name: hot, command_regex: ^hot$, cpus: 1, exclusive: true}]";
+pub const HOT_ON_2: &str =
+    "strategies: [{name: hot, command_regex: ^hot$, cpus: 2, exclusive: true}]";
 
 fn generation() -> u64 {
     report(&["status"])["generation"].as_u64().unwrap()
@@ -35,14 +35,14 @@ fn generation() -> u64 {
 
 /// Everything that a failing command must leave unchanged.
 #[derive(Debug, PartialEq)]
-struct InForce {
-    generation: u64,
+pub struct InForce {
+    pub generation: u64,
     since: Value,
     file: String,
     rules: Value,
 }
 
-fn in_force(gthctl: &Gthctl) -> InForce {
+pub fn in_force(gthctl: &Gthctl) -> InForce {
     let status = report(&["status"]);
     assert_eq!(status["kernel_in_step"], true);
     InForce {
@@ -54,14 +54,14 @@ fn in_force(gthctl: &Gthctl) -> InForce {
 }
 
 /// A file beside the policy file.
-fn beside(gthctl: &Gthctl, name: &str, text: &str) -> String {
+pub fn beside(gthctl: &Gthctl, name: &str, text: &str) -> String {
     let path = gthctl.policy().with_file_name(name);
     fs::write(&path, text).unwrap();
     path.to_str().unwrap().to_owned()
 }
 
 #[track_caller]
-fn assert_fails(output: &Output, code: i32, message: &str) {
+pub fn assert_fails(output: &Output, code: i32, message: &str) {
     assert_eq!(output.code(), code, "{}", output.stderr);
     assert!(output.stderr.starts_with("gthctl: error: "), "{}", output.stderr);
     assert!(output.stderr.contains(message), "{message} in {}", output.stderr);
@@ -172,7 +172,7 @@ fn diff(args: &[&str]) -> (i32, String) {
 }
 
 /// Sends a request by hand and returns the reply.
-fn ask(path: &Path, request: &Value) -> std::io::Result<String> {
+pub fn ask(path: &Path, request: &Value) -> std::io::Result<String> {
     let mut stream = UnixStream::connect(path)?;
     stream.write_all(request.to_string().as_bytes())?;
     stream.shutdown(Shutdown::Write)?;
@@ -181,7 +181,7 @@ fn ask(path: &Path, request: &Value) -> std::io::Result<String> {
     Ok(reply)
 }
 
-fn apply_request(text: &str, generation: u64) -> Value {
+pub fn apply_request(text: &str, generation: u64) -> Value {
     let text = json!({"path": "by-hand", "text": text});
     json!({"Apply": {"proposal": {"Text": text}, "generation": generation}})
 }
@@ -415,81 +415,4 @@ fn a_first_policy_for_what_runs_here() {
     assert_eq!(of(&upf).unwrap()["rule"], "my-upf", "{tasks}");
     assert_eq!(of(&other), None);
     gthctl.stop();
-}
-
-/// Runs the job in an unprivileged thread; only that thread gives up its privileges.
-fn as_nobody<T: Send>(job: impl FnOnce() -> T + Send) -> T {
-    let as_nobody = || {
-        // SAFETY: no pointers; the raw call changes the calling thread alone.
-        assert_eq!(unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) }, 0);
-        job()
-    };
-    std::thread::scope(|scope| scope.spawn(as_nobody).join().unwrap())
-}
-
-#[test]
-fn only_root_is_answered_while_it_runs() {
-    shared::unload();
-    let status = policy(&["status"]);
-    assert_fails(&status, 10, "no gthctl run is active");
-    let files = gthctl::files("", HOT_ON_1);
-    fs::write(files.path().join("config.yaml"), "").unwrap();
-    let begin = Instant::now();
-    let mut gthctl = Gthctl::start_on(files, &[]);
-    let status = report(&["status"]);
-    println!("up and asked after {:?}", begin.elapsed());
-    assert_eq!((status.get("policy_file"), &status["rules"]), (None, &json!(0)));
-    let applied = policy_from(HOT_ON_1, &["apply", "-", "--yes"]);
-    assert_fails(&applied, 1, "has no policy file");
-    let diff = policy_from(HOT_ON_1, &["diff", "-"]);
-    assert_eq!(diff.code(), 11, "{}", diff.stderr);
-    assert!(diff.stdout.contains("exclusive CPUs: none -> 1"), "{}", diff.stdout);
-    gthctl.signal(Signal::SIGKILL);
-    assert!(kernel::wait(SOON, || gthctl.has_ended()));
-    assert!(Path::new(SOCKET).exists());
-    assert_fails(&policy(&["show"]), 10, "no gthctl run is active");
-
-    drop(gthctl);
-    let gthctl = Gthctl::start(HOT_ON_1);
-    let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
-    assert_eq!((mode(SOCKET), mode("/run/gthctl")), (0o600, 0o700));
-    let untouched = in_force(&gthctl);
-    assert_eq!(report(&["status"])["can_roll_back"], false);
-    let rolled = policy(&["rollback", "--yes"]);
-    assert_fails(&rolled, 1, "there is no policy before this one");
-    assert_eq!(in_force(&gthctl), untouched);
-    let good = beside(&gthctl, "good.yaml", HOT_ON_2);
-    let open = Permissions::from_mode(0o755);
-    fs::set_permissions(Path::new(&good).parent().unwrap(), open.clone()).unwrap();
-    // The VM's own root directory is closed to others.
-    fs::set_permissions("/", open).unwrap();
-    let program = readable_by_all(&gthctl::binary());
-    let mut command = std::process::Command::new(&program.1);
-    command.args(["policy", "apply", &good, "--yes"]);
-    let refused = as_nobody(|| gthctl::output(&mut command));
-    assert_fails(&refused, 3, "only root may ask");
-    // Around the directory's mode, and even the socket's.
-    let dir = File::open("/run/gthctl").unwrap();
-    let around = PathBuf::from(format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd()));
-    let request = apply_request(HOT_ON_2, untouched.generation);
-    let refused = as_nobody(|| ask(&around, &request)).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-    fs::set_permissions(SOCKET, Permissions::from_mode(0o666)).unwrap();
-    let reply = as_nobody(|| ask(&around, &request)).unwrap_or_default();
-    assert_eq!(reply, "");
-    assert_eq!(in_force(&gthctl), untouched);
-    let reply = ask(&around, &request).unwrap();
-    assert!(reply.contains("Applied"), "{reply}");
-    gthctl.stop();
-    assert!(!Path::new(SOCKET).exists());
-    assert_fails(&policy(&["status"]), 10, "no gthctl run is active");
-}
-
-/// A copy of the program that anybody may run.
-fn readable_by_all(program: &Path) -> (tempfile::TempDir, PathBuf) {
-    let dir = tempfile::tempdir().unwrap();
-    fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-    let copy = dir.path().join("gthctl");
-    fs::copy(program, &copy).unwrap();
-    (dir, copy)
 }

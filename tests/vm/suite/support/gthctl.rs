@@ -233,8 +233,8 @@ impl Gthctl {
     }
 
     /// Like [`Gthctl::start_on`], with another watchdog or the kernel's.
-    pub fn start_shared(watchdog: Option<Duration>) -> Self {
-        let files = files("", NO_RULES);
+    pub fn start_shared(config: &str, watchdog: Option<Duration>) -> Self {
+        let files = files(config, NO_RULES);
         match watchdog {
             Some(watchdog) => Self::start_watched(files, watchdog),
             None => Self::start_on(files, &[]),

@@ -21,10 +21,19 @@ const SLICES: &str = "slices are in force";
 /// The time within which all traces of a test must be gone, however busy the host is.
 const CLEAN: Duration = Duration::from_secs(30);
 
-/// The scheduler while no test uses it, and its watchdog.
-static IDLE: Mutex<Option<(Gthctl, Option<Duration>)>> = Mutex::new(None);
+/// What a scheduler takes up at its start only.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Start {
+    /// The kernel's own one where there is none.
+    watchdog: Option<Duration>,
+    /// What its config begins with.
+    config: &'static str,
+}
 
-fn idle() -> MutexGuard<'static, Option<(Gthctl, Option<Duration>)>> {
+/// The scheduler while no test uses it, and how it was started.
+static IDLE: Mutex<Option<(Gthctl, Start)>> = Mutex::new(None);
+
+fn idle() -> MutexGuard<'static, Option<(Gthctl, Start)>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -32,7 +41,7 @@ fn idle() -> MutexGuard<'static, Option<(Gthctl, Option<Duration>)>> {
 pub struct Lease {
     /// Until the end.
     gthctl: Option<Gthctl>,
-    watchdog: Option<Duration>,
+    start: Start,
     /// Whether the config is not the default one.
     configured: bool,
     errors: bool,
@@ -42,19 +51,25 @@ pub struct Lease {
 /// The scheduler with that policy in force.
 #[track_caller]
 pub fn scheduler(policy: &str) -> Lease {
-    lease(None, "", policy)
+    lease(Start::default(), "", policy)
+}
+
+/// One that leaves the choice of an idle CPU to the kernel.
+#[track_caller]
+pub fn with_builtin_idle(policy: &str) -> Lease {
+    lease(Start { config: "builtin_idle: true\n", ..Start::default() }, "", policy)
 }
 
 /// The same with other slices; nothing else of a config takes effect while it runs.
 #[track_caller]
 pub fn with_slices(config: &str, policy: &str) -> Lease {
-    lease(None, config, policy)
+    lease(Start::default(), config, policy)
 }
 
 /// The same; the kernel ends the scheduler when a task has waited that long.
 #[track_caller]
 pub fn watched(watchdog: Duration, config: &str, policy: &str) -> Lease {
-    lease(Some(watchdog), config, policy)
+    lease(Start { watchdog: Some(watchdog), ..Start::default() }, config, policy)
 }
 
 /// Makes room for another scheduler.
@@ -66,24 +81,24 @@ pub fn unload() {
 }
 
 #[track_caller]
-fn lease(watchdog: Option<Duration>, config: &str, policy: &str) -> Lease {
+fn lease(how: Start, config: &str, policy: &str) -> Lease {
     let idle = idle().take();
     let mut gthctl = match idle {
-        Some((gthctl, its)) if its == watchdog => gthctl,
+        Some((gthctl, its)) if its == how => gthctl,
         Some((gthctl, _)) => {
             gthctl.stop();
-            start(watchdog)
+            start(how)
         }
-        None => start(watchdog),
+        None => start(how),
     };
     if gthctl.has_ended() {
         // Not in a test, whose end would have told.
-        gthctl = start(watchdog);
+        gthctl = start(how);
     }
     gthctl.begin_to_hear();
     let configured = !config.is_empty();
     let before = gthctl.counters();
-    let lease = Lease { gthctl: Some(gthctl), watchdog, configured, errors: false, before };
+    let lease = Lease { gthctl: Some(gthctl), start: how, configured, errors: false, before };
     if configured {
         lease.configure(config);
     }
@@ -95,10 +110,10 @@ fn lease(watchdog: Option<Duration>, config: &str, policy: &str) -> Lease {
 
 /// A child ends with the thread that made it (PR_SET_PDEATHSIG), and each test has a thread of
 /// its own: one that does not end makes this one.
-fn start(watchdog: Option<Duration>) -> Gthctl {
+fn start(how: Start) -> Gthctl {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
-        let _ = sender.send(Gthctl::start_shared(watchdog));
+        let _ = sender.send(Gthctl::start_shared(how.config, how.watchdog));
         loop {
             std::thread::park();
         }
@@ -119,7 +134,8 @@ impl Lease {
 
     fn configure(&self, config: &str) {
         let times = self.has_said(SLICES);
-        replace_file(&self.config(), &format!("{config}\npolicy: policy.yaml\n"));
+        let config = format!("{}{config}\npolicy: policy.yaml\n", self.start.config);
+        replace_file(&self.config(), &config);
         assert!(self.says(SLICES, times + 1), "{}", self.stderr());
     }
 
@@ -157,7 +173,7 @@ impl Lease {
         assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
         let said = self.stderr();
         assert!(self.errors || !said.contains("gthctl: error: "), "{said}");
-        *idle() = self.gthctl.take().map(|gthctl| (gthctl, self.watchdog));
+        *idle() = self.gthctl.take().map(|gthctl| (gthctl, self.start));
     }
 }
 
