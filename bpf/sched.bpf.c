@@ -152,8 +152,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 
 /* ---- a CPU needs something to run ---- */
 
-SEC("struct_ops/dispatch")
-void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
+static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool match)
 {
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
@@ -162,7 +161,7 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (*(volatile u32 *)&limits.released)
 		release_some();
-	look_at_last(prev, cpu, &last);
+	look_at_last(prev, cpu, match, &last);
 	if (c->endless && last.rank != GTH_RANK_IDLE && take_beside_endless(pool, cpu))
 		return;
 	guarded = owes_a_turn(last.rank, pool, cpu);
@@ -178,6 +177,22 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 		keep(&last, cpu);
 	else if (!steal(pool))
 		set_rank(cpu, c, GTH_RANK_IDLE);
+}
+
+SEC("struct_ops/dispatch")
+void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
+{
+	dispatch(cpu, prev, false);
+}
+
+/*
+ * Where there is no kick. A task that has changed is matched at once: queued anew, nothing would wake
+ * this CPU for it (goes_on_here()). A program of its own, as the verifier takes long for the rules.
+ */
+SEC("struct_ops/dispatch")
+void BPF_PROG(gth_dispatch_without_kick, s32 cpu, struct task_struct *prev)
+{
+	dispatch(cpu, prev, true);
 }
 
 /* ---- on and off the CPU ---- */

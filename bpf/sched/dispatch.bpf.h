@@ -58,7 +58,8 @@ __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx
 	return stays || held ? rank_now(tctx, rule_in(match)) : GTH_RANK_IDLE;
 }
 
-static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, struct last *last)
+/* With @match, under the rule that it has now. */
+static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, bool match, struct last *last)
 {
 	if (!prev || !(prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED)))
 		return;
@@ -66,7 +67,7 @@ static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, stru
 	last->tctx = task_of(prev);
 	if (!last->tctx)
 		return;
-	if (!can_kick()) /* once queued anew, nothing would wake this CPU for it (goes_on_here()) */
+	if (match)
 		match_of(prev, last->tctx);
 	last->match = *(volatile u64 *)&last->tctx->match;
 	last->rank = rank_of_last(prev, last->tctx, cpu, last->match);

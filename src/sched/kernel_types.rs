@@ -124,6 +124,11 @@ impl KernelTypes<'_> {
         CANDIDATES.into_iter().filter(|name| self.is_malformed(name)).collect()
     }
 
+    /// Whether the BPF program can wake an idle CPU by itself.
+    pub fn can_kick(&self) -> bool {
+        !self.is_malformed("scx_bpf_kick_cpu")
+    }
+
     fn is_malformed(&self, name: &str) -> bool {
         let Some(func) = self.btf.type_by_name::<Func<'_>>(name) else { return false };
         let proto: Option<FuncProto<'_>> = BtfType::try_into(func.referenced_type()).ok();
@@ -150,7 +155,12 @@ mod tests {
         let kick = |arguments| Type::Function("scx_bpf_kick_cpu", arguments);
         let full = Type::Function("scx_bpf_kick_cpu_impl", &["cpu", "aux"]);
         let other = Type::Function("scx_bpf_dsq_insert", &["p", "aux"]);
-        let malformed = |all: &[Type]| types(all).malformed_kfuncs();
+        let malformed = |all: &[Type]| {
+            let types = types(all);
+            let malformed = types.malformed_kfuncs();
+            assert_eq!(types.can_kick(), !malformed.contains(&"scx_bpf_kick_cpu"));
+            malformed
+        };
         assert_eq!(malformed(&[kick(&["cpu", "aux"]), other]), ["scx_bpf_kick_cpu"]);
         assert_eq!(malformed(&[kick(&["cpu"]), full]), [""; 0]);
         assert_eq!(malformed(&[kick(&["cpu", "flags"])]), [""; 0]);

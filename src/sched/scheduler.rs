@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{
-    Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, RingBuffer, RingBufferBuilder,
-    libbpf_sys,
+    AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut, RingBuffer,
+    RingBufferBuilder, libbpf_sys,
 };
 use nix::unistd::{SysconfVar, sysconf};
 
@@ -148,7 +148,7 @@ impl<'obj> Scheduler<'obj> {
 
     /// Whether the BPF program can wake an idle CPU by itself.
     pub fn can_kick(&self) -> bool {
-        !self.malformed.contains(&"scx_bpf_kick_cpu")
+        self.kernel.can_kick()
     }
 
     /// Makes `policy` the live one, in one step for every task. CPUs that become exclusive, or
@@ -425,8 +425,18 @@ fn configure(
         ops.flags |= u64::from(per_node.0);
     }
     adapt_cgroup_ops(ops, kernel);
+    choose_dispatch(open, kernel.can_kick());
     open.progs.gth_limit_set.set_autoload(kernel.needs_limit_hook());
     Ok(())
+}
+
+/// Takes the `ops.dispatch()` that matches tasks only where the program cannot kick a CPU.
+fn choose_dispatch(open: &mut OpenSchedSkel<'_>, can_kick: bool) {
+    let (with, without) = (&mut open.progs.gth_dispatch, &mut open.progs.gth_dispatch_without_kick);
+    with.set_autoload(can_kick);
+    without.set_autoload(!can_kick);
+    let chosen = if can_kick { with } else { without };
+    open.struct_ops.gthctl_ops_mut().dispatch = chosen.as_libbpf_object().as_ptr();
 }
 
 /// Leaves out the callbacks for cgroups that the kernel lacks: all of them without

@@ -19,7 +19,7 @@ boot() {
     local records=$1 plan=$2 cpus=$3 boot=$4
     shift 4
     # shellcheck disable=SC2016 # expanded there
-    exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" ${possible:+-p "$possible"} -m 3072 -t 6000 \
+    exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" ${possible:+-p "$possible"} -m 3072 -t 10800 \
         -e "PATH=$tools/bin:/bin" -e "LD_LIBRARY_PATH=$tools" -- \
         bash -c 'if [[ -n $0 ]]; then mkdir /boot && cp "$0" /boot/; fi && exec "$@"' "${config:-}" \
         "$binaries/bench" measure "$records" --plan "$plan" --boot "$boot" \
