@@ -24,7 +24,8 @@ pub const SHARED: Vm = Vm {
     virtual_time: false,
 };
 
-/// For tests that measure no time and have their own scheduler, or none.
+/// For tests that measure no time and have their own scheduler, or none. With traffic:: they take about
+/// as long as those of [`SHARED`], beside which they run.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
 
 /// For tests that measure the tasks' shares of the CPUs and their longest waits.
