@@ -11,7 +11,7 @@ fn main() {
         bpf::skeleton("bpf", name, "bpf");
     }
     println!("cargo:rustc-env=GTHCTL_COMMIT={}", commit());
-    // Both change with the commit; the index would change more often, and everything be built anew.
+    // Both change with each commit. The index changes more often, and everything would be built anew.
     for file in ["HEAD", "logs/HEAD"] {
         if Path::new(".git").join(file).exists() {
             println!("cargo:rerun-if-changed=.git/{file}");

@@ -125,7 +125,7 @@ fn limits_hold() {
         (limited("quarter", "25000 100000", 1), limited("half", "50000 100000", 4));
     let _two = Cgroup::with("two", &[("cpu.max", "160000 80000")]);
     let (inner, most) = (limited("two/inner", "75000 100000", 4), limited("two/most", "max", 4));
-    let used = used(&[&quarter, &half, &inner, &most]);
+    let used = used_after_a_start(&[&quarter, &half, &inner, &most]);
     near(&used, &[0.25, 0.5, 0.75, 1.25], 5.0);
 }
 
