@@ -1,7 +1,6 @@
 //! What it costs to trace a packet, compared with printing a line of text for it.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::fs::{self, File};
 use std::net::UdpSocket;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -9,111 +8,106 @@ use std::time::{Duration, Instant};
 
 use libbpf_rs::{Link, ObjectBuilder};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
 
 use crate::support::gthctl;
+use crate::support::kernel;
 use crate::support::plane::{GNB, Plane, UPF, packet};
 use crate::support::task;
 use crate::support::vm::{self, Vm};
+use crate::trace::{sum, totals};
 
-pub const VM: Vm = vm::TIMING;
+/// An instruction takes the same time on each host, so each is measured once.
+pub const VM: Vm = vm::VIRTUAL;
 
-const PACKETS: u32 = 4_000;
-const ROUNDS: usize = 3;
+const PACKETS: u32 = 2_000;
+/// Where a trace writes. A reader would take time of its own.
+const LINES: &str = "/tmp/cost-lines";
+const MESSAGES: &str = "/tmp/cost-messages";
 
 /// The time per packet in ns. This thread sends many packets and carries each through the data
 /// plane itself.
-fn packet_ns(socket: &UdpSocket, packet: &[u8]) -> f64 {
+fn packet_ns(socket: &UdpSocket) -> f64 {
+    let packet = packet();
+    let send = || {
+        for _ in 0..PACKETS {
+            socket.send_to(&packet, (UPF, 2152)).unwrap();
+        }
+    };
+    send(); // the first ones take longer
     let begin = Instant::now();
-    for _ in 0..PACKETS {
-        socket.send_to(packet, (UPF, 2152)).unwrap();
-    }
+    send();
     begin.elapsed().as_nanos() as f64 / f64::from(PACKETS)
 }
 
-/// What happens to each packet besides its delivery.
-enum Extra {
-    Trace(Child),
-    /// The programs, and who reads what they print.
-    Printk(#[allow(dead_code)] Vec<Link>, Child),
+/// Calls `measure` on CPU 0 while `gthctl trace` runs on the other; what it returns, and the packets
+/// that were traced in gtp_rx().
+fn with_trace(args: &[&str], measure: impl Fn() -> f64) -> (f64, u64) {
+    task::set_affinity(0, &[1]);
+    let mut command = Command::new(gthctl::binary());
+    command.arg("trace").args(args).args(["-o", "json"]);
+    command.stdout(File::create(LINES).unwrap()).stderr(File::create(MESSAGES).unwrap());
+    let mut trace = command.spawn().unwrap();
+    let read = |path: &str| fs::read_to_string(path).unwrap();
+    let attached = kernel::wait(Duration::from_secs(30), || read(LINES).contains("gtp_dev_xmit"));
+    task::set_affinity(0, &[0]);
+    let ns = measure();
+    kill(Pid::from_raw(trace.id() as i32), Signal::SIGINT).unwrap();
+    assert!(trace.wait().unwrap().success() && attached, "{}", read(MESSAGES));
+    let lines: Vec<Value> =
+        read(LINES).lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    let is_event = |line: &&Value| line["kind"] == "event" && line["function"] == "gtp_rx";
+    let events = lines.iter().filter(is_event).count() as u64;
+    (ns, events + sum(&totals(&lines), "gtp_rx", "packets"))
 }
 
-impl Extra {
-    fn trace(args: &[&str]) -> Self {
-        let mut command = Command::new(gthctl::binary());
-        command.arg("trace").args(args).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let attached = BufReader::new(child.stderr.take().unwrap()).lines();
-        let last = attached.map(Result::unwrap).find(|line| line.contains("gtp_dev_xmit"));
-        assert!(last.is_some_and(|line| line.contains("kprobe") || line.contains("fentry")));
-        std::thread::sleep(Duration::from_millis(100));
-        Self::Trace(child)
-    }
-
-    fn printk() -> Self {
-        let object = std::env::var_os("PRINTK_OBJECT").expect("set by tests/vm/test");
-        let open = ObjectBuilder::default().open_file(PathBuf::from(object)).unwrap();
-        let object = open.load().unwrap();
-        let links = object.progs_mut().map(|program| program.attach().unwrap()).collect();
-        let mut cat = Command::new("cat");
-        cat.arg("/sys/kernel/tracing/trace_pipe").stdout(Stdio::null());
-        Self::Printk(links, cat.spawn().unwrap())
-    }
-}
-
-impl Drop for Extra {
-    fn drop(&mut self) {
-        let (Self::Trace(child) | Self::Printk(_, child)) = self;
-        let _ = child.kill();
-        let _ = child.wait();
-    }
+/// As [`with_trace`], while each packet is printed in the same functions.
+fn with_printk(measure: impl Fn() -> f64) -> f64 {
+    task::set_affinity(0, &[1]);
+    let object = std::env::var_os("PRINTK_OBJECT").expect("set by tests/vm/test");
+    let object = ObjectBuilder::default().open_file(PathBuf::from(object)).unwrap().load().unwrap();
+    let _links: Vec<Link> = object.progs_mut().map(|program| program.attach().unwrap()).collect();
+    let mut cat = Command::new("cat");
+    cat.arg("/sys/kernel/tracing/trace_pipe").stdout(Stdio::null());
+    let mut cat: Child = cat.spawn().unwrap();
+    task::set_affinity(0, &[0]);
+    let ns = measure();
+    cat.kill().unwrap();
+    cat.wait().unwrap();
+    ns
 }
 
 #[test]
 fn a_counted_packet_costs_less_than_a_printed_one() {
     let _plane = Plane::on_gtp();
-    let sender = std::thread::spawn(|| {
-        let ran = File::open("/run/netns/ran").unwrap();
-        setns(ran, CloneFlags::CLONE_NEWNET).unwrap();
-        // The reader is on the other CPU.
-        task::set_affinity(0, &[0]);
+    let measured = std::thread::spawn(|| {
+        setns(File::open("/run/netns/ran").unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
         let socket = UdpSocket::bind((GNB, 0)).unwrap();
-        let packet = packet();
-        // Every round measures each, so that drift of the machine affects all alike. The least
-        // value is the least disturbed one.
-        let mut least = [f64::MAX; 5];
-        for _ in 0..ROUNDS {
-            for (variant, least) in least.iter_mut().enumerate() {
-                task::set_affinity(0, &[1]);
-                let extra = match variant {
-                    1 => Some(Extra::trace(&["gtp"])),
-                    2 => Some(Extra::trace(&["gtp", "--kprobe"])),
-                    3 => Some(Extra::trace(&["gtp", "--events"])),
-                    4 => Some(Extra::printk()),
-                    _ => None,
-                };
-                task::set_affinity(0, &[0]);
-                packet_ns(&socket, &packet);
-                *least = least.min(packet_ns(&socket, &packet));
-                drop(extra);
-                std::thread::sleep(Duration::from_millis(100));
-            }
-        }
-        least
+        let measure = || packet_ns(&socket);
+        task::set_affinity(0, &[0]);
+        let none = measure();
+        // An uplink packet passes two of the functions, gtp_encap_recv() and gtp_rx().
+        let printed = with_printk(measure) - none;
+        println!("a packet: {none:.0} ns; printed in two functions: {printed:+.0} ns");
+        let ways = [&["gtp"][..], &["gtp", "--kprobe"], &["gtp", "--events"]];
+        let costs = ways.map(|args| {
+            let (ns, traced) = with_trace(args, measure);
+            let cost = ns - none;
+            println!(
+                "  {args:?}: {cost:+.0} ns, {:.2} of printed; {traced} traced",
+                cost / printed
+            );
+            (cost, traced)
+        });
+        (costs, printed)
     });
-    let [none, fentry, kprobe, events, printed] = sender.join().unwrap();
-    // An uplink packet passes two of the functions, gtp_encap_recv and gtp_rx.
-    println!("a packet without: {none:.0} ns");
-    let extra = |what: &str, ns: f64| {
-        let more = ns - none;
-        println!(
-            "  {what}: {more:+.0} ns in two functions, {:.2} of printed",
-            more / (printed - none)
-        );
-        more
-    };
-    let counted = extra("counted by fentry and fexit", fentry);
-    extra("counted by kprobe and kretprobe", kprobe);
-    extra("events by fentry and fexit", events);
-    let printed = extra("printed by fentry", printed);
-    assert!(counted < printed, "{counted} against {printed}");
+    let (costs, printed) = measured.join().unwrap();
+    let [(counted, packets), (by_kprobe, packets_by_kprobe), (_, events)] = costs;
+    let sent = u64::from(2 * PACKETS);
+    assert_eq!((packets, packets_by_kprobe), (sent, sent));
+    assert!(events > 0);
+    assert!(counted > 0.0 && by_kprobe > 0.0, "{counted} and {by_kprobe}: nothing was at work");
+    assert!(counted < printed && by_kprobe < printed, "{counted}, {by_kprobe} against {printed}");
 }
