@@ -94,7 +94,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	tctx->rank = plan->rank;
 	set_clock(tctx, plan->pool, cpu);
 	count_path(path);
-	dsq_insert(p, DSQ_LOCAL, plan->slice, preempts(path) ? ENQ_PREEMPT : 0);
+	dsq_insert(p, DSQ_LOCAL, plan->slice, flags_of(path));
 	return cpu;
 }
 
@@ -220,6 +220,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	tctx->running_at = now_ns();
 	c->overdue = false;
 	c->overtaken = false;
+	c->has_next = false;
 	c->turn_vtime = vtime_of_turn(tctx);
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;

@@ -27,6 +27,7 @@
 #define DSQ_LOCAL_ON(cpu) (SCX_ENUM(scx_dsq_id_flags, SCX_DSQ_LOCAL_ON) | (u32)(cpu))
 #define WAKE_SYNC SCX_ENUM(scx_wake_flags, SCX_WAKE_SYNC)
 #define ENQ_WAKEUP SCX_ENUM(scx_enq_flags, SCX_ENQ_WAKEUP)
+#define ENQ_HEAD SCX_ENUM(scx_enq_flags, SCX_ENQ_HEAD)
 #define ENQ_PREEMPT SCX_ENUM(scx_enq_flags, SCX_ENQ_PREEMPT)
 #define ENQ_REENQ SCX_ENUM(scx_enq_flags, SCX_ENQ_REENQ)
 #define ENQ_LAST SCX_ENUM(scx_enq_flags, SCX_ENQ_LAST)

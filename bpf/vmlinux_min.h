@@ -439,6 +439,7 @@ enum scx_dsq_id_flags {
 
 enum scx_enq_flags {
 	SCX_ENQ_WAKEUP = 1LLU << 0,
+	SCX_ENQ_HEAD = 1LLU << 4,
 	SCX_ENQ_PREEMPT = 1LLU << 32,
 	SCX_ENQ_REENQ = 1LLU << 40,
 	SCX_ENQ_LAST = 1LLU << 41,

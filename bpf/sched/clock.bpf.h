@@ -20,6 +20,7 @@ enum {
 	UNEVEN_NS = 100000000,	/* how often a CPU takes a task from an LLC that is only a little fuller */
 	LOOK_NS = 50000000,	/* how often a CPU looks for such a task */
 	SHORT_NS = 100000,	/* the least slice that a task goes on with */
+	PASSED_NS = 1000000,	/* how long a CPU's priority tasks may go before a task that waits in its local DSQ */
 	LATE_NS = 4000000,	/* slices end at ticks: at most this much late */
 	LOOK_AT = 16,		/* how many it looks at, from the queue's end */
 	NONE_IDLE_NS = 50000,	/* a failed search for an idle CPU holds this long */

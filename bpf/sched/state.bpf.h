@@ -144,9 +144,11 @@ struct cpu_ctx {
 	u64 uneven_at;		/* when it last took a task from another LLC that is only a little fuller */
 	bool took_stale;	/* ... and that it took one then */
 	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
+	bool has_next;		/* a priority task waits in the local DSQ for the end of the turn, comes_next() */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 idle_lag;		/* mean time from a wake-up to running here where it was idle, ns */
+	u64 passed_since;	/* when a task first went in front of those in the local DSQ; 0: of none */
 } __attribute__((aligned(64)));
 
 struct cpu_ctx cpus[GTH_MAX_CPUS];

@@ -104,6 +104,23 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 }
 
 /*
+ * Whether a priority task may go before what waits in a local DSQ: kthreads of that CPU, or a task that
+ * one was preempted. Those wait PASSED_NS at most for the tasks that pass them.
+ */
+static __always_inline bool may_pass(struct cpu_ctx *c, s32 cpu)
+{
+	if (scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) <= 0) {
+		c->passed_since = 0;
+		return true;
+	}
+	if (c->has_next)
+		return false;
+	if (!c->passed_since)
+		c->passed_since = now_ns();
+	return now_ns() - c->passed_since < PASSED_NS;
+}
+
+/*
  * True if a priority task comes next on the only CPU it may use: one of its own rank runs there, and
  * no other waits. It waits in the local DSQ, so the switch takes no dispatch. A tick queues it anew,
  * in its turn with others. A CPU without a tick needs a kick after the task is queued, so none waits there.
@@ -113,9 +130,10 @@ static __always_inline bool comes_next(const struct plan *plan)
 	struct cpu_ctx *c = cpu_of(plan->cpu);
 
 	if (!plan->lone_cpu || !can_empty_local_dsq() || is_tickless(plan->cpu) || c->rank != plan->rank ||
-	    scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(plan->cpu)) || scx_bpf_dsq_nr_queued(prio_dsq(plan->pool)))
+	    scx_bpf_dsq_nr_queued(prio_dsq(plan->pool)) || !may_pass(c, plan->cpu))
 		return false;
 	c->has_victim = true;
+	c->has_next = true;
 	return true;
 }
 
@@ -213,6 +231,14 @@ static __always_inline s32 choose_cpu(struct task_struct *p, struct task_ctx *tc
 static __always_inline bool preempts(enum gth_path path)
 {
 	return path == GTH_PATH_PREEMPT || path == GTH_PATH_OVERTAKEN;
+}
+
+/* How a waking task goes into a local DSQ. */
+static __always_inline u64 flags_of(enum gth_path path)
+{
+	if (preempts(path))
+		return ENQ_PREEMPT;
+	return path == GTH_PATH_PRIORITY ? ENQ_HEAD : 0;
 }
 
 #endif
