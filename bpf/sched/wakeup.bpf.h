@@ -105,7 +105,7 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 
 /*
  * Whether a priority task may go before what waits in a local DSQ: kthreads of that CPU, or a task that
- * one was preempted. Those wait PASSED_NS at most for the tasks that pass them.
+ * was preempted there. Those wait PASSED_NS at most for the tasks that pass them.
  */
 static __always_inline bool may_pass(struct cpu_ctx *c, s32 cpu)
 {
@@ -122,8 +122,8 @@ static __always_inline bool may_pass(struct cpu_ctx *c, s32 cpu)
 
 /*
  * True if a priority task comes next on the only CPU it may use: one of its own rank runs there, and
- * no other waits. It waits in the local DSQ, so the switch takes no dispatch. A tick queues it anew,
- * in its turn with others. A CPU without a tick needs a kick after the task is queued, so none waits there.
+ * no other priority task waits. It waits in the local DSQ, so the switch takes no dispatch. A tick queues
+ * it anew, in its turn with others. A CPU without a tick needs a kick after the task is queued, so none waits there.
  */
 static __always_inline bool comes_next(const struct plan *plan)
 {

@@ -34,7 +34,7 @@ pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
 /// For tests that measure times: as many CPUs as the smallest machine has.
 pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", alone: true, ..SHARED };
 
-/// For tests that compare a time of the scheduler's own with what tasks do in it.
+/// For tests that compare short times with each other, or with what tasks do in them.
 pub const VIRTUAL: Vm = Vm { name: "virtual", alone: false, virtual_time: true, ..TIMING };
 
 /// For a test that the kernel takes no scheduler where CPUs are isolated.
