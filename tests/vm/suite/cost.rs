@@ -51,7 +51,9 @@ fn with_trace(args: &[&str], measure: impl Fn() -> f64) -> (f64, u64) {
     command.stdout(File::create(LINES).unwrap()).stderr(File::create(MESSAGES).unwrap());
     let mut trace = command.spawn().unwrap();
     let read = |path: &str| fs::read_to_string(path).unwrap();
-    let attached = kernel::wait(Duration::from_secs(30), || read(LINES).contains("gtp_dev_xmit"));
+    let attached = ["fentry", "kprobe"].map(|how| format!("gtp_dev_xmit: {how}"));
+    let is_attached = || attached.iter().any(|how| read(LINES).contains(how));
+    let attached = kernel::wait(Duration::from_secs(30), is_attached);
     task::set_affinity(0, &[0]);
     let ns = measure();
     kill(Pid::from_raw(trace.id() as i32), Signal::SIGINT).unwrap();

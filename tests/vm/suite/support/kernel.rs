@@ -65,6 +65,14 @@ pub fn involuntary_switches(tid: i32) -> u64 {
     line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// Gives each CPU's kworker something to do and waits for all of them; how long that took
+/// (mm/vmstat.c, vmstat_refresh()).
+pub fn run_kworkers() -> Duration {
+    let begin = Instant::now();
+    fs::write("/proc/sys/vm/stat_refresh", "1").unwrap();
+    begin.elapsed()
+}
+
 /// Waits for `condition`, at most `limit`; false when it did not come true.
 pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
