@@ -220,6 +220,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	tctx->running_at = now_ns();
 	c->overdue = false;
 	c->overtaken = false;
+	c->gives_way = false;
 	c->has_next = false;
 	c->turn_vtime = vtime_of_turn(tctx);
 	c->turn_burst = tctx->burst;

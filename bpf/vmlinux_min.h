@@ -359,6 +359,7 @@ struct task_struct {
 /* kernel/sched/sched.h */
 struct rq {
 	struct task_struct *curr;
+	struct task_struct *stop;
 };
 
 struct scx_cpu_release_args {

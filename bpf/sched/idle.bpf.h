@@ -199,18 +199,21 @@ __noinline int kick_for_head(u64 dsq, u32 generation)
 
 extern const struct rq runqueues __ksym __weak;
 
+/* Without the symbol in the kernel's BTF, NULL. */
+static __always_inline const struct rq *rq_of(s32 cpu)
+{
+	return bpf_ksym_exists(&runqueues) ? bpf_per_cpu_ptr(&runqueues, cpu) : NULL;
+}
+
 /*
- * The CPU runs a real-time, deadline or stop task, which none of our tasks preempts. The
- * kernel sends no event when such a task takes an idle CPU.
+ * The CPU runs a real-time or deadline task, which none of our tasks preempts. The kernel sends no
+ * event when such a task takes an idle CPU. The stopper leaves again at once.
  */
 __noinline int runs_above_us(s32 cpu)
 {
-	const struct rq *rq;
+	const struct rq *rq = rq_of(cpu);
 
-	if (!bpf_ksym_exists(&runqueues))
-		return false;
-	rq = bpf_per_cpu_ptr(&runqueues, cpu);
-	return rq && rq->curr->prio < MAX_RT_PRIO;
+	return rq && rq->curr->prio < MAX_RT_PRIO && rq->curr != rq->stop;
 }
 
 /* Marks a CPU that ran @there as taken by @rank, unless another CPU was faster. */
@@ -276,6 +279,19 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 	return false;
 }
 
+static __always_inline struct candidates *begin_look(s32 prev, u32 rank, u32 generation, u32 index)
+{
+	struct candidates *of = &candidates[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
+
+	of->generation = generation;
+	of->mask = index;
+	of->near = GTH_MASK_LLC + llc_of(prev);
+	of->rank = rank;
+	of->cpu = NO_CPU;
+	of->looks = 0;
+	return of;
+}
+
 /*
  * Takes over a CPU of the mask that runs something weaker than @rank: @prev if it
  * runs a normal task, else the CPU with the weakest task, preferably in the LLC of
@@ -285,17 +301,11 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
-	struct candidates *of = &candidates[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
+	struct candidates *of = begin_look(prev, rank, generation, index);
 	u32 there;
 
 	if (!mask)
 		return NO_CPU;
-	of->generation = generation;
-	of->mask = index;
-	of->near = GTH_MASK_LLC + llc_of(prev);
-	of->rank = rank;
-	of->cpu = NO_CPU;
-	of->looks = 0;
 	if (may_run_on(p, mask, prev) && is_weaker(prev, rank, &there) && there >= GTH_RANK_NORMAL) {
 		of->cpu = prev;
 		of->rank = there;

@@ -42,13 +42,65 @@ static __always_inline void give_up_place(const struct plan *plan)
 		requeue_victim(cpu_of(here));
 }
 
+/*
+ * The stopper of this CPU has moved its task elsewhere (migration_cpu_stop(), kernel/sched/core.c). It tells
+ * no callback, so the CPU still has the task's rank.
+ */
+static __always_inline void forget_moved(void)
+{
+	s32 here = bpf_get_smp_processor_id();
+	const struct rq *rq = rq_of(here);
+
+	if (rq && rq->curr == rq->stop)
+		set_rank(here, cpu_of(here), GTH_RANK_NORMAL);
+}
+
+/* Whether a task on @cpu may run on another one, which runs something weaker than @plan's task. */
+static __always_inline bool has_other_cpu(struct task_struct *there, const struct plan *plan, s32 cpu)
+{
+	struct candidates *of = begin_look(cpu, plan->rank, plan->place.generation, plan->place.mask);
+
+	if (is_pinned(there))
+		return false;
+	look_among(there, cpu, true, of);
+	count_many(GTH_COUNT_LOOKS, of->looks);
+	return of->cpu >= 0;
+}
+
+/*
+ * Whether the task on @cpu leaves it to the one of @plan, which is of the same rank and may run nowhere
+ * else. gth_enqueue() then finds the other CPU for it. SCHED_FIFO does the same
+ * (check_preempt_equal_prio(), kernel/sched/rt.c).
+ */
+__noinline int give_way(const struct plan *plan __arg_nonnull, s32 cpu, u64 enq_flags)
+{
+	const struct rq *rq = rq_of(cpu);
+	struct cpu_ctx *c = cpu_of(cpu);
+	struct task_struct *there;
+	struct task_ctx *tctx;
+
+	if (!rq || c->rank != plan->rank || c->gives_way || plan->lone_cpu || plan->affinity_override)
+		return false;
+	there = bpf_task_from_pid(rq->curr->pid);
+	if (!there)
+		return false;
+	if (!(enq_flags & ENQ_WAKEUP))
+		forget_moved();
+	tctx = task_of(there);
+	c->gives_way = tctx && tctx->rank == plan->rank && has_other_cpu(there, plan, cpu);
+	bpf_task_release(there);
+	if (c->gives_way)
+		count(GTH_COUNT_PREEMPTIONS);
+	return c->gives_way;
+}
+
 /* For a task that may run on one CPU only: gth_select_cpu() was not asked. */
 static __always_inline s32 local_cpu_pinned(struct task_struct *p, const struct plan *plan, s32 cpu,
-					    enum gth_path *path)
+					    u64 enq_flags, enum gth_path *path)
 {
 	if (is_priority(plan->rank)) {
 		*path = GTH_PATH_PREEMPT;
-		return claim_cpu(cpu, plan->rank) ? cpu : NO_CPU;
+		return claim_cpu(cpu, plan->rank) || give_way(plan, cpu, enq_flags) ? cpu : NO_CPU;
 	}
 	if (is_percpu_kthread(p)) {
 		*path = GTH_PATH_KTHREAD;
@@ -102,9 +154,9 @@ static __always_inline bool goes_on_here(const struct plan *plan, s32 cpu)
 }
 
 /*
- * The CPU whose local DSQ a task goes into, and why; NO_CPU: it has to wait. A priority task whose CPU
- * a real-time task has taken, or that gth_select_cpu() left to gth_enqueue(), goes in front of
- * something weaker.
+ * The CPU whose local DSQ a task goes into, and why; NO_CPU: it has to wait. A priority task goes in front
+ * of something weaker if a real-time task has taken its CPU, if it has given way, or if gth_select_cpu()
+ * left it to gth_enqueue().
  */
 static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
 				     s32 cpu, bool pinned, bool is_new, u64 enq_flags, enum gth_path *path)
@@ -119,11 +171,12 @@ static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tct
 	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu)))
 		return cpu;
 	if (pinned)
-		return local_cpu_pinned(p, plan, cpu, path);
+		return local_cpu_pinned(p, plan, cpu, enq_flags, path);
 	if (plan->affinity_override)
 		return NO_CPU;
 	*path = GTH_PATH_PREEMPT;
-	if (is_priority(plan->rank) && (is_new || (enq_flags & ENQ_REENQ))) {
+	if (is_priority(plan->rank) && (is_new || (enq_flags & ENQ_REENQ) ||
+					(cpu_of(cpu)->gives_way && !(enq_flags & ENQ_WAKEUP)))) {
 		other = claim_in(p, cpu, plan->rank, plan->place.generation, plan->place.mask);
 		if (other >= 0)
 			return other;

@@ -144,6 +144,7 @@ struct cpu_ctx {
 	u64 uneven_at;		/* when it last took a task from another LLC that is only a little fuller */
 	bool took_stale;	/* ... and that it took one then */
 	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
+	bool gives_way;		/* its task leaves it to one of the same rank that may run nowhere else, give_way() */
 	bool has_next;		/* a priority task waits in the local DSQ for the end of the turn, comes_next() */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */

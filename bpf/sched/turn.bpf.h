@@ -62,7 +62,8 @@ static __always_inline void keep_place(struct task_struct *p, struct task_ctx *t
 static __always_inline u32 end_of_turn(struct task_struct *p, const struct task_ctx *tctx, const struct cpu_ctx *c)
 {
 	/* A real-time task, or any other that the kernel takes before ours, leaves the slice as it was. */
-	return p->scx.slice || c->rank < tctx->rank || c->overtaken ? GTH_TURN_PREEMPTED : GTH_TURN_EXPIRED;
+	return p->scx.slice || c->rank < tctx->rank || c->overtaken || c->gives_way ? GTH_TURN_PREEMPTED :
+											      GTH_TURN_EXPIRED;
 }
 
 /* Whether a DSQ's first task that may run on @cpu is earlier in virtual time. */

@@ -42,6 +42,7 @@ mod marks;
 mod matching;
 mod messages;
 mod metrics;
+mod pinned;
 mod placement;
 mod pod_counters;
 mod pod_nics;
@@ -70,7 +71,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 52] = modules![
+const MODULES: [(&str, Vm); 53] = modules![
     access,
     allocated,
     builtin_idle,
@@ -103,6 +104,7 @@ const MODULES: [(&str, Vm); 52] = modules![
     matching,
     messages,
     metrics,
+    pinned,
     placement,
     pod_counters,
     pod_nics,

@@ -369,6 +369,11 @@ pub fn run_for(ns: u64) {
     run_by(libc::CLOCK_MONOTONIC, ns);
 }
 
+/// Uses so many ns of CPU time, however long that takes.
+pub fn use_cpu(ns: u64) {
+    run_by(libc::CLOCK_THREAD_CPUTIME_ID, ns);
+}
+
 /// Runs until a clock has advanced by so many ns.
 fn run_by(id: libc::clockid_t, ns: u64) {
     let until = clock(id) + ns;
@@ -379,7 +384,7 @@ fn run_by(id: libc::clockid_t, ns: u64) {
 pub fn use_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     move |_| {
         loop {
-            run_by(libc::CLOCK_THREAD_CPUTIME_ID, work);
+            use_cpu(work);
             sleep_until(now() + rest);
         }
     }
