@@ -194,6 +194,8 @@ static __always_inline void go_to(struct task_struct *p, const struct plan *plan
 	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
 	if (path == GTH_PATH_KEPT)
 		kick_if_idle(cpu); /* it looks into no DSQ any more */
+	else if (preempts(path) && !can_empty_local_dsq() && cpu != scx_bpf_task_cpu(p))
+		kick_preempt(cpu); /* 6.12 loses the flag on the way to another CPU */
 }
 
 /*

@@ -42,7 +42,9 @@ fn check(late: Duration, mover: &Task) {
     let put_off = part(&mover.samples(60), 0.9);
     println!("p90: {late:?} late; the other one {put_off:?} of its turn off the CPUs");
     assert!(late < Duration::from_micros(500), "{late:?}");
-    assert!(put_off < Duration::from_millis(1), "{put_off:?}");
+    // On 6.12 the kick for it may come before it: then a tick of that CPU ends the turn there.
+    let old = kernel::read("/proc/sys/kernel/osrelease").starts_with("6.12.");
+    assert!(put_off < Duration::from_millis(if old { 5 } else { 1 }), "{put_off:?}");
 }
 
 #[test]
