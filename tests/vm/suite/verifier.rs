@@ -25,7 +25,9 @@ fn the_scheduler_takes_few_instructions_to_verify() {
     }
     let sum: u32 = programs.iter().map(|(instructions, _)| instructions).sum();
     println!("{sum:9} in all");
-    assert!(programs.iter().any(|(_, name)| name == "gth_dispatch"), "{programs:?}");
+    // Another one of two where kicks are malformed, whose name the kernel cuts.
+    let dispatch = ["gth_dispatch", "gth_dispatch_wi"];
+    assert!(programs.iter().any(|(_, name)| dispatch.contains(&&**name)), "{programs:?}");
     assert!(sum < CEILING, "{sum} instructions");
     gthctl.stop();
 }
