@@ -279,6 +279,7 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 	return false;
 }
 
+/* For look_among(): nothing found yet among the CPUs of the mask. */
 static __always_inline struct candidates *begin_look(s32 prev, u32 rank, u32 generation, u32 index)
 {
 	struct candidates *of = &candidates[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
