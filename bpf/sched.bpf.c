@@ -136,10 +136,12 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		hold_back(p, tctx, holder);
 		return;
 	}
-	if (is_priority(plan->rank))
-		count_out(tctx);
-	else if (!is_percpu_kthread(p))
+	if (is_priority(plan->rank)) {
+		if (tctx->counted)
+			count_out(tctx);
+	} else if (!is_percpu_kthread(p)) {
 		count_in(p, tctx, plan->pool);
+	}
 
 	if (plan->affinity_override)
 		count(is_percpu_kthread(p) ? GTH_COUNT_RESERVED_KTHREAD : GTH_COUNT_RESERVED_PINNED);

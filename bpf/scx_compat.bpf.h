@@ -53,6 +53,7 @@ void bpf_cpumask_setall(struct bpf_cpumask *cpumask) __ksym;
 bool bpf_cpumask_test_cpu(u32 cpu, const struct cpumask *cpumask) __ksym;
 bool bpf_cpumask_subset(const struct cpumask *a, const struct cpumask *b) __ksym;
 bool bpf_cpumask_and(struct bpf_cpumask *dst, const struct cpumask *a, const struct cpumask *b) __ksym;
+bool bpf_cpumask_empty(const struct cpumask *mask) __ksym;
 u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b) __ksym;
 struct task_struct *bpf_task_from_pid(s32 pid) __ksym;
 void bpf_task_release(struct task_struct *p) __ksym;
@@ -74,6 +75,10 @@ static __always_inline u64 now_ns(void)
 {
 	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
 }
+
+/* The same everywhere, perhaps absent where the BTF is malformed. An error with SCX_OPS_BUILTIN_IDLE_PER_NODE. */
+const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym __weak;
+void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym __weak;
 
 /* The same everywhere, absent where the BTF is malformed. */
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;

@@ -307,14 +307,17 @@ static __always_inline void keep_share(u32 index)
 		renew_share(index);
 }
 
-/* By how much the task's virtual time advances: less the greater its pace is. */
+/*
+ * By how much the task's virtual time advances: less the greater its pace is. How old the share is
+ * counts as of the start of the turn: reading the clock takes longer than all else here.
+ */
 static __always_inline u64 pace_of(struct task_struct *p, const struct task_ctx *tctx)
 {
 	struct group *group = is_priority(tctx->rank) ? NULL : group_at(tctx->group);
 
 	if (!group)
 		return (u64)weight_of(p, tctx) << PACE_BITS;
-	if (now_ns() - group->share_at > MAX_SHARE_NS)
+	if ((s64)(tctx->running_at - group->share_at) > MAX_SHARE_NS)
 		renew_share(tctx->group);
 	return weight_of(p, tctx) * group->share;
 }

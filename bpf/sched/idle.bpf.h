@@ -73,6 +73,21 @@ static __always_inline bool is_entitled(struct task_struct *p, const struct gth_
 	return (rule->flags & GTH_RULE_EXCLUSIVE) && mask && bpf_cpumask_subset(p->cpus_ptr, mask);
 }
 
+/* No CPU is idle: one look at the kernel's mask, where it keeps a single one. */
+static __always_inline bool none_is_idle(void)
+{
+	const struct cpumask *idle;
+	bool none;
+
+	if (machine.idle_per_node || !bpf_ksym_exists(scx_bpf_get_idle_cpumask) ||
+	    !bpf_ksym_exists(scx_bpf_put_idle_cpumask))
+		return false;
+	idle = scx_bpf_get_idle_cpumask();
+	none = bpf_cpumask_empty(idle);
+	scx_bpf_put_idle_cpumask(idle);
+	return none;
+}
+
 /* An idle CPU of the mask, on the caller's NUMA node if there is one. */
 static __always_inline s32 pick_idle_cpu(const struct cpumask *mask, u64 flags)
 {
@@ -243,6 +258,15 @@ static __always_inline bool claim_cpu(s32 cpu, u32 rank)
 	return is_weaker(cpu, rank, &there) && take_over(cpu_of(cpu), there, rank);
 }
 
+/* Takes over this CPU of the mask if it runs a normal task. */
+static __always_inline bool claim_from_normal(struct task_struct *p, const struct cpumask *mask, s32 cpu, u32 rank)
+{
+	u32 there;
+
+	return may_run_on(p, mask, cpu) && is_weaker(cpu, rank, &there) && there >= GTH_RANK_NORMAL &&
+	       take_over(cpu_of(cpu), there, rank);
+}
+
 /*
  * Looks among the CPUs of the mask, with @preemptible only among those, for one that runs
  * something weaker: a normal task if there is one, else the weakest of the few that it checks.
@@ -302,19 +326,16 @@ static __always_inline struct candidates *begin_look(s32 prev, u32 rank, u32 gen
 __noinline s32 claim_in(struct task_struct *p __arg_trusted, s32 prev, u32 rank, u32 generation, u32 index)
 {
 	const struct cpumask *mask = mask_of(generation, index);
-	struct candidates *of = begin_look(prev, rank, generation, index);
-	u32 there;
+	struct candidates *of;
 
 	if (!mask)
 		return NO_CPU;
-	if (may_run_on(p, mask, prev) && is_weaker(prev, rank, &there) && there >= GTH_RANK_NORMAL) {
-		of->cpu = prev;
-		of->rank = there;
-	} else {
-		if (!look_among(p, prev, true, of) && of->looks < CLAIM_LOOKS)
-			look_among(p, prev, false, of);
-		count_many(GTH_COUNT_LOOKS, of->looks);
-	}
+	if (claim_from_normal(p, mask, prev, rank))
+		return prev;
+	of = begin_look(prev, rank, generation, index);
+	if (!look_among(p, prev, true, of) && of->looks < CLAIM_LOOKS)
+		look_among(p, prev, false, of);
+	count_many(GTH_COUNT_LOOKS, of->looks);
 	return of->cpu >= 0 && take_over(cpu_of(of->cpu), of->rank, rank) ? of->cpu : NO_CPU;
 }
 

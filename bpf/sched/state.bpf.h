@@ -73,6 +73,11 @@ static __always_inline void count_path(enum gth_path path)
 		s->paths[path]++;
 }
 
+/* The binary logarithm of a byte. */
+static const u8 log2_of_byte[256] = {
+	[2 ... 3] = 1, [4 ... 7] = 2, [8 ... 15] = 3, [16 ... 31] = 4, [32 ... 63] = 5, [64 ... 127] = 6, [128 ... 255] = 7,
+};
+
 /* The bucket of gth_stats.wakeup_ns for a latency: its binary logarithm. */
 __noinline u32 log2_bucket(u64 ns)
 {
@@ -88,19 +93,7 @@ __noinline u32 log2_bucket(u64 ns)
 		ns >>= 8;
 		bucket += 8;
 	}
-	if (ns >> 4) {
-		ns >>= 4;
-		bucket += 4;
-	}
-	if (ns >> 2) {
-		ns >>= 2;
-		bucket += 2;
-	}
-	if (ns >> 1) {
-		ns >>= 1;
-		bucket += 1;
-	}
-	return bucket;
+	return bucket + log2_of_byte[ns & 0xff];
 }
 
 /*

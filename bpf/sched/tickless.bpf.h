@@ -16,7 +16,7 @@ enum {
 
 static __always_inline bool is_tickless(s32 cpu)
 {
-	return (machine.tickless[((u32)cpu / 64) & (GTH_CPU_WORDS - 1)] >> ((u32)cpu % 64)) & 1;
+	return machine.any_tickless && (machine.tickless[((u32)cpu / 64) & (GTH_CPU_WORDS - 1)] >> ((u32)cpu % 64)) & 1;
 }
 
 /* Lets what is queued for @cpu run although no slice ends. */

@@ -36,6 +36,8 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 
 	if (plan->lone_cpu)
 		return scx_bpf_test_and_clear_cpu_idle(plan->cpu) ? plan->cpu : NO_CPU;
+	if (is_priority(plan->rank) && none_is_idle())
+		return NO_CPU;
 	if (plan->place.first != NO_MASK) {
 		cpu = pick_idle_at(p, prev, plan->place.generation, plan->place.first);
 		if (cpu >= 0)
@@ -97,9 +99,13 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
 			return cpu;
 	}
 	mask = mask_of(generation, plan->place.mask);
-	if (cpu_of(here)->rank > GTH_RANK_EXHAUSTED && mask && may_run_on(p, mask, here) &&
+	if (!mask)
+		return NO_CPU;
+	if (cpu_of(here)->rank > GTH_RANK_EXHAUSTED && may_run_on(p, mask, here) &&
 	    llc_of(here) == llc_of(prev) && claim_cpu(here, plan->rank))
 		return here;
+	if (claim_from_normal(p, mask, prev, plan->rank)) /* the usual case, without what follows */
+		return prev;
 	return claim_in(p, prev, plan->rank, generation, plan->place.mask);
 }
 

@@ -510,6 +510,7 @@ fn describe_machine(
     for (llc, node) in (0..topology.nr_llcs() as u16).zip(&mut machine.llc_node) {
         *node = topology.node_of_llc(llc);
     }
+    machine.any_tickless = (!topology.tickless.is_empty()).into();
     machine.tickless = mask_words(&topology.tickless);
     machine.tick_ns = 1_000_000_000 / user_hz;
     // Long before the watchdog would count it as a stall.
