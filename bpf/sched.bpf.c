@@ -92,7 +92,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (cpu < 0)
 		return plan->cpu; /* gth_enqueue() queues it */
 	tctx->rank = plan->rank;
-	set_clock(tctx, plan->pool, cpu);
+	set_clock(tctx, plan->rank, plan->pool, cpu);
 	count_path(path);
 	dsq_insert(p, DSQ_LOCAL, plan->slice, flags_of(path));
 	return cpu;
@@ -130,7 +130,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 			  tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
 	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
 		plan->pool = cpu_pool(live_tables(plan->place.generation), cpu);
-	set_clock(tctx, plan->pool, cpu);
+	/* With affinity_override it may wait in virtual time order, see wait_for_cpu(). */
+	set_clock(tctx, plan->affinity_override ? GTH_RANK_NORMAL : plan->rank, plan->pool, cpu);
 	holder = held_by(p, tctx);
 	if (holder != NO_GROUP) {
 		hold_back(p, tctx, holder);

@@ -70,9 +70,10 @@ static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
  * Puts the task on @pool's clock. It keeps its distance when it changes pools.
  * It may lag by one slice (a sleeper's credit) and lead by what one slice
  * costs the lightest weight; less when so many wait that its turn would not
- * come within a round.
+ * come within a round. A priority task waits in another order, and always leads:
+ * the clock does not advance by what it runs.
  */
-static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
+static __always_inline void set_clock(struct task_ctx *tctx, u32 rank, u32 pool, s32 cpu)
 {
 	u64 now = pool_of(pool)->vtime_now;
 	u64 lag = tunables.slice_ns;
@@ -83,6 +84,8 @@ static __always_inline void set_clock(struct task_ctx *tctx, u32 pool, s32 cpu)
 	else if (tctx->pool != pool)
 		tctx->vtime += now - pool_of(tctx->pool)->vtime_now;
 	tctx->pool = pool;
+	if (is_priority(rank))
+		return;
 	if ((s64)(tctx->vtime - (now - lag)) < 0)
 		tctx->vtime = now - lag;
 	else if ((s64)(tctx->vtime - now) > (s64)lag) {

@@ -262,7 +262,7 @@ static __always_inline bool take_earliest(const struct last *last, struct cpu_ct
 		c->prio_debt = 0;
 	first = pinned_first ? pinned_key : shared_key;
 	if (last->tctx && last->rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
-		set_clock(last->tctx, pool, cpu);
+		set_clock(last->tctx, last->rank, pool, cpu);
 		if ((s64)(last->tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
 			keep(last, cpu);
 			return true;
