@@ -97,7 +97,7 @@ fuzz: deps ## the parsers with random input (cargo-fuzz; FUZZ_SECONDS for each)
 			-print_final_stats=1; \
 	done
 
-bench: deps ## gthctl beside other schedulers, in virtual time, into docs/bench (40 minutes)
+bench: deps ## gthctl beside other schedulers, in virtual time, into docs/bench (an hour)
 	@tests/vm/install iperf3 libclang1-19 libseccomp-dev linux-perf rt-tests \
 		$$(command -v go >/dev/null || echo golang-go)
 	tests/vm/bench
@@ -108,6 +108,9 @@ bench-quick: deps ## the same of the closest bars only, as a table (7 minutes)
 
 profile: deps ## where the time of a round trip goes, in virtual time
 	tests/vm/profile
+
+instructions: deps ## what a round trip waits for, by a log of each instruction
+	tests/vm/instructions
 
 image: build ## the container image of deploy/, as an OCI archive in target/
 	@tests/vm/install buildah
@@ -129,4 +132,4 @@ clean: ## remove everything built or downloaded
 	rm -rf target tests/fuzz/target
 
 .PHONY: help deps build build-arm64 run test lint unit vm test-kernels test-arm64 \
-	test-kubernetes fuzz bench bench-quick profile image deb test-deb generate clean
+	test-kubernetes fuzz bench bench-quick profile instructions image deb test-deb generate clean

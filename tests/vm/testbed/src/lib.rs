@@ -15,6 +15,7 @@ pub mod boost;
 pub mod cgroups;
 pub mod gtp;
 pub mod host;
+pub mod instructions;
 pub mod isolation;
 pub mod load;
 pub mod netns;

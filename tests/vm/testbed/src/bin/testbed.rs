@@ -13,7 +13,7 @@ use gthctl_testbed::plane::Driver;
 use gthctl_testbed::rtt::{Plan, Row};
 use gthctl_testbed::scheduler::Scheduler;
 use gthctl_testbed::scx::Program;
-use gthctl_testbed::{plane, profile, report, rtt};
+use gthctl_testbed::{instructions, plane, profile, report, rtt};
 
 #[derive(Parser)]
 #[command(about)]
@@ -32,6 +32,8 @@ enum Command {
     Rtt(Rtt),
     /// Trace round trips and print where their time goes, row beside row (in virtual time)
     Profile(Profile),
+    /// Compare what round trips wait for, by QEMU's logs of instructions
+    Instructions(Instructions),
 }
 
 #[derive(Args)]
@@ -103,6 +105,15 @@ struct Profile {
     rows: Rows,
 }
 
+/// Directories with QEMU's `log`, and the kernel's /proc/kallsyms as `symbols`.
+#[derive(Args)]
+struct Instructions {
+    /// With gthctl
+    ours: PathBuf,
+    /// With SCHED_FIFO
+    theirs: PathBuf,
+}
+
 const IDLE: &str = "idle";
 const FIFO: &str = "SCHED_FIFO, load";
 
@@ -131,6 +142,9 @@ fn run(command: Command) -> Result<ExitCode> {
             let done = trace(&options);
             plane::down()?;
             done?;
+        }
+        Command::Instructions(dirs) => {
+            print!("{}", instructions::compare(&dirs.ours, &dirs.theirs)?);
         }
     }
     Ok(ExitCode::SUCCESS)
