@@ -1,6 +1,6 @@
 //! What a round trip waits for, from QEMU's log of the kernel's instructions (tests/vm/instructions).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
@@ -27,6 +27,12 @@ const SHOWN: usize = 40;
 struct Symbols(Vec<(u64, String)>);
 
 impl Symbols {
+    fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join("symbols");
+        let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+        Ok(Self::parse(&text))
+    }
+
     fn parse(text: &str) -> Self {
         let symbol = |line: &str| {
             let mut fields = line.split_whitespace();
@@ -70,42 +76,31 @@ type Counts<'a> = BTreeMap<&'a str, f64>;
 /// A round trip under way.
 struct Trip<'a> {
     waker: u32,
-    /// Of the CPU that sends the packet, until it asks another one to go on.
-    first: Counts<'a>,
+    counts: Counts<'a>,
+    /// The waker has asked another CPU to go on. It does not count any more.
     handed_on: bool,
-    /// Of the other CPU, from its interrupt on.
-    second: Counts<'a>,
+    /// The other CPU has taken the interrupt, and counts.
     taken: bool,
 }
 
 impl<'a> Trip<'a> {
     fn begin(waker: u32) -> Self {
-        Self { waker, first: Counts::new(), handed_on: false, second: Counts::new(), taken: false }
+        Self { waker, counts: Counts::new(), handed_on: false, taken: false }
     }
 
     fn add(&mut self, cpu: u32, function: &'a str, begins: bool) {
-        if cpu == self.waker {
-            self.handed_on |= begins && function == HANDED_ON;
-            if !self.handed_on {
-                *self.first.entry(function).or_default() += 1.0;
-            }
-        } else {
-            self.taken |= begins && function == TAKEN;
-            if self.taken {
-                *self.second.entry(function).or_default() += 1.0;
-            }
+        let is_wakers = cpu == self.waker;
+        self.handed_on |= is_wakers && begins && function == HANDED_ON;
+        self.taken |= !is_wakers && begins && function == TAKEN;
+        let is_waited_for = if is_wakers { !self.handed_on } else { self.taken };
+        if is_waited_for {
+            *self.counts.entry(function).or_default() += 1.0;
         }
     }
 
     /// None if another CPU than that of nr-gnb was asked, or its task ran there already.
-    fn end(mut self, cpu: u32) -> Option<Counts<'a>> {
-        if cpu == self.waker || !self.taken {
-            return None;
-        }
-        for (function, count) in self.second {
-            *self.first.entry(function).or_default() += count;
-        }
-        Some(self.first)
+    fn end(self, cpu: u32) -> Option<Counts<'a>> {
+        (cpu != self.waker && self.taken).then_some(self.counts)
     }
 }
 
@@ -131,27 +126,46 @@ fn total(counts: &Counts<'_>) -> f64 {
     counts.values().sum()
 }
 
-/// The mean of the usual trips, and how many those are.
-fn mean<'a>(trips: &[Counts<'a>]) -> Option<(Counts<'a>, usize)> {
-    let totals: Vec<f64> = trips.iter().map(total).collect();
-    let most = median(&totals)? * USUAL;
-    let usual: Vec<_> = trips.iter().filter(|trip| total(trip) <= most).collect();
-    let mut mean = Counts::new();
-    for (function, count) in usual.iter().copied().flatten() {
-        *mean.entry(function).or_default() += count / usual.len() as f64;
+/// The trips of one log.
+struct Measured<'a> {
+    /// Of the usual ones.
+    mean: Counts<'a>,
+    usual: usize,
+    all: usize,
+}
+
+impl<'a> Measured<'a> {
+    /// None without a trip.
+    fn of(trips: &[Counts<'a>]) -> Option<Self> {
+        let totals: Vec<f64> = trips.iter().map(total).collect();
+        let most = median(&totals)? * USUAL;
+        let usual: Vec<_> = trips.iter().filter(|trip| total(trip) <= most).collect();
+        let mut mean = Counts::new();
+        for (function, count) in usual.iter().copied().flatten() {
+            *mean.entry(function).or_default() += count / usual.len() as f64;
+        }
+        Some(Self { mean, usual: usual.len(), all: trips.len() })
     }
-    Some((mean, usual.len()))
+
+    fn read(dir: &Path, symbols: &'a Symbols) -> Result<Self> {
+        let path = dir.join("log");
+        let context = || path.display().to_string();
+        let lines = BufReader::new(File::open(&path).with_context(context)?).lines();
+        let measured = Self::of(&trips(lines.map_while(Result::ok), symbols));
+        let measured = measured.context("no round trip").with_context(context)?;
+        ensure!(measured.usual > 1, "{}: too few round trips", path.display());
+        Ok(measured)
+    }
 }
 
 /// `ours` beside `theirs`: first what differs most.
 fn table(ours: &Counts<'_>, theirs: &Counts<'_>) -> String {
     let of = |counts: &Counts<'_>, function: &str| counts.get(function).copied().unwrap_or(0.0);
-    let functions: BTreeMap<&str, ()> =
-        ours.keys().chain(theirs.keys()).map(|&function| (function, ())).collect();
+    let functions: BTreeSet<&str> = ours.keys().chain(theirs.keys()).copied().collect();
     let mut rows: Vec<_> =
-        functions.into_keys().map(|name| (name, of(ours, name), of(theirs, name))).collect();
+        functions.into_iter().map(|name| (name, of(ours, name), of(theirs, name))).collect();
     rows.sort_by(|a, b| (b.1 - b.2).abs().total_cmp(&(a.1 - a.2).abs()));
-    let rest = &rows[SHOWN.min(rows.len())..];
+    let (shown, rest) = rows.split_at(SHOWN.min(rows.len()));
     let sum = |of: &dyn Fn(&(&str, f64, f64)) -> f64| rest.iter().map(of).sum::<f64>();
     let mut text =
         String::from("instructions a round trip waits for\n   gthctl  SCHED_FIFO  difference\n");
@@ -159,7 +173,7 @@ fn table(ours: &Counts<'_>, theirs: &Counts<'_>) -> String {
         let _ = writeln!(text, "{ours:>9.0} {theirs:>11.0} {:>+11.0}  {name}", ours - theirs);
     };
     line("all", total(ours), total(theirs));
-    for (name, ours, theirs) in &rows[..SHOWN.min(rows.len())] {
+    for (name, ours, theirs) in shown {
         line(name, *ours, *theirs);
     }
     line("the others", sum(&|row| row.1), sum(&|row| row.2));
@@ -172,29 +186,15 @@ fn table(ours: &Counts<'_>, theirs: &Counts<'_>) -> String {
 ///
 /// If a file is missing, or a log has no round trip.
 pub fn compare(ours: &Path, theirs: &Path) -> Result<String> {
-    let read = |dir: &Path| {
-        let path = dir.join("symbols");
-        let text = fs::read_to_string(&path);
-        text.map(|text| Symbols::parse(&text)).with_context(|| path.display().to_string())
-    };
-    let log = |dir: &Path| {
-        let path = dir.join("log");
-        let file = File::open(&path).with_context(|| path.display().to_string())?;
-        anyhow::Ok(BufReader::new(file).lines().map_while(Result::ok))
-    };
-    let (our_symbols, their_symbols) = (read(ours)?, read(theirs)?);
-    let our_trips = trips(log(ours)?, &our_symbols);
-    let their_trips = trips(log(theirs)?, &their_symbols);
-    let (our_mean, our_usual) = mean(&our_trips).context("no round trip with gthctl")?;
-    let (their_mean, their_usual) = mean(&their_trips).context("none with SCHED_FIFO")?;
-    ensure!(our_usual > 1 && their_usual > 1, "too few round trips");
-    let ratio = total(&our_mean) / total(&their_mean);
+    let (our_symbols, their_symbols) = (Symbols::read(ours)?, Symbols::read(theirs)?);
+    let ours = Measured::read(ours, &our_symbols)?;
+    let theirs = Measured::read(theirs, &their_symbols)?;
+    let ratio = total(&ours.mean) / total(&theirs.mean);
     let counts = format!(
-        "{our_usual} of {} round trips and {their_usual} of {}; ratio {ratio:.3}\n",
-        our_trips.len(),
-        their_trips.len()
+        "{} of {} round trips and {} of {}; ratio {ratio:.3}\n",
+        ours.usual, ours.all, theirs.usual, theirs.all
     );
-    Ok(table(&our_mean, &their_mean) + &counts)
+    Ok(table(&ours.mean, &theirs.mean) + &counts)
 }
 
 #[cfg(test)]
@@ -260,7 +260,8 @@ ffffffff81000060 T bpf_prog_get_assoc_struct_ops
     #[test]
     fn trips_that_met_a_tick_do_not_count() {
         let trip = |count| Counts::from([("f", count)]);
-        let (mean, usual) = mean(&[trip(100.0), trip(101.0), trip(200.0)]).unwrap();
+        let Measured { mean, usual, .. } =
+            Measured::of(&[trip(100.0), trip(101.0), trip(200.0)]).unwrap();
         assert_eq!((usual, mean["f"]), (2, 100.5));
         let text = table(&mean, &Counts::from([("f", 90.0), ("g", 4.0)]));
         assert!(text.contains("      100          90         +10  f\n"), "{text}");
