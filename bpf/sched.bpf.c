@@ -55,6 +55,7 @@
 #include "sched/life.bpf.h"
 #include "sched/drain.bpf.h"
 #include "sched/refill.bpf.h"
+#include "sched/server.bpf.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -725,6 +726,24 @@ int get_mask(void *ctx)
 		}
 	}
 	bpf_rcu_read_unlock();
+	return 0;
+}
+
+/*
+ * The CPUs whose ext server has stopped though tasks of ours are there, see sched/server.bpf.h. Only for
+ * kernels with such servers.
+ */
+SEC("syscall")
+int get_stopped_servers(void *ctx)
+{
+	u32 cpu;
+
+	bpf_for(cpu, 0, GTH_CPU_WORDS)
+		request.cpus[cpu & (GTH_CPU_WORDS - 1)] = 0;
+	bpf_for(cpu, 0, machine.nr_cpus) {
+		if (server_has_stopped(cpu))
+			request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
+	}
 	return 0;
 }
 

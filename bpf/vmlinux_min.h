@@ -356,8 +356,19 @@ struct task_struct {
 	struct signal_struct *signal;
 };
 
+/* include/linux/sched.h */
+struct sched_dl_entity {
+	unsigned int dl_server_active : 1;
+};
+
 /* kernel/sched/sched.h */
+struct scx_rq {
+	u32 nr_running;
+};
+
 struct rq {
+	struct scx_rq scx;
+	struct sched_dl_entity ext_server;
 	struct task_struct *curr;
 	struct task_struct *stop;
 };

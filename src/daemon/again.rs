@@ -29,6 +29,8 @@ pub enum Step {
     Missed,
     /// Looking for the cpusets of rules' tasks.
     Cpusets,
+    /// Starting the kernel's ext servers.
+    ExtServers,
     /// Reading the counters.
     Stats,
     /// Giving pods their counters.

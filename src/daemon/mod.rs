@@ -7,6 +7,7 @@ mod api_config;
 pub mod config;
 pub mod control;
 mod explain;
+mod ext_servers;
 pub mod last_run;
 pub mod live;
 mod manager;

@@ -19,6 +19,7 @@ use super::config::Config;
 use super::control::server::{Asked, Server};
 use super::control::{self, RUN_LOCK, Reply, Request};
 use super::explain::explain;
+use super::ext_servers::ExtServers;
 use super::last_run::{self, Run};
 use super::live::{LivePolicy, PolicyContext, failed};
 use super::manager::Manager;
@@ -256,6 +257,7 @@ impl Service {
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut missed = Missed::default();
         let mut allocations = Allocations::default();
+        let mut ext_servers = ExtServers::default();
         let mut pod_nics = PodNics::default();
         let mut marker = Marker::new(self.options.gtp_time);
         let mut printed = (Stats::default(), Instant::now());
@@ -275,6 +277,7 @@ impl Service {
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
             let allocated = allocations.follow(scheduler, &mut self.policy, &context);
             let pod_nics_due = pod_nics.follow(&mut self.policy, &context);
+            let servers_due = ext_servers.follow(scheduler);
             let (_, half_made) = self.policy.missing_netns();
             let timeouts = [
                 self.tell_manager(scheduler.generation()),
@@ -283,6 +286,7 @@ impl Service {
                 half_made.then_some(MOUNT_CHECK),
                 self.again.note_due(Step::Missed, made_up),
                 self.again.note_due(Step::Cpusets, allocated),
+                self.again.note_due(Step::ExtServers, servers_due),
                 pod_nics_due,
                 self.again.note_due(Step::Marks, marker_due),
                 self.policy.note_shared_cpus(topology),

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::sight::Sight;
 use crate::base::finding::Finding;
+use crate::kernel::ext_server::EXT_SERVERS;
 use crate::kernel::realtime;
 
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -45,13 +46,11 @@ pub fn finding(sight: &Sight<'_>) -> Finding {
     }
 }
 
-/// Whether the kernel itself gives the tasks of sched_ext a part of each CPU: from 7.0 on, by a
-/// server for each CPU (kernel/sched/debug.c, debugfs_ext_server_init()).
+/// Whether the kernel itself gives the tasks of sched_ext a part of each CPU.
 fn is_served(sight: &Sight<'_>) -> bool {
-    const SERVERS: &str = "/sys/kernel/debug/sched/ext_server";
     let online = sight.host.topology().map(|topology| topology.online).unwrap_or_default();
-    let runtime = |cpu| sight.text(&format!("{SERVERS}/cpu{cpu}/runtime"));
-    sight.exists(SERVERS)
+    let runtime = |cpu| sight.text(&format!("{EXT_SERVERS}/cpu{cpu}/runtime"));
+    sight.exists(EXT_SERVERS)
         && !online.is_empty()
         && online.iter().all(|cpu| runtime(cpu).is_some_and(|runtime| runtime != "0"))
 }

@@ -6,6 +6,7 @@ pub mod capabilities;
 pub mod cgroupfs;
 pub mod comm;
 pub mod cpusets;
+pub mod ext_server;
 pub mod isolation;
 pub mod kallsyms;
 pub mod kconfig;

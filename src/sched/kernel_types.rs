@@ -60,8 +60,17 @@ impl KernelTypes<'_> {
 
     /// Whether `struct sched_ext_ops` has this member.
     pub fn has_op(&self, name: &str) -> bool {
-        let ops = self.btf.type_by_name::<Struct<'_>>("sched_ext_ops");
-        ops.is_some_and(|ops| ops.iter().any(|m| m.name.is_some_and(|member| member == name)))
+        self.has_member("sched_ext_ops", name)
+    }
+
+    /// Whether each CPU has an ext server: `struct rq` then has this member.
+    pub fn has_ext_servers(&self) -> bool {
+        self.has_member("rq", "ext_server")
+    }
+
+    fn has_member(&self, name: &str, member: &str) -> bool {
+        let found = self.btf.type_by_name::<Struct<'_>>(name);
+        found.is_some_and(|found| found.iter().any(|m| m.name.is_some_and(|name| name == member)))
     }
 
     /// Whether a BPF program can be attached to this function.
@@ -162,6 +171,12 @@ mod tests {
         assert_eq!(malformed(&[kick(&[])]), [""; 0]);
         assert!(!types(&[kick(&["cpu", "aux"])]).can_kick());
         assert!(types(&[kick(&["cpu", "flags"])]).can_kick());
+    }
+
+    #[test]
+    fn a_kernel_with_ext_servers_has_one_in_each_runqueue() {
+        assert!(types(&[Type::Struct("rq", &["curr", "ext_server"])]).has_ext_servers());
+        assert!(!types(&[Type::Struct("rq", &["curr", "fair_server"])]).has_ext_servers());
     }
 
     #[test]

@@ -151,6 +151,11 @@ impl<'obj> Scheduler<'obj> {
         self.kernel.can_kick()
     }
 
+    /// Whether the kernel has an ext server for each CPU.
+    pub fn has_ext_servers(&self) -> bool {
+        self.kernel.has_ext_servers()
+    }
+
     /// Makes `policy` the live one, in one step for every task. CPUs that become exclusive, or
     /// were, act on it at once, the others when they next switch tasks or at their next tick.
     pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
@@ -267,6 +272,17 @@ impl<'obj> Scheduler<'obj> {
         let data = self.skel.maps.bss_changed_data.as_mut().expect("it has .bss.changed");
         // SAFETY: an aligned u32 that lives as long as the skeleton; the kernel writes it too.
         unsafe { AtomicU32::from_ptr(&raw mut data.cpusets_changed) }
+    }
+
+    /// The CPUs whose ext server (kernel/sched/ext.c) has stopped though tasks of sched_ext are there.
+    /// Fails where the kernel has no such servers.
+    pub fn stopped_servers(&mut self) -> Result<Vec<u32>> {
+        run_program(&self.skel.progs.get_stopped_servers)?;
+        let words = (0..).step_by(64).zip(self.skel.request().cpus);
+        let cpus = |(first, word): (u32, u64)| {
+            (0..64).filter(move |bit| word >> bit & 1 != 0).map(move |bit| first + bit)
+        };
+        Ok(words.flat_map(cpus).collect())
     }
 
     /// Makes every task be matched again when it is next queued or wakes up, or at a tick.
@@ -427,6 +443,7 @@ fn configure(
     adapt_cgroup_ops(ops, kernel);
     choose_dispatch(open, kernel.can_kick());
     open.progs.gth_limit_set.set_autoload(kernel.needs_limit_hook());
+    open.progs.get_stopped_servers.set_autoload(kernel.has_ext_servers());
     Ok(())
 }
 

@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::gthctl::daemon::reports::ThrottledCgroup;
+use ::gthctl::kernel::ext_server::EXT_SERVERS;
 
 use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::gthctl::{report, status};
@@ -347,6 +349,48 @@ fn a_real_time_task_takes_the_cpu_of_others() {
         let part = (task.cpu_time() - before).as_secs_f64();
         println!("{comm}: {part:.2} of a CPU, the real-time task {:?}", realtime.cpu_time());
         assert!(part > 0.5, "{comm}: {part:.2}");
+    }
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// Beside a real-time task that never sleeps, the kernel's ext server gives the tasks of a CPU its part.
+/// It stops when one of them is held back by its limit, or is about to be matched, and nothing else is
+/// there to run: gthctl starts it again.
+#[test]
+fn a_real_time_task_leaves_the_kernels_part_to_others() {
+    if !Path::new(EXT_SERVERS).exists() {
+        println!("skipped: this kernel has no ext server");
+        return;
+    }
+    let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
+    let cgroup = Cgroup::with("limited", &[("cpu.max", "20000 100000")]);
+    // gthctl is not to wait for the CPU itself, just woken up for the policy.
+    std::thread::sleep(Duration::from_millis(500));
+    for (comm, cpu) in [("renames", 1), ("limited", 2)] {
+        // It is one before it comes, as above.
+        let _realtime = Task::fork_on("realtime", Some(&[3]), |shared| {
+            task::become_realtime();
+            task::set_affinity(0, &[cpu]);
+            task::spin(shared)
+        });
+        let task = Task::launch(comm, Some(&[cpu]), |shared| {
+            if comm == "limited" {
+                task::spin(shared);
+            }
+            for name in ["this", "that"].iter().cycle() {
+                task::set_name(name);
+                task::run_for(50_000_000);
+            }
+        });
+        if comm == "limited" {
+            cgroup.take(task.pid);
+        }
+        for time in 1..=4 {
+            let before = task.cpu_time();
+            assert!(kernel::wait(LIMIT, || task.cpu_time() > before), "{comm}, {time}: {before:?}");
+            std::thread::sleep(Duration::from_millis(500));
+        }
     }
     assert!(!gthctl.has_ended());
     gthctl.stop();

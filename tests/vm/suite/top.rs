@@ -39,8 +39,11 @@ fn a_cpus_time_is_by_whose_tasks_ran() {
         shared::scheduler("strategies: [{name: upf, command_regex: ^upf$, priority: true}]");
     let _upf = Task::fork_on("upf", Some(&[1]), task::spin);
     let _load = Task::fork_on("load", Some(&[2]), task::spin);
-    let _fifo = Task::fork_on("fifo", Some(&[3]), |shared| {
+    // It is one before it comes: the kernel does not tell that a task on a CPU becomes one, and what
+    // waits in that CPU's local DSQ stays there.
+    let _fifo = Task::fork_on("fifo", Some(&[0]), |shared| {
         task::become_realtime();
+        task::set_affinity(0, &[3]);
         task::spin(shared);
     });
     let kinds = ["priority", "normal", "real_time"];
