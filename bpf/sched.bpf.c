@@ -703,6 +703,19 @@ int set_mask(void *ctx)
 	return 0;
 }
 
+static __always_inline void clear_answer(void)
+{
+	u32 word;
+
+	bpf_for(word, 0, GTH_CPU_WORDS)
+		request.cpus[word & (GTH_CPU_WORDS - 1)] = 0;
+}
+
+static __always_inline void answer_with(u32 cpu)
+{
+	request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
+}
+
 /* Reads a mask back, as the scheduler sees it. */
 SEC("syscall")
 int get_mask(void *ctx)
@@ -715,14 +728,13 @@ int get_mask(void *ctx)
 	slot = bpf_map_lookup_elem(&masks, &index);
 	if (!slot)
 		return -22; /* EINVAL */
-	bpf_for(cpu, 0, GTH_CPU_WORDS)
-		request.cpus[cpu & (GTH_CPU_WORDS - 1)] = 0;
+	clear_answer();
 	bpf_rcu_read_lock();
 	mask = (const struct cpumask *)slot->mask;
 	if (mask) {
 		bpf_for(cpu, 0, machine.nr_cpus) {
 			if (bpf_cpumask_test_cpu(cpu, mask))
-				request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
+				answer_with(cpu);
 		}
 	}
 	bpf_rcu_read_unlock();
@@ -738,11 +750,10 @@ int get_stopped_servers(void *ctx)
 {
 	u32 cpu;
 
-	bpf_for(cpu, 0, GTH_CPU_WORDS)
-		request.cpus[cpu & (GTH_CPU_WORDS - 1)] = 0;
+	clear_answer();
 	bpf_for(cpu, 0, machine.nr_cpus) {
 		if (server_has_stopped(cpu))
-			request.cpus[(cpu / 64) & (GTH_CPU_WORDS - 1)] |= 1ULL << (cpu % 64);
+			answer_with(cpu);
 	}
 	return 0;
 }

@@ -20,20 +20,16 @@ pub struct ExtServers {
 }
 
 impl ExtServers {
-    /// Starts those that have stopped, when it is time to. Returns the time until the next look; `None`
-    /// if the kernel has none.
-    pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
-        if !scheduler.has_ext_servers() {
-            return Ok(None);
-        }
+    /// Starts those that have stopped, when it is time to. Returns the time until the next look.
+    pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Duration> {
         let now = Instant::now();
         if let Some(due) = self.due.filter(|&due| due > now) {
-            return Ok(Some(due - now));
+            return Ok(due - now);
         }
         self.due = Some(now + LOOK);
         for cpu in scheduler.stopped_servers()? {
             ext_server::start(Path::new(EXT_SERVERS), cpu)?;
         }
-        Ok(Some(LOOK))
+        Ok(LOOK)
     }
 }

@@ -257,7 +257,7 @@ impl Service {
         let heartbeat = (!scheduler.can_kick()).then_some(HEARTBEAT);
         let mut missed = Missed::default();
         let mut allocations = Allocations::default();
-        let mut ext_servers = ExtServers::default();
+        let mut ext_servers = scheduler.has_ext_servers().then(ExtServers::default);
         let mut pod_nics = PodNics::default();
         let mut marker = Marker::new(self.options.gtp_time);
         let mut printed = (Stats::default(), Instant::now());
@@ -277,7 +277,8 @@ impl Service {
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
             let allocated = allocations.follow(scheduler, &mut self.policy, &context);
             let pod_nics_due = pod_nics.follow(&mut self.policy, &context);
-            let servers_due = ext_servers.follow(scheduler);
+            let servers_due =
+                ext_servers.as_mut().map(|servers| servers.follow(scheduler)).transpose();
             let (_, half_made) = self.policy.missing_netns();
             let timeouts = [
                 self.tell_manager(scheduler.generation()),
