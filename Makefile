@@ -97,7 +97,7 @@ fuzz: deps ## the parsers with random input (cargo-fuzz; FUZZ_SECONDS for each)
 			-print_final_stats=1; \
 	done
 
-bench: deps ## gthctl beside other schedulers, in virtual time, into docs/bench (an hour)
+bench: deps ## gthctl beside other schedulers, in virtual time, into docs/bench (half an hour)
 	@tests/vm/install iperf3 libclang1-19 libseccomp-dev linux-perf rt-tests \
 		$$(command -v go >/dev/null || echo golang-go)
 	tests/vm/bench

@@ -28,17 +28,29 @@ boot() {
         > >(sed -u "s/^/$cpus CPUs, boot $boot: /") 2> >(sed -u "s/^/$cpus CPUs, boot $boot: /" >&2)
 }
 
-# measure DIR PLAN CPUS BOOTS ARGS...: in so many VMs at once, records in DIR/PLAN-CPUS-cpus-BOOT.jsonl.
+# measure DIR PLAN CPUS BOOTS ARGS...: starts so many VMs, each when one of the host's CPUs is free;
+# records in DIR/PLAN-CPUS-cpus-BOOT.jsonl.
 measure() {
-    local dir=$1 plan=$2 cpus=$3 boots=$4 binaries=$1/binaries boot vm status=0
+    local dir=$1 plan=$2 cpus=$3 boots=$4 binaries=$1/binaries boot
     shift 4
     [[ -e $binaries ]] || copy_binaries "$binaries"
-    vms=()
     for ((boot = 1; boot <= boots; boot++)); do
+        if ((${#vms[@]} >= $(nproc))); then one_ends; fi
         boot "$dir/$plan-${possible:-$cpus}-cpus-$boot.jsonl" "$plan" "$cpus" "$boot" "$@" &
         vms+=("$!")
     done
-    for vm in "${vms[@]}"; do wait "$vm" || status=$?; done
-    vms=()
-    return "$status"
+}
+
+one_ends() {
+    local ended vm left=()
+    wait -n -p ended "${vms[@]}" || failed=$?
+    for vm in "${vms[@]}"; do [[ $vm == "$ended" ]] || left+=("$vm"); done
+    vms=("${left[@]}")
+}
+
+# Waits for all that measure() has started; fails when one of them did.
+failed=0
+measured() {
+    while ((${#vms[@]})); do one_ends; done
+    return "$failed"
 }

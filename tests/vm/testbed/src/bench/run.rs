@@ -69,7 +69,7 @@ impl Run<'_> {
             let name = format!("{:?}/{setting}/{candidate}", step.measure);
             let is_only =
                 self.only.is_empty() || self.only.iter().any(|o| name.contains(o.as_str()));
-            step.is_of(candidate) && is_only
+            step.is_of(candidate) && step.is_in(self.boot, candidate) && is_only
         };
         self.plan.steps().iter().filter(is_meant).collect()
     }
