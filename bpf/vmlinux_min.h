@@ -276,6 +276,7 @@ struct sock {
 
 /* x86 */
 struct pt_regs {
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10;
 	unsigned long ax;
 	unsigned long di;
 	unsigned long si;
