@@ -1,7 +1,11 @@
-# shellcheck shell=bash disable=SC2154
-# The benchmarks' tools, with their libraries, where the VM sees them.
+# shellcheck shell=bash disable=SC2034,SC2154
+# The benchmarks' tools, with their libraries, where the VM sees them; and their virtual time.
 
 tools=$cache/bench-tools
+
+# Between rounds of the CPUs, us. The tick's period, cyclictest's and ping's are no multiples of it:
+# else whole boots differ (docs/performance.md).
+turn=19
 
 # copy_tools TOOL...: also the libraries of the programs in "${programs[@]}", where set.
 copy_tools() {

@@ -377,7 +377,7 @@ fn the_watchdog_is_reported() {
     for path in &servers {
         let _ = fs::write(path, "0");
     }
-    // The watchdog is such a task itself.
+    // A worker of the kernel's runs the watchdog. It may not wait for that CPU, too.
     let workers = "/sys/devices/virtual/workqueue/cpumask";
     let all = kernel::read(workers);
     fs::write(workers, "1").unwrap();
