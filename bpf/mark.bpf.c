@@ -60,8 +60,15 @@ int function_begins(struct pt_regs *ctx)
 
 	if (sum)
 		count_passed(ctx, cookie, sum);
-	if (context_of(p) == GTH_CONTEXT_TASK)
-		count_in_conditions(p, 1ULL << (function & (GTH_MAX_FUNCTIONS - 1)), 0, function);
+	if (context_of(p) == GTH_CONTEXT_TASK) {
+		struct packet packet = {
+			.p = p,
+			.functions = 1ULL << (function & (GTH_MAX_FUNCTIONS - 1)),
+			.by = function,
+		};
+
+		count_in_conditions(&packet);
+	}
 	if (measures_time && sum)
 		sum->began_ns = bpf_ktime_get_ns();
 	return 0;

@@ -36,8 +36,9 @@ static __always_inline void count_passed(u32 key, u32 bytes)
 static __always_inline int count_datagram(const struct sock *sk, u16 family, u32 by, u32 way, u32 bytes)
 {
 	u16 port = port_of(sk, family);
+	struct packet packet = {.p = bpf_get_current_task_btf(), .port = port, .by = by};
 
-	if (port && count_in_conditions(bpf_get_current_task_btf(), 0, port, by))
+	if (port && count_in_conditions(&packet))
 		count_passed(port | way, bytes);
 	return 0;
 }

@@ -644,7 +644,7 @@ int report_mark(struct bpf_iter__task *ctx)
 	m = bpf_task_storage_get(&marks, p, NULL, 0);
 	if (!m)
 		return 0;
-	now = bpf_ktime_get_ns();
+	now = marks_now();
 	bpf_for(i, 0, t->nr_traffic) {
 		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
 		struct gth_mark *mark = mark_of(m, traffic);

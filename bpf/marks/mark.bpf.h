@@ -4,11 +4,12 @@
  * a task's own marks, in that task; the scheduler those of the tasks it wakes up
  * (marks/woken.bpf.h). Any code that finds an expired mark ends it.
  *
- * Times are from bpf_ktime_get_ns(): now_ns() is a different clock.
+ * Times are from marks_now(): now_ns() is a different clock.
  */
 #ifndef GTH_MARK_H
 #define GTH_MARK_H
 
+#include "marks/clock.bpf.h"
 #include "sched/shared.bpf.h"
 
 struct {
@@ -93,15 +94,40 @@ static __always_inline bool rules_meet(const struct gth_rules *a, const struct g
 	return (a->word[0] & b->word[0]) | (a->word[1] & b->word[1]);
 }
 
+/* A packet, and what is known by now about the task whose it is. */
+struct packet {
+	struct task_struct *p;
+	u64 functions;		/* one of these was called ... */
+	u32 port;		/* ... or it is a datagram at this one */
+	u32 by;			/* where it was seen */
+	struct task_ctx *tctx;	/* NULL: no condition has asked yet */
+	struct gth_marks *m;
+	bool is_known;
+	u64 now;
+};
+
+/* Whether the task has a record. Looks at it. */
+static __always_inline bool know_task(struct packet *packet)
+{
+	packet->tctx = task_of(packet->p);
+	if (!packet->tctx)
+		return false;
+	packet->is_known = is_matched(packet->tctx);
+	packet->now = marks_now();
+	return true;
+}
+
 /*
  * A task with an up-to-date record is marked at once if a rule of the condition holds for it
  * otherwise. If none does, it is neither marked nor counted. If that is unknown, the
  * next match decides. A task's marks are begun only by the task itself, or, while it
  * does not run, by its waker or its match: at most one of these runs for a mark.
  */
-static __always_inline void count_packet(struct task_struct *p, const struct gth_traffic *traffic,
-					 struct gth_mark *mark, u32 function, bool is_known, u64 now)
+static __always_inline void count_packet(const struct packet *packet, const struct gth_traffic *traffic,
+					 struct gth_mark *mark)
 {
+	u64 now = packet->now;
+
 	if (mark->condition != traffic->id) {
 		__builtin_memset(mark, 0, sizeof(*mark));
 		mark->condition = traffic->id;
@@ -115,18 +141,18 @@ static __always_inline void count_packet(struct task_struct *p, const struct gth
 	if (mark->in_window < traffic->min_packets)
 		return;
 	if (mark->function == GTH_BY_WAKEUP)
-		mark->function = function;
+		mark->function = packet->by;
 	if (mark->until && __sync_lock_test_and_set(&mark->until, now + traffic->hold_ns))
 		return;
 	/* Not marked, or no longer now. */
 	mark->until = 0;
-	mark->function = function;
-	if (is_known)
+	mark->function = packet->by;
+	if (packet->is_known)
 		begin_mark(traffic, mark, now);
 	else
 		mark->due = true;
 	if (mark->until || mark->due)
-		match_when_queued(p);
+		match_when_queued(packet->p);
 }
 
 /* Whether a task's packets count: not if none of the condition's rules holds for it otherwise. */
@@ -136,43 +162,44 @@ static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known
 	return !is_known || rules_meet(&tctx->by_traffic, &traffic->rules);
 }
 
+/* Counts the packet in the condition. Returns whether that asks about it. */
+static __always_inline bool count_in_condition(struct packet *packet, const struct gth_traffic *traffic)
+{
+	struct gth_mark *mark;
+
+	if (!(traffic->functions & packet->functions) && !(packet->port && traffic->port == packet->port))
+		return false;
+	if (!packet->tctx && !know_task(packet))
+		return true;
+	if (!may_count(packet->tctx, packet->is_known, traffic))
+		return true;
+	if (!packet->m)
+		packet->m = bpf_task_storage_get(&marks, packet->p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!packet->m)
+		return true;
+	mark = mark_of(packet->m, traffic);
+	count_packet(packet, traffic, mark);
+	if (mark->until)
+		renew_burst(packet->tctx);
+	return true;
+}
+
 /*
- * Counts a packet of the current task @p in each condition that asks about one of these
- * functions or this port. @by: where it was seen. Returns whether a condition asks.
+ * Counts the packet in each condition that asks about it. Returns whether one does. The first condition
+ * comes apart: most policies have no other, and a loop takes 80 instructions for each packet.
  */
-static __always_inline bool count_in_conditions(struct task_struct *p, u64 functions, u32 port, u32 by)
+static __always_inline bool count_in_conditions(struct packet *packet)
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
-	struct task_ctx *tctx = NULL;
-	struct gth_marks *m = NULL;
-	struct gth_mark *mark;
-	bool is_known = false, asks = false;
-	u64 now = 0;
-	u32 i;
+	u32 i, nr = t->nr_traffic;
+	bool asks;
 
-	bpf_for(i, 0, t->nr_traffic) {
-		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
-
-		if (!(traffic->functions & functions) && !(port && traffic->port == port))
-			continue;
-		asks = true;
-		if (!tctx) {
-			tctx = task_of(p);
-			if (!tctx)
-				break;
-			is_known = is_matched(tctx);
-			now = bpf_ktime_get_ns();
-		}
-		if (!may_count(tctx, is_known, traffic))
-			continue;
-		if (!m)
-			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		if (!m)
-			break;
-		mark = mark_of(m, traffic);
-		count_packet(p, traffic, mark, by, is_known, now);
-		if (mark->until)
-			renew_burst(tctx);
+	asks = nr && count_in_condition(packet, &t->traffic[0]);
+	if (nr < 2)
+		return asks;
+	bpf_for(i, 1, nr) {
+		if (count_in_condition(packet, &t->traffic[i & (GTH_MAX_TRAFFIC - 1)]))
+			asks = true;
 	}
 	return asks;
 }

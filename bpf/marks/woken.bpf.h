@@ -11,38 +11,43 @@
 #include "marks/context.bpf.h"
 #include "marks/mark.bpf.h"
 
+/*
+ * Counts the packet in the condition if the waker has its mark. Only a task that handles packets itself hands
+ * them on.
+ */
+static __always_inline void hand_on_in(struct packet *packet, struct gth_marks *waker,
+				       const struct gth_traffic *traffic)
+{
+	struct gth_mark *mark = mark_of(waker, traffic);
+
+	if (!traffic->woken || mark->condition != traffic->id || mark->function == GTH_BY_WAKEUP ||
+	    mark->until <= packet->now)
+		return;
+	if (!may_count(packet->tctx, packet->is_known, traffic))
+		return;
+	if (!packet->m)
+		packet->m = bpf_task_storage_get(&marks, packet->p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (packet->m)
+		count_packet(packet, traffic, mark_of(packet->m, traffic));
+}
+
 /* Counts a packet for @p, which the current task wakes up. */
 __noinline int count_handed_on(struct task_struct *p __arg_trusted)
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
 	struct task_struct *current = bpf_get_current_task_btf();
-	struct gth_marks *waker, *m = NULL;
-	struct task_ctx *tctx = task_of(p);
-	bool is_known;
-	u64 now;
-	u32 i;
+	struct packet packet = {.p = p, .by = GTH_BY_WAKEUP};
+	struct gth_marks *waker;
+	u32 i, nr = t->nr_traffic;
 
 	waker = bpf_task_storage_get(&marks, current, NULL, 0);
-	if (!waker || !tctx || context_of(current) != GTH_CONTEXT_TASK)
+	if (!waker || context_of(current) != GTH_CONTEXT_TASK || !know_task(&packet))
 		return 0;
-	is_known = is_matched(tctx);
-	now = bpf_ktime_get_ns();
-	bpf_for(i, 0, t->nr_traffic) {
-		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
-		struct gth_mark *mark = mark_of(waker, traffic);
-
-		/* Only a task that handles packets itself hands them on. */
-		if (!traffic->woken || mark->condition != traffic->id || mark->function == GTH_BY_WAKEUP ||
-		    mark->until <= now)
-			continue;
-		if (!may_count(tctx, is_known, traffic))
-			continue;
-		if (!m)
-			m = bpf_task_storage_get(&marks, p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-		if (!m)
-			return 0;
-		count_packet(p, traffic, mark_of(m, traffic), GTH_BY_WAKEUP, is_known, now);
-	}
+	hand_on_in(&packet, waker, &t->traffic[0]);
+	if (nr < 2)
+		return 0;
+	bpf_for(i, 1, nr)
+		hand_on_in(&packet, waker, &t->traffic[i & (GTH_MAX_TRAFFIC - 1)]);
 	return 0;
 }
 

@@ -116,7 +116,7 @@ static __always_inline void name_of(struct task_struct *p, char *comm)
  */
 static __noinline void read_marks(const struct gth_tables *t, struct scratch *s, struct gth_marks *m)
 {
-	u64 now = bpf_ktime_get_ns();
+	u64 now = marks_now();
 	u32 i;
 
 	bpf_for(i, 0, t->nr_traffic) {
@@ -169,7 +169,7 @@ __noinline int look_at(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 static __noinline void settle_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
 {
 	struct gth_marks *m = bpf_task_storage_get(&marks, p, NULL, 0);
-	u64 now = bpf_ktime_get_ns();
+	u64 now = marks_now();
 	u32 i;
 
 	if (!m)
@@ -408,7 +408,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 static __always_inline bool is_current(const struct task_ctx *tctx, u64 match)
 {
 	return match_generation(match) == tunables.generation &&
-	       !(tctx->marked_until && tctx->marked_until <= bpf_ktime_get_ns());
+	       !(tctx->marked_until && tctx->marked_until <= marks_now());
 }
 
 /*
