@@ -23,6 +23,7 @@
  * intf.h             shared with user space
  * sched/shared       what mark.bpf.c has, too
  * sched/state        CPU, pool and task records
+ * sched/waiting      what waits in the DSQs
  * sched/masks        CPU masks
  * sched/paths        the names and paths that rules ask for
  * sched/match        which rule a task falls under
@@ -175,7 +176,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool mat
 		return;
 	if (take_earliest(&last, c, pool, cpu, guarded))
 		return;
-	if (guarded && take(prio_dsq(pool), GTH_PATH_PRIORITY))
+	if (guarded && take_waiting_priority(pool))
 		return;
 	if (last.rank != GTH_RANK_IDLE)
 		keep(&last, cpu);
@@ -298,10 +299,11 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
-	s32 waiting = scx_bpf_dsq_nr_queued(pool_dsq(pool));
+	struct waiting waiting = count_waiting(pool, cpu);
 
-	pool_of(pool)->waiting = waiting > 0 ? waiting : 0;
-	c->waiting = waiting_for(pool, cpu);
+	pool_of(pool)->waiting = waiting.shared;
+	c->waiting = share_of(&waiting, pool);
+	renew_notes(&waiting, pool, cpu);
 	if (is_priority(c->rank)) {
 		if (!c->held)
 			set_held(cpu, true);
@@ -316,10 +318,10 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 		task_set_slice(p, 0);
 		return;
 	}
-	if (prio_key_rank(head_key(prio_dsq(pool), cpu)) < c->rank && now_ns() >= c->protected_until)
+	if (waiting.priority && prio_key_rank(prio_head_key(pool, cpu)) < c->rank && !is_protected(c))
 		task_set_slice(p, 0);
-	if (can_kick() && !pool_is_exclusive(pool) && !kick_for_head(prio_dsq(pool), tunables.generation))
-		kick_for_head(pool_dsq(pool), tunables.generation);
+	if (can_kick() && !pool_is_exclusive(pool))
+		kick_for_waiting(&waiting, pool);
 }
 
 /*

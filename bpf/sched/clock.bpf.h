@@ -8,6 +8,7 @@
 #include "sched/limit.bpf.h"
 #include "sched/masks.bpf.h"
 #include "sched/tally.bpf.h"
+#include "sched/waiting.bpf.h"
 
 enum {
 	BURST_SLICES = 4,	/* slices without sleep before a task loses its priority */
@@ -30,18 +31,6 @@ enum {
 static __always_inline u64 turn_ns(void)
 {
 	return tunables.slice_min_ns < TURN_NS ? tunables.slice_min_ns : TURN_NS;
-}
-
-/* How many tasks wait for @cpu, with its share of those that wait for @pool. */
-__noinline u64 waiting_for(u32 pool, s32 cpu)
-{
-	u64 cpus = live_tables(tunables.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
-	s32 own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu));
-	s32 shared = scx_bpf_dsq_nr_queued(pool_dsq(pool));
-	s32 prio = scx_bpf_dsq_nr_queued(prio_dsq(pool));
-	u64 waiting = (shared > 0 ? shared : 0) + (prio > 0 ? prio : 0);
-
-	return (own > 0 ? own : 0) + (cpus ? waiting / cpus : waiting);
 }
 
 /*

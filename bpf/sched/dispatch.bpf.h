@@ -105,6 +105,19 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 	return true;
 }
 
+/* A task with priority that waits in the pool. */
+static __always_inline bool take_waiting_priority(u32 pool)
+{
+	u64 *came_at = &pool_of(pool)->priority_came_at;
+
+	if (!may_have_tasks(came_at))
+		return false;
+	if (take(prio_dsq(pool), GTH_PATH_PRIORITY))
+		return true;
+	note_none(came_at, prio_dsq(pool));
+	return false;
+}
+
 /* The load of the first task in a pool's DSQ that may run on @cpu; 0: there is none. */
 __noinline u32 head_load(u64 dsq, s32 cpu)
 {
@@ -166,7 +179,7 @@ __noinline int steal(u32 pool)
 {
 	u32 i;
 
-	if (pool_is_exclusive(pool))
+	if (machine.nr_llcs < 2 || pool_is_exclusive(pool))
 		return false;
 	bpf_for(i, 1, machine.nr_llcs) {
 		u32 other = pool + i;
@@ -243,35 +256,63 @@ __noinline int owes_a_turn(u32 rank, u32 pool, s32 cpu)
 static __always_inline bool take_priority(const struct last *last, u32 pool, s32 cpu)
 {
 	if (!is_priority(last->rank))
-		return take(prio_dsq(pool), GTH_PATH_PRIORITY);
-	if (prio_key_rank(head_key(prio_dsq(pool), cpu)) > last->rank || !take(prio_dsq(pool), GTH_PATH_PRIORITY))
+		return take_waiting_priority(pool);
+	if (prio_key_rank(prio_head_key(pool, cpu)) > last->rank || !take(prio_dsq(pool), GTH_PATH_PRIORITY))
 		keep(last, cpu);
 	return true;
+}
+
+/* The key of the first task of the CPU's own DSQ or the pool's, whose first tasks have these. */
+static __always_inline u64 first_key(u64 own_key, u64 shared_key)
+{
+	return own_key == NO_KEY || is_earlier(shared_key, own_key) ? shared_key : own_key;
+}
+
+/* Takes that task. */
+static __always_inline bool take_first(u64 own_key, u64 shared_key, u32 pool, s32 cpu)
+{
+	bool own = own_key != NO_KEY, shared = shared_key != NO_KEY;
+	bool own_first = own && first_key(own_key, shared_key) == own_key;
+
+	return (own_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) || (shared && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
+	       (own && !own_first && take(cpu_dsq(cpu), GTH_PATH_PINNED));
+}
+
+/* Whether the task that ran last is earlier than one with this key. */
+static __always_inline bool last_is_earlier(const struct last *last, u64 key, u32 pool, s32 cpu)
+{
+	const struct gth_rule *rule = rule_in(last->match);
+
+	if (!last->tctx || last->rank == GTH_RANK_IDLE)
+		return false;
+	set_clock(last->tctx, last->rank, pool, cpu);
+	return is_earlier(last->tctx->vtime - (rule ? rule->credit_ns : 0), key);
 }
 
 /* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. True: one of them has the CPU. */
 static __always_inline bool take_earliest(const struct last *last, struct cpu_ctx *c, u32 pool, s32 cpu,
 					  bool guarded)
 {
-	const struct gth_rule *rule = rule_in(last->match);
-	u64 shared_key = head_key(pool_dsq(pool), cpu), pinned_key = head_key(cpu_dsq(cpu), cpu), first;
-	bool shared = shared_key != NO_KEY, pinned = pinned_key != NO_KEY;
-	bool pinned_first = pinned && (!shared || (s64)(pinned_key - shared_key) <= 0);
+	u64 own_key = own_head_key(cpu), shared_key;
 
-	if (!shared && !pinned)
-		c->prio_debt = 0;
-	first = pinned_first ? pinned_key : shared_key;
-	if (last->tctx && last->rank != GTH_RANK_IDLE && !guarded && (pinned || shared)) {
-		set_clock(last->tctx, last->rank, pool, cpu);
-		if ((s64)(last->tctx->vtime - (rule ? rule->credit_ns : 0) - first) < 0) {
+	if (own_key == NO_KEY && last->rank == GTH_RANK_IDLE) { /* nothing to compare the pool's first task with */
+		if (!take(pool_dsq(pool), GTH_PATH_SHARED)) {
+			c->prio_debt = 0;
+			return false;
+		}
+	} else {
+		shared_key = head_key(pool_dsq(pool), cpu);
+		if (own_key == NO_KEY && shared_key == NO_KEY) {
+			c->prio_debt = 0;
+			return false;
+		}
+		if (!guarded && last_is_earlier(last, first_key(own_key, shared_key), pool, cpu)) {
 			keep(last, cpu);
 			return true;
 		}
+		if (!take_first(own_key, shared_key, pool, cpu))
+			return false;
 	}
-	if (!(pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) &&
-	    !(shared && take(pool_dsq(pool), GTH_PATH_SHARED)) &&
-	    !(pinned && !pinned_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)))
-		return false;
 	if (guarded) {
 		count(GTH_COUNT_GUARDED);
 		c->protected_until = now_ns() + turn_ns();

@@ -10,6 +10,7 @@
 #ifndef GTH_DRAIN_H
 #define GTH_DRAIN_H
 
+#include "sched/waiting.bpf.h"
 #include "sched/idle.bpf.h"
 #include "sched/tickless.bpf.h"
 
@@ -83,6 +84,8 @@ static __noinline void drain_pool(u32 pool, bool is_prio)
 		if (to == dsq)
 			continue;
 		key = is_prio ? p->scx.dsq_vtime : change_clock(p, home.pool);
+		if (is_prio)
+			note_arrival(&pool_of(home.pool)->priority_came_at);
 		dsq_move_to_vtime(THIS_ITERATION, p, to, key);
 		request.moved = true;
 	}

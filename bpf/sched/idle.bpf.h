@@ -7,6 +7,7 @@
 #define GTH_IDLE_H
 
 #include "sched/masks.bpf.h"
+#include "sched/waiting.bpf.h"
 
 enum {
 	NO_MASK = 0xffff,
@@ -199,7 +200,7 @@ __noinline int kick_for_head(u64 dsq, u32 generation)
 	struct task_struct *p;
 	s32 cpu;
 
-	if (!mask || !both || scx_bpf_dsq_nr_queued(dsq) <= 0)
+	if (!mask || !both)
 		return false;
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		if (!bpf_cpumask_and(both, mask, p->cpus_ptr))
@@ -210,6 +211,15 @@ __noinline int kick_for_head(u64 dsq, u32 generation)
 		return cpu >= 0;
 	}
 	return false;
+}
+
+/* Wakes an idle CPU for a task that waits in the pool, priority tasks first. */
+static __always_inline void kick_for_waiting(const struct waiting *waiting, u32 pool)
+{
+	u32 generation = tunables.generation;
+
+	if (!(waiting->priority && kick_for_head(prio_dsq(pool), generation)) && waiting->shared)
+		kick_for_head(pool_dsq(pool), generation);
 }
 
 extern const struct rq runqueues __ksym __weak;
@@ -241,13 +251,26 @@ static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 	return true;
 }
 
+/* A normal task runs there by right. Ends that: a wake-up reads no clock where none does. */
+static __always_inline bool is_protected(struct cpu_ctx *c)
+{
+	u64 until = *(volatile u64 *)&c->protected_until;
+
+	if (!until)
+		return false;
+	if (now_ns() < until)
+		return true;
+	__sync_val_compare_and_swap(&c->protected_until, until, 0);
+	return false;
+}
+
 /* Whether the CPU runs something weaker than @rank that may be preempted now; @there is its rank. */
 static __always_inline bool is_weaker(s32 cpu, u32 rank, u32 *there)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 
 	*there = c->rank;
-	return *there > rank && now_ns() >= c->protected_until && !runs_above_us(cpu);
+	return *there > rank && !is_protected(c) && !runs_above_us(cpu);
 }
 
 /* Takes over this CPU if it runs something weaker. */

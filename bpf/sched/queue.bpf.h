@@ -36,7 +36,6 @@ static __always_inline void give_up_place(const struct plan *plan)
 {
 	s32 here = bpf_get_smp_processor_id();
 
-	pool_of(plan->pool)->priority_waits = true;
 	if (is_priority(cpu_of(here)->rank) &&
 	    cpu_pool(live_tables(plan->place.generation), here) == plan->pool)
 		requeue_victim(cpu_of(here));
@@ -232,6 +231,9 @@ static __always_inline void wait_for_cpu(struct task_struct *p, struct task_ctx 
 	if (by_priority) {
 		dsq = prio_dsq(plan->pool);
 		key = prio_key(plan->rank);
+		note_arrival(&pool_of(plan->pool)->priority_came_at);
+	} else if (one_cpu) {
+		note_arrival(&cpu_of(cpu)->own_came_at);
 	}
 	dsq_insert_vtime(p, dsq, plan->slice, key, enq_flags);
 	if (by_priority)

@@ -63,13 +63,20 @@ __noinline u64 waiting_place(struct task_struct *p __arg_trusted, u64 *key __arg
 	struct home home;
 
 	*key = 0;
-	if (!tctx)
+	if (!tctx) {
+		note_arrival(&cpu_of(cpu)->own_came_at);
 		return cpu_dsq(cpu);
+	}
 	home = home_of(p, tunables.generation, false);
 	*key = is_priority(tctx->rank) ? prio_key(tctx->rank) : tctx->vtime;
-	if (is_priority(tctx->rank))
+	if (is_priority(tctx->rank)) {
+		note_arrival(&pool_of(home.pool)->priority_came_at);
 		return prio_dsq(home.pool);
-	return home.cpu >= 0 || is_pinned(p) ? cpu_dsq(cpu) : pool_dsq(home.pool);
+	}
+	if (home.cpu < 0 && !is_pinned(p))
+		return pool_dsq(home.pool);
+	note_arrival(&cpu_of(cpu)->own_came_at);
+	return cpu_dsq(cpu);
 }
 
 /* Moves tasks back; returns how many it looked at, up to MAX_RELEASED. */

@@ -130,7 +130,7 @@ struct cpu_ctx {
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
 	bool overdue;		/* a task with less CPU time waits for that turn to end */
 	bool overtaken;		/* ... or has ended it */
-	u32 waiting;		/* tasks that waited for it at its last tick, waiting_for() */
+	u32 waiting;		/* tasks that waited for it at its last tick, share_of() */
 	u64 prio_debt;		/* CPU time of priority tasks beyond their share, ns */
 	u64 protected_until;	/* a normal task runs by right until then */
 	u64 looked_at;		/* when it last looked for tasks that waited too long */
@@ -142,6 +142,7 @@ struct cpu_ctx {
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
 	u64 idle_lag;		/* mean time from a wake-up to running here where it was idle, ns */
+	u64 own_came_at;	/* when a task last came into its DSQ, see sched/waiting.bpf.h */
 	u64 passed_since;	/* when a task first went in front of those in the local DSQ; 0: of none */
 } __attribute__((aligned(64)));
 
@@ -158,7 +159,7 @@ struct pool_ctx {
 	u64 vtime_now;		/* the furthest virtual time that has started to run */
 	u32 waiting;		/* tasks in its DSQ at the last tick of one of its CPUs */
 	s64 load;		/* of its runnable normal tasks, see sched/group.bpf.h */
-	bool priority_waits;	/* a task has come into its priority DSQ, and may have left it again */
+	u64 priority_came_at;	/* when a task last came into its priority DSQ, see sched/waiting.bpf.h */
 } __attribute__((aligned(64)));
 
 struct pool_ctx pools[GTH_MAX_POOLS];

@@ -23,16 +23,6 @@ static __always_inline u64 vtime_of_turn(const struct task_ctx *tctx)
 	return (s64)(tctx->vtime - least) < 0 ? least : tctx->vtime;
 }
 
-/* Looks into the DSQ only if a task has come since it was last seen empty. */
-static __always_inline bool priority_waits(u32 pool)
-{
-	struct pool_ctx *ctx = pool_of(pool);
-
-	if (ctx->priority_waits && scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0)
-		ctx->priority_waits = false;
-	return ctx->priority_waits;
-}
-
 /*
  * A task that a stronger one preempts keeps its CPU. ops.stopping gives it the rest of its slice
  * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
@@ -66,25 +56,17 @@ static __always_inline u32 end_of_turn(struct task_struct *p, const struct task_
 											      GTH_TURN_EXPIRED;
 }
 
-/* Whether a DSQ's first task that may run on @cpu is earlier in virtual time. */
-static __always_inline bool head_is_earlier(u64 dsq, s32 cpu, u64 vtime)
-{
-	u64 key = head_key(dsq, cpu);
-
-	return key != NO_KEY && (s64)(key - vtime) < 0;
-}
-
 /* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	u64 vtime = tctx->vtime - tunables.slice_min_ns;
 
-	if (prio_key_rank(head_key(prio_dsq(pool), cpu)) < tctx->rank)
+	if (prio_key_rank(prio_head_key(pool, cpu)) < tctx->rank)
 		kick_preempt(cpu);
 	else if (is_priority(tctx->rank))
 		return 0;
-	else if (head_is_earlier(pool_dsq(pool), cpu, vtime) || head_is_earlier(cpu_dsq(cpu), cpu, vtime))
+	else if (is_earlier(own_head_key(cpu), vtime) || is_earlier(head_key(pool_dsq(pool), cpu), vtime))
 		kick_preempt(cpu);
 	return 0;
 }

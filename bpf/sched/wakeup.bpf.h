@@ -136,7 +136,7 @@ static __always_inline bool comes_next(const struct plan *plan)
 	struct cpu_ctx *c = cpu_of(plan->cpu);
 
 	if (!plan->lone_cpu || !can_empty_local_dsq() || is_tickless(plan->cpu) || c->rank != plan->rank ||
-	    scx_bpf_dsq_nr_queued(prio_dsq(plan->pool)) || !may_pass(c, plan->cpu))
+	    priority_waits(plan->pool) || !may_pass(c, plan->cpu))
 		return false;
 	c->has_victim = true;
 	c->has_next = true;
