@@ -2,14 +2,13 @@
 //! halt their CPUs (tests/vm/modules/halt.c), so that a host with few CPUs can emulate it. The tests
 //! look for what stalls there, or does not scale.
 
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::time::Duration;
 
 use crate::support::gthctl::Gthctl;
+use crate::support::halt;
 use crate::support::kernel;
-use crate::support::plane;
-use crate::support::task::{self, Shared, Task};
+use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::LARGE;
@@ -33,7 +32,7 @@ fn policy(priority: u32) -> String {
 fn normal_tasks_share_the_cpus_that_others_leave() {
     let Some(load) = load() else { return };
     let gthctl = Gthctl::start(&policy(1));
-    let alone = OWN.map(|_| Task::fork("alone", halt));
+    let alone = OWN.map(|_| Task::spinner("alone"));
     let waking = waking();
     for priority in 2..8 {
         gthctl.replace(&policy(priority));
@@ -57,7 +56,7 @@ fn normal_tasks_share_the_cpus_that_others_leave() {
 fn more_priority_tasks_than_cpus_starve_nobody() {
     let Some(load) = load() else { return };
     let mut gthctl = Gthctl::start(&policy(1));
-    let spinning: Vec<Task> = (0..80).map(|_| Task::fork("upf", halt)).collect();
+    let spinning = task::spinners(80, "upf");
     let waking = waking();
     for on in [false, true] {
         online(&mut gthctl, 63, on);
@@ -74,21 +73,12 @@ fn more_priority_tasks_than_cpus_starve_nobody() {
 
 /// More normal tasks than CPUs; `None` where the module could not be built.
 fn load() -> Option<Vec<Task>> {
-    if !fs::exists("/dev/halt").unwrap() && !plane::insert("no-btf", "halt") {
-        return None;
-    }
-    Some((0..80).map(|_| Task::fork("load", halt)).collect())
+    halt::is_there().then(|| task::spinners(80, "load"))
 }
 
 /// Priority tasks that sleep most of the time.
 fn waking() -> Vec<Task> {
     (0..8).map(|_| Task::fork("upf", task::wake_often(20_000_000))).collect()
-}
-
-/// Runs forever as far as the scheduler can tell, but leaves the host its CPU.
-fn halt(_: &Shared) {
-    let mut device = File::open("/dev/halt").unwrap();
-    while device.read(&mut [0]).is_ok() {}
 }
 
 fn is_on_own(task: &Task) -> bool {

@@ -131,7 +131,7 @@ const MODULES: [(&str, Vm); 53] = modules![
 #[test]
 #[ignore = "for tests/vm/test"]
 fn vms() {
-    for (module, Vm { name, smp, parameters, alone, virtual_time }) in MODULES {
-        println!("vm:{module}:{name}:{smp}:{alone}:{virtual_time}:{parameters}");
+    for (module, Vm { name, smp, parameters, alone, halts, virtual_time }) in MODULES {
+        println!("vm:{module}:{name}:{smp}:{alone}:{halts}:{virtual_time}:{parameters}");
     }
 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 
+use crate::support::halt::{self, Halt};
 use crate::support::kernel;
 
 /// include/uapi/linux/sched.h; libc's is cut to 32 bits.
@@ -126,6 +127,7 @@ impl Task {
         fork: impl FnOnce() -> i32,
         job: impl FnOnce(&Shared),
     ) -> Self {
+        halt::is_there();
         // SAFETY: an anonymous mapping of the size of Shared, all zeroes, is a
         // valid Shared. The child only uses its own copy of the heap.
         unsafe {
@@ -347,20 +349,24 @@ pub fn sleeps() -> i64 {
     }
 }
 
-/// Runs forever and records the longest time it did not run.
+/// Runs forever and records the longest time it did not run. Where it halts its CPU
+/// ([`Halt`]), that time is not known.
 pub fn spin(shared: &Shared) {
+    let mut halt = Halt::new();
     let mut last = now();
     loop {
         let this = now();
         shared.longest_gap.fetch_max(this - last, Ordering::Relaxed);
         last = this;
+        halt.rest();
     }
 }
 
 /// Runs forever.
 pub fn spin_on() {
+    let mut halt = Halt::new();
     loop {
-        std::hint::black_box(());
+        halt.rest();
     }
 }
 

@@ -1,0 +1,37 @@
+//! Busy tasks that halt their CPUs (tests/vm/modules/halt.c). The scheduler sees tasks that never
+//! sleep, and the emulator's host has nothing to do.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use crate::support::plane;
+
+const DEVICE: &str = "/dev/halt";
+
+/// Whether busy tasks can halt their CPUs. Inserts the module if this VM's do
+/// ([`Vm::halts`](crate::support::vm::Vm::halts)) and it could be built.
+pub fn is_there() -> bool {
+    static THERE: OnceLock<bool> = OnceLock::new();
+    let insert = || std::env::var_os("HALTS").is_some() && plane::insert("no-btf", "halt");
+    *THERE.get_or_init(|| Path::new(DEVICE).exists() || insert())
+}
+
+/// What a busy task does again and again.
+pub struct Halt(Option<File>);
+
+impl Halt {
+    pub fn new() -> Self {
+        Self(File::open(DEVICE).ok())
+    }
+
+    /// Halts the CPU until the next interrupt, or until another task is to run. Spins where that is
+    /// not possible.
+    pub fn rest(&mut self) {
+        match &mut self.0 {
+            Some(device) => drop(device.read(&mut [0])),
+            None => std::hint::spin_loop(),
+        }
+    }
+}
