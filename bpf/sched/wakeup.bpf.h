@@ -62,16 +62,18 @@ static __always_inline bool may_wait_on(struct task_struct *p, const struct plan
 
 /*
  * True if a normal task that is handed something gets a CPU soonest where its waker leaves one: the
- * waker sleeps sooner than an idle CPU comes to run a task. Both are measured. A tick ends the turn
- * of a waker that goes on after all.
+ * waker sleeps sooner than an idle CPU comes to run a task. Both are measured, from here on: the kernel
+ * notes later that it queues the task. A tick ends the turn of a waker that goes on after all.
  */
-__noinline int follow_waker(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull, s32 here)
+__noinline int follow_waker(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			    const struct plan *plan __arg_nonnull, s32 here)
 {
 	struct task_ctx *waker = task_of(bpf_get_current_task_btf());
 
 	if (!waker || waker->sync_at) /* it has not slept since the last time that it handed something over */
 		return false;
 	waker->sync_at = now_ns();
+	tctx->woken_at = waker->sync_at;
 	if (!waker->sync_lag || waker->sync_lag >= cpu_of(plan->cpu)->idle_lag || !may_wait_on(p, plan, here))
 		return false;
 	cpu_of(here)->overdue = true;
@@ -211,7 +213,7 @@ static __always_inline s32 choose_cpu(struct task_struct *p, struct task_ctx *tc
 	s32 cpu;
 
 	*path = GTH_PATH_HANDED_OVER;
-	if (!is_priority(plan->rank) && sync && follow_waker(p, plan, here))
+	if (!is_priority(plan->rank) && sync && follow_waker(p, tctx, plan, here))
 		return here;
 	*path = GTH_PATH_IDLE;
 	cpu = pick_idle(p, plan, prev, wake_flags);
