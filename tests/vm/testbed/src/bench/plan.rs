@@ -219,7 +219,7 @@ const QUICK: [Step; 5] = [
     Step::of(Measure::Rtt, LOAD, QUICK_ONES, 1),
     Step::of(Measure::WakeUp, LOAD, QUICK_ONES, 1),
     Step::of(Measure::Throughput, LOAD, QUICK_ONES, 2),
-    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 2),
+    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 1),
     Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
 ];
 
