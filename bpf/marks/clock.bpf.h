@@ -9,7 +9,7 @@
 #include <bpf/bpf_helpers.h>
 
 enum {
-	JIFFY_BITS = (1 << 20) - 1,	/* as ns: 1 ms, less than any kernel's jiffy */
+	JIFFY_BITS = (1 << 20) - 1,	/* as ns: 1 ms, as the shortest jiffy (HZ=1000) */
 };
 
 /* The time as of the current jiffy, with the jiffy's number as its lowest bits: one word needs no lock. */
