@@ -24,6 +24,8 @@ const HOT_ON_2: &str = "strategies: [{command_regex: ^hot$, cpus: 2, exclusive: 
 const IN_FORCE: &str = "in force as generation";
 const REFUSED: &str = "the previous settings stay in force";
 const SOON: Duration = Duration::from_secs(5);
+/// How long a storm of rewrites may last until contents come into force meanwhile.
+const LONGEST_STORM: Duration = Duration::from_secs(60);
 
 /// The task has the CPU to itself: it runs there, and the other task does not.
 fn is_on(hot: &Task, cold: &Task, cpu: usize) -> bool {
@@ -116,7 +118,9 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
         .spawn()
         .unwrap();
     let begin = Instant::now();
-    for i in 0..1000 {
+    let mut i = 0;
+    // A content comes into force about once a second, and one in three is a mistake.
+    while i < 1000 || gthctl.has_said(IN_FORCE) < 2 && begin.elapsed() < LONGEST_STORM {
         let text = [HOT_ON_1, "strategies: [{", HOT_ON_2][i % 3];
         match i / 3 % 3 {
             0 => fs::write(&path, text).unwrap(),
@@ -127,10 +131,11 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
             }
         }
         std::thread::sleep(Duration::from_millis(i as u64 % 7));
+        i += 1;
     }
     fs::write(&data[0], HOT_ON_1).unwrap();
     swap_link(&data[0]);
-    println!("1000 rewrites in {:?}", begin.elapsed());
+    println!("{i} rewrites in {:?}", begin.elapsed());
     let (hot, cold) = (Task::spinner("hot"), Task::fork_on("cold", Some(&[1, 2]), task::spin));
     let written = report(&["check", path.to_str().unwrap()]);
     let in_force = || {
@@ -151,7 +156,7 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     assert!(!gthctl.has_ended());
     let generations = gthctl.has_said(IN_FORCE);
     println!("{generations} generations, {} refused", gthctl.has_said(REFUSED));
-    // The host's speed decides how many come into force: the last one, and some before.
+    // The host's speed decides how many come into force while the storm lasts: some do.
     assert!(generations >= 2, "{}", gthctl.stderr());
     gthctl.stop();
 }

@@ -18,7 +18,7 @@ use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::SHARES;
+pub const VM: Vm = vm::STALLS;
 
 /// No task may wait that long, whatever the policy.
 const LIMIT: Duration = Duration::from_secs(5);

@@ -11,8 +11,8 @@ pub struct Vm {
     pub parameters: &'static str,
     /// Whether no other VM may run meanwhile.
     pub alone: bool,
-    /// Whether its busy tasks halt their CPUs ([`crate::support::halt`]), so that two VMs share the
-    /// host. Not where tests measure how soon or for how long tasks run.
+    /// Whether its busy tasks halt their CPUs ([`crate::support::halt`]), so that the host need not
+    /// have as many. Not where tests measure how soon tasks run.
     pub halts: bool,
     /// Whether it runs in virtual time (docs/performance.md): slowly, and alike on each host.
     pub virtual_time: bool,
@@ -32,11 +32,14 @@ pub const SHARED: Vm = Vm {
 /// as long as those of [`SHARED`], beside which they run.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
 
-/// For tests that measure the tasks' shares of the CPUs and their longest waits.
-pub const SHARES: Vm = Vm { name: "shares", alone: true, halts: false, ..SHARED };
+/// For tests that measure the tasks' shares of the CPUs.
+pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
+
+/// For tests that measure the tasks' longest waits.
+pub const STALLS: Vm = Vm { name: "stalls", halts: false, ..SHARES };
 
 /// For tests that measure times: as many CPUs as the smallest machine has.
-pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", ..SHARES };
+pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", ..STALLS };
 
 /// For tests that compare short times with each other, or with what tasks do in them.
 pub const VIRTUAL: Vm = Vm { name: "virtual", alone: false, virtual_time: true, ..TIMING };
@@ -48,5 +51,4 @@ pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", alone:
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
 
 /// A large machine: two sockets, eight last-level caches, two threads a core.
-pub const LARGE: Vm =
-    Vm { name: "large", smp: "64,sockets=2,dies=4,cores=4,threads=2", halts: true, ..SHARES };
+pub const LARGE: Vm = Vm { name: "large", smp: "64,sockets=2,dies=4,cores=4,threads=2", ..SHARES };
