@@ -123,8 +123,8 @@ static __always_inline bool know_task(struct packet *packet)
  * next match decides. A task's marks are begun only by the task itself, or, while it
  * does not run, by its waker or its match: at most one of these runs for a mark.
  */
-static __always_inline void count_packet(const struct packet *packet, const struct gth_traffic *traffic,
-					 struct gth_mark *mark)
+static __always_inline void count_at(struct gth_mark *mark, const struct gth_traffic *traffic,
+				     const struct packet *packet)
 {
 	u64 now = packet->now;
 
@@ -162,7 +162,23 @@ static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known
 	return !is_known || rules_meet(&tctx->by_traffic, &traffic->rules);
 }
 
-/* Counts the packet in the condition. Returns whether that asks about it. */
+/* Counts the packet in the condition. Returns the task's mark for it; NULL: the packet does not count. */
+static __always_inline struct gth_mark *count_packet(struct packet *packet, const struct gth_traffic *traffic)
+{
+	struct gth_mark *mark;
+
+	if (!may_count(packet->tctx, packet->is_known, traffic))
+		return NULL;
+	if (!packet->m)
+		packet->m = bpf_task_storage_get(&marks, packet->p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!packet->m)
+		return NULL;
+	mark = mark_of(packet->m, traffic);
+	count_at(mark, traffic, packet);
+	return mark;
+}
+
+/* Counts the packet in the condition, if that asks about it. Returns whether it does. */
 static __always_inline bool count_in_condition(struct packet *packet, const struct gth_traffic *traffic)
 {
 	struct gth_mark *mark;
@@ -171,15 +187,8 @@ static __always_inline bool count_in_condition(struct packet *packet, const stru
 		return false;
 	if (!packet->tctx && !know_task(packet))
 		return true;
-	if (!may_count(packet->tctx, packet->is_known, traffic))
-		return true;
-	if (!packet->m)
-		packet->m = bpf_task_storage_get(&marks, packet->p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!packet->m)
-		return true;
-	mark = mark_of(packet->m, traffic);
-	count_packet(packet, traffic, mark);
-	if (mark->until)
+	mark = count_packet(packet, traffic);
+	if (mark && mark->until)
 		renew_burst(packet->tctx);
 	return true;
 }

@@ -23,12 +23,7 @@ static __always_inline void hand_on_in(struct packet *packet, struct gth_marks *
 	if (!traffic->woken || mark->condition != traffic->id || mark->function == GTH_BY_WAKEUP ||
 	    mark->until <= packet->now)
 		return;
-	if (!may_count(packet->tctx, packet->is_known, traffic))
-		return;
-	if (!packet->m)
-		packet->m = bpf_task_storage_get(&marks, packet->p, NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (packet->m)
-		count_packet(packet, traffic, mark_of(packet->m, traffic));
+	count_packet(packet, traffic);
 }
 
 /* Counts a packet for @p, which the current task wakes up. */

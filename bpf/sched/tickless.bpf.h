@@ -29,8 +29,12 @@ static __always_inline void make_room(s32 cpu)
 /* No task waits for @cpu, which is exclusive and can be kicked. */
 __noinline int is_lonely(s32 cpu, u32 pool)
 {
-	return can_kick() && pool_is_exclusive(pool) && scx_bpf_dsq_nr_queued(prio_dsq(pool)) <= 0 &&
-	       scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) <= 0 && scx_bpf_dsq_nr_queued(pool_dsq(pool)) <= 0;
+	struct waiting waiting;
+
+	if (!can_kick() || !pool_is_exclusive(pool))
+		return false;
+	waiting = count_waiting(pool, cpu);
+	return !waiting.own && !waiting.shared && !waiting.priority;
 }
 
 #endif

@@ -106,7 +106,7 @@ static __always_inline bool is_earlier(u64 key, u64 vtime)
 
 static __always_inline bool priority_waits(u32 pool)
 {
-	return may_have_tasks(&pool_of(pool)->priority_came_at) && scx_bpf_dsq_nr_queued(prio_dsq(pool)) > 0;
+	return may_have_tasks(&pool_of(pool)->priority_came_at) && nr_queued(prio_dsq(pool));
 }
 
 /* For a tick: should a note have been lost, because its CPU stood still for ARRIVAL_NS. */
