@@ -121,12 +121,12 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if (pinned) /* gth_select_cpu() was not asked */
 		note_handed_on(p, enq_flags & ENQ_WAKEUP);
 	is_new = !is_current(tctx, tctx->match);
+	charge_kept(p, tctx, cpu);
 	make_plan(p, tctx, cpu, match_of(p, tctx), plan);
 	if (pinned && is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP))
 		note_work(); /* the kernel passes no WF_SYNC here */
 	note_queueing(tctx, enq_flags);
 	tctx->rank = plan->rank;
-	tctx->kept = false;
 	plan->last = enq_flags & ENQ_LAST;
 	plan->none_idle = !plan->last && !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
 			  tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
@@ -210,15 +210,14 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	struct cpu_ctx *c = cpu_of(cpu);
 	struct pool_ctx *pool;
 	bool was_kept;
-	u64 lag = 0;
 
 	if (!tctx)
 		return;
 	set_rank(cpu, c, tctx->rank);
-	tctx->charged_until = p->se.sum_exec_runtime;
 	was_kept = tctx->kept;
-	tctx->kept = false;
+	charge_kept(p, tctx, cpu);
 	if (!was_kept) {
+		tctx->charged_until = p->se.sum_exec_runtime;
 		tctx->turn_began = tctx->charged_until;
 		tctx->turn_slice = p->scx.slice;
 	}
@@ -238,12 +237,13 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		end_victims_turn(tctx, cpu);
 	}
 	if (tctx->woken) {
-		lag = since_wakeup(p, tctx);
+		tctx->wakeup_lag = since_wakeup(p, tctx);
+		tctx->was_woken = true;
 		tctx->woken_at = 0;
 		if (tctx->idle_woken)
-			c->idle_lag = mean_of(c->idle_lag, lag);
+			c->idle_lag = mean_of(c->idle_lag, tctx->wakeup_lag);
 	}
-	count_arrival(tctx, cpu, lag);
+	count_arrival(tctx, cpu);
 	tctx->woken = false;
 	tctx->idle_woken = false;
 	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx);
@@ -268,11 +268,11 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 
 	if (!tctx)
 		return;
-	charge(p, tctx, cpu, runnable ? end_of_turn(p, tctx, cpu_of(cpu)) : GTH_TURN_SLEPT);
-	if (runnable) {
-		keep_place(p, tctx, cpu);
+	if (runnable && keep_place(p, tctx, cpu))
 		return;
-	}
+	charge(p, tctx, cpu, runnable ? end_of_turn(p, tctx, cpu_of(cpu)) : GTH_TURN_SLEPT);
+	if (runnable)
+		return;
 	settle(p, tctx, cpu);
 	count_out(tctx);
 	tctx->burst = 0;
@@ -383,6 +383,7 @@ void BPF_PROG(gth_disable, struct task_struct *p)
 	count_out(tctx);
 	tctx->woken = false;
 	tctx->woken_at = 0;
+	tctx->kept = false;
 }
 
 /*

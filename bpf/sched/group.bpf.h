@@ -158,7 +158,7 @@ static __always_inline void change_load(u32 index, u64 delta)
 	if (!group)
 		return;
 	before = __sync_fetch_and_add(&group->load, delta);
-	if (is_active(before) != is_active(before + delta))
+	if (index != ROOT_GROUP && is_active(before) != is_active(before + delta))
 		settle_group(index);
 }
 

@@ -61,7 +61,9 @@ struct task_ctx {
 	u16 row;		/* of its rule's counters, see sched/tally.bpf.h */
 	s32 cpu;		/* that it began to run on last; NO_CPU: none */
 	bool woken;		/* and it has not run since */
-	u64 woken_at;		/* when that was, now_ns(); 0: the kernel knows, see since_wakeup() */
+	bool was_woken;		/* before the turn that is not counted yet, see count_turn() */
+	u64 woken_at;		/* when it was woken up, now_ns(); 0: the kernel knows, see since_wakeup() */
+	u64 wakeup_lag;		/* how long it waited after that, ns */
 	u64 waited;		/* its time in front of CPUs that is counted, ns */
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
 	u64 burst;		/* CPU time since it last slept, or handed on or processed a packet by priority */

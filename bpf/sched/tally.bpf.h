@@ -51,21 +51,6 @@ static __always_inline void add_turn(struct gth_activity *did, u64 ran, u64 wait
 	did->turns[end]++;
 }
 
-/* The task has run for @ran more, and perhaps its turn has ended. */
-static __always_inline void count_turn(struct task_struct *p, struct task_ctx *tctx, u64 ran, u32 end)
-{
-	struct gth_rule_stats *rule = rule_stats_of(tctx);
-	struct gth_activity *pod = pod_stats_of(tctx);
-	u64 waited = waited_ns(p), more = waited - tctx->waited;
-
-	end &= GTH_NR_TURN_ENDS - 1;
-	tctx->waited = waited;
-	if (rule)
-		add_turn(&rule->did, ran, more, end);
-	if (pod)
-		add_turn(pod, ran, more, end);
-}
-
 static __always_inline bool is_same_core(u32 cpu, u32 other)
 {
 	u32 i, sibling = cpu;
@@ -142,24 +127,40 @@ static __always_inline void count_wakeup(struct gth_rule_stats *s, u64 lag, bool
 	all->counters[GTH_COUNT_PRIO_WAKEUPS]++;
 }
 
-/* The task begins to run on @cpu, @lag ns after its wake-up if that was why. */
-static __always_inline void count_arrival(struct task_ctx *tctx, s32 cpu, u64 lag)
+/* The task begins to run on @cpu. */
+static __always_inline void count_arrival(struct task_ctx *tctx, s32 cpu)
 {
 	struct gth_rule_stats *s;
 	s32 from = tctx->cpu;
 
-	if (from == cpu && !tctx->woken)
+	if (from == cpu)
 		return;
-	s = rule_stats_of(tctx);
-	if (!s)
-		return;
-	if (from != cpu) {
-		tctx->cpu = cpu;
-		if (from != NO_CPU)
-			count_migration(tctx, s, from, cpu);
+	tctx->cpu = cpu;
+	s = from == NO_CPU ? NULL : rule_stats_of(tctx);
+	if (s)
+		count_migration(tctx, s, from, cpu);
+}
+
+/*
+ * The task has run for @ran more, and perhaps its turn has ended. That it was woken up for it is counted here,
+ * too: nobody waits for this.
+ */
+static __always_inline void count_turn(struct task_struct *p, struct task_ctx *tctx, u64 ran, u32 end)
+{
+	struct gth_rule_stats *rule = rule_stats_of(tctx);
+	struct gth_activity *pod = pod_stats_of(tctx);
+	u64 waited = waited_ns(p), more = waited - tctx->waited;
+
+	end &= GTH_NR_TURN_ENDS - 1;
+	tctx->waited = waited;
+	if (rule) {
+		add_turn(&rule->did, ran, more, end);
+		if (tctx->was_woken)
+			count_wakeup(rule, tctx->wakeup_lag, is_priority(tctx->rank));
 	}
-	if (tctx->woken)
-		count_wakeup(s, lag, is_priority(tctx->rank));
+	tctx->was_woken = false;
+	if (pod)
+		add_turn(pod, ran, more, end);
 }
 
 #endif

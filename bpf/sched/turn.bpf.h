@@ -31,21 +31,31 @@ static __always_inline u64 vtime_of_turn(const struct task_ctx *tctx)
  * its turns at a dispatch, so no task keeps its place while one is due. Nor does one while a
  * priority task waits: that would run only after the victim.
  */
-static __always_inline void keep_place(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
-	u64 used = tctx->charged_until - tctx->turn_began, left = SHORT_NS;
+	u64 used = p->se.sum_exec_runtime - tctx->turn_began, left = SHORT_NS;
 
 	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->need_resched ||
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
 	    priority_waits(cpu_pool(live_tables(tunables.generation), cpu)) ||
-	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1) /* others than the task that goes on now */
-		return;
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1 || /* others than the task that goes on now */
+	    is_limited(tctx)) /* it is charged at once */
+		return false;
 	if (used + SHORT_NS < tctx->turn_slice)
 		left = tctx->turn_slice - used;
 	c->has_victim = true;
 	tctx->kept = true;
 	task_set_slice(p, left);
+	return true;
+}
+
+/* Charges a task that kept its place for its turn until then: the stronger one did not wait for that. */
+static __always_inline void charge_kept(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+{
+	if (tctx->kept)
+		charge(p, tctx, cpu, GTH_TURN_PREEMPTED);
+	tctx->kept = false;
 }
 
 /* What ended the turn of a task that could have gone on. */

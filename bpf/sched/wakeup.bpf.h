@@ -48,7 +48,10 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 	return pick_idle_own(p, plan->cpu, &plan->place);
 }
 
-/* Whether a normal task can wait for the end of the turn on @cpu in its local DSQ. Nobody else waits there. */
+/*
+ * Whether a normal task can wait for the end of the turn on @cpu in its local DSQ. Nobody else waits there, nor
+ * did anybody in the pool at the last tick: to count those takes longer than all else here.
+ */
 static __always_inline bool may_wait_on(struct task_struct *p, const struct plan *plan, s32 cpu)
 {
 	u32 index = plan->place.first != NO_MASK ? plan->place.first : plan->place.mask;
@@ -57,7 +60,7 @@ static __always_inline bool may_wait_on(struct task_struct *p, const struct plan
 
 	return can_empty_local_dsq() && !c->endless && c->rank == GTH_RANK_NORMAL &&
 	       llc_of(cpu) == llc_of(plan->cpu) && mask && may_run_on(p, mask, cpu) &&
-	       !scx_bpf_dsq_nr_queued(DSQ_LOCAL) && !scx_bpf_dsq_nr_queued(pool_dsq(plan->pool));
+	       !pool_of(plan->pool)->waiting && !scx_bpf_dsq_nr_queued(DSQ_LOCAL);
 }
 
 /*
