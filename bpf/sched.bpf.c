@@ -214,8 +214,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	if (!tctx)
 		return;
 	set_rank(cpu, c, tctx->rank);
-	was_kept = tctx->kept;
-	charge_kept(p, tctx, cpu);
+	was_kept = charge_kept(p, tctx, cpu);
 	if (!was_kept) {
 		tctx->charged_until = p->se.sum_exec_runtime;
 		tctx->turn_began = tctx->charged_until;

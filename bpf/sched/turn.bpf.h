@@ -50,12 +50,17 @@ static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *t
 	return true;
 }
 
-/* Charges a task that kept its place for its turn until then: the stronger one did not wait for that. */
-static __always_inline void charge_kept(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+/*
+ * Charges a task that kept its place for its turn until then: the stronger one did not wait for that. Returns
+ * whether it is one.
+ */
+static __always_inline bool charge_kept(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
-	if (tctx->kept)
-		charge(p, tctx, cpu, GTH_TURN_PREEMPTED);
+	if (!tctx->kept)
+		return false;
+	charge(p, tctx, cpu, GTH_TURN_PREEMPTED);
 	tctx->kept = false;
+	return true;
 }
 
 /* What ended the turn of a task that could have gone on. */
