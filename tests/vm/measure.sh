@@ -21,6 +21,7 @@ boot() {
     # shellcheck disable=SC2016 # expanded there
     exec "$here/run" -v "$turn" -s "$cpus,sockets=1,cores=$cpus" ${possible:+-p "$possible"} -m 3072 -t 10800 \
         -e "PATH=$tools/bin:/bin" -e "LD_LIBRARY_PATH=$tools" -- \
+        "$here/in-memory" "$tools" "$binaries" benches/vm examples/config-no-policy.yaml "${programs[@]}" -- \
         bash -c 'if [[ -n $0 ]]; then mkdir /boot && cp "$0" /boot/; fi && exec "$@"' "${config:-}" \
         "$binaries/bench" measure "$records" --plan "$plan" --boot "$boot" \
         --gthctl "$binaries/gthctl" --config examples/config-no-policy.yaml \

@@ -9,14 +9,14 @@ turn=19
 
 # copy_tools TOOL...: also the libraries of the programs in "${programs[@]}", where set.
 copy_tools() {
-    local tool path
+    local tool path paths=()
     mkdir -p "$tools/bin"
     for tool in "$@"; do
         path=$(command -v "$tool") || die "$tool is missing (make bench installs it)"
         cp -Lu "$path" "$tools/bin"
-        programs+=("$path")
+        paths+=("$path")
     done
-    copy_libraries "${programs[@]}"
+    copy_libraries "${paths[@]}" "${programs[@]}"
 }
 
 # copy_libraries PROGRAM...: those of programs that stay where they are.
