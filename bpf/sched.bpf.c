@@ -140,8 +140,8 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (is_priority(plan->rank)) {
-		if (tctx->counted)
-			count_out(tctx);
+		if (tctx->counted.weight)
+			count_out(&tctx->counted);
 	} else if (!is_percpu_kthread(p)) {
 		count_in(p, tctx, plan->pool);
 	}
@@ -164,6 +164,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool mat
 	struct last last = {.rank = GTH_RANK_IDLE};
 	bool guarded;
 
+	end_leaving(c);
 	if (*(volatile u32 *)&limits.released)
 		release_some();
 	look_at_last(prev, cpu, match, &last);
@@ -220,7 +221,9 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		tctx->turn_began = tctx->charged_until;
 		tctx->turn_slice = p->scx.slice;
 	}
-	tctx->running_at = now_ns();
+	tctx->running_at = c->overdue && !c->overtaken && !is_priority(tctx->rank) ? switched_at(cpu) : now_ns();
+	c->sync_at = tctx->sync_at;
+	c->sync_lag = tctx->sync_lag;
 	c->overdue = false;
 	c->overtaken = false;
 	c->gives_way = false;
@@ -230,7 +233,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	c->turn_began = tctx->running_at;
 	c->turn_pace = tctx->pace;
 	if (!is_priority(tctx->rank) && !is_percpu_kthread(p))
-		count_in(p, tctx, cpu_pool(live_tables(tunables.generation), cpu));
+		count_running(p, tctx, c, cpu);
 	if (was_kept) {
 		c->has_victim = false;
 		end_victims_turn(tctx, cpu);
@@ -264,29 +267,30 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *c = cpu_of(cpu);
 
 	if (!tctx)
 		return;
+	tctx->sync_at = c->sync_at;
+	c->sync_lag = 0;
 	if (runnable && keep_place(p, tctx, cpu))
 		return;
-	charge(p, tctx, cpu, runnable ? end_of_turn(p, tctx, cpu_of(cpu)) : GTH_TURN_SLEPT);
+	charge(p, tctx, cpu, runnable ? end_of_turn(p, tctx, c) : GTH_TURN_SLEPT);
 	if (runnable)
 		return;
 	settle(p, tctx, cpu);
-	count_out(tctx);
+	count_out_later(tctx, c);
 	tctx->burst = 0;
-	if (tctx->sync_at) {
+	if (tctx->sync_at > SYNC_UNTIMED)
 		tctx->sync_lag = mean_of(tctx->sync_lag, now_ns() - tctx->sync_at);
-		tctx->sync_at = 0;
-	}
+	tctx->sync_at = 0;
 }
 
 /*
  * A priority task waits in a DSQ if it found no CPU to take over, or if its
  * waker broke its promise to sleep. A tick ends that at the latest. It also ends
  * the turn of a task that has to be matched by a newer policy, of one that was asked
- * to leave and could not, and a turn that had just begun when a task with less CPU
- * time woke up.
+ * to leave and could not, and one for whose end a task waits (is_overdue()).
  *
  * A task may also have been queued just as a CPU went idle that had already looked into
  * the DSQ. A tick of any other CPU finds it.
@@ -312,7 +316,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 		keep_share(tctx->group);
 	if (tctx && (c->endless || is_limited(tctx)))
 		charge(p, tctx, cpu, GTH_TURN_GOES_ON);
-	if ((tctx && (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP)) || c->overdue) {
+	if ((tctx && (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP)) || is_overdue(c)) {
 		c->overdue = false;
 		task_set_slice(p, 0);
 		return;
@@ -332,6 +336,7 @@ void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 
+	end_leaving(c);
 	if (!bpf_ksym_exists(scx_bpf_reenqueue_local) ||
 	    args->reason == SCX_ENUM(scx_cpu_preempt_reason, SCX_CPU_PREEMPT_STOP))
 		return;
@@ -379,7 +384,7 @@ void BPF_PROG(gth_disable, struct task_struct *p)
 
 	if (!tctx)
 		return;
-	count_out(tctx);
+	count_out(&tctx->counted);
 	tctx->woken = false;
 	tctx->woken_at = 0;
 	tctx->kept = false;
@@ -464,7 +469,7 @@ void BPF_PROG(gth_cgroup_move, struct task_struct *p, struct cgroup *from, struc
 
 	if (!tctx)
 		return;
-	count_out(tctx);
+	count_out(&tctx->counted);
 	tctx->group = group_of(to);
 }
 

@@ -363,7 +363,12 @@ struct sched_dl_entity {
 };
 
 /* kernel/sched/sched.h */
+struct scx_dispatch_q {
+	u32 nr;
+};
+
 struct scx_rq {
+	struct scx_dispatch_q local_dsq;
 	u32 nr_running;
 };
 
@@ -372,6 +377,7 @@ struct rq {
 	struct sched_dl_entity ext_server;
 	struct task_struct *curr;
 	struct task_struct *stop;
+	u64 clock;
 };
 
 struct scx_cpu_release_args {

@@ -128,7 +128,7 @@ __noinline u32 head_load(u64 dsq, s32 cpu)
 		struct task_ctx *tctx = task_of(p);
 
 		if (tctx && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			return tctx->load ? tctx->load : 1;
+			return tctx->counted.load ? tctx->counted.load : 1;
 		if (!--left)
 			break;
 	}

@@ -186,17 +186,17 @@ static __always_inline u64 total_load(u64 now)
 }
 
 /*
- * Keeps up which pool the task is a load of, and how much: its weight among all runnable
+ * Keeps up which pool a task is a load of, and how much: its weight among all runnable
  * tasks, but no more than what one CPU can do. The LLCs are balanced by that.
  */
-static __always_inline void change_pool_load(struct task_ctx *tctx, u32 pool, u32 load)
+static __always_inline void change_pool_load(struct counted *counted, u32 pool, u32 load)
 {
-	if (tctx->load == load && tctx->load_pool == pool)
+	if (counted->load == load && counted->pool == pool)
 		return;
-	if (tctx->load)
-		__sync_fetch_and_add(&pool_of(tctx->load_pool)->load, -(u64)tctx->load);
-	tctx->load = load;
-	tctx->load_pool = pool;
+	if (counted->load)
+		__sync_fetch_and_add(&pool_of(counted->pool)->load, -(u64)counted->load);
+	counted->load = load;
+	counted->pool = pool;
 	if (load)
 		__sync_fetch_and_add(&pool_of(pool)->load, load);
 }
@@ -208,10 +208,10 @@ static __always_inline void note_pool(struct task_ctx *tctx, u32 pool)
 	if (machine.nr_llcs < 2)
 		return;
 	most = machine_total.load / machine.nr_possible;
-	load = tctx->pace ? tctx->pace >> PACE_BITS : tctx->counted;
+	load = tctx->pace ? tctx->pace >> PACE_BITS : tctx->counted.weight;
 	if (load > most && most)
 		load = most;
-	change_pool_load(tctx, pool, load ? load : 1);
+	change_pool_load(&tctx->counted, pool, load ? load : 1);
 }
 
 /* From now on the task counts, in this pool; its rq is locked. */
@@ -219,10 +219,10 @@ __noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tc
 {
 	u32 weight;
 
-	if (!tctx->counted) {
+	if (!tctx->counted.weight) {
 		weight = weight_of(p, tctx);
-		tctx->counted = weight;
-		tctx->counted_in = tctx->group;
+		tctx->counted.weight = weight;
+		tctx->counted.group = tctx->group;
 		cpu_of(bpf_get_smp_processor_id())->load += weight;
 		change_load(tctx->group, ((u64)weight << COUNT_BITS) + 1);
 	}
@@ -230,17 +230,48 @@ __noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tc
 	return 0;
 }
 
-__noinline int count_out(struct task_ctx *tctx __arg_nonnull)
+__noinline int count_out(struct counted *counted __arg_nonnull)
 {
-	u32 weight = tctx->counted;
+	u32 weight = counted->weight;
 
 	if (!weight)
 		return 0;
-	tctx->counted = 0;
-	change_pool_load(tctx, 0, 0);
+	counted->weight = 0;
+	change_pool_load(counted, 0, 0);
 	cpu_of(bpf_get_smp_processor_id())->load -= weight;
-	change_load(tctx->counted_in, -(((u64)weight << COUNT_BITS) + 1));
+	change_load(counted->group, -(((u64)weight << COUNT_BITS) + 1));
 	return 0;
+}
+
+/* What has slept on the CPU counts no longer. */
+static __always_inline void end_leaving(struct cpu_ctx *c)
+{
+	if (c->leaving.weight)
+		count_out(&c->leaving);
+}
+
+/*
+ * The task sleeps. It counts until the CPU looks for another one, or until that one's turn ends: one that was
+ * woken up here just now takes its place (count_running()). To count it in and the other out takes longer.
+ */
+static __always_inline void count_out_later(struct task_ctx *tctx, struct cpu_ctx *c)
+{
+	end_leaving(c);
+	c->leaving = tctx->counted;
+	tctx->counted.weight = 0;
+	tctx->counted.load = 0;
+}
+
+/* The normal task begins to run. It counts in place of the one that slept here, if both count the same. */
+static __always_inline void count_running(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c, s32 cpu)
+{
+	if (!tctx->counted.weight && c->leaving.weight == weight_of(p, tctx) && c->leaving.group == tctx->group) {
+		tctx->counted = c->leaving;
+		c->leaving.weight = 0;
+		if (machine.nr_llcs < 2)
+			return;
+	}
+	count_in(p, tctx, cpu_pool(live_tables(tunables.generation), cpu));
 }
 
 /* The lead that the lightest weight has after one slice: no task may have more. */

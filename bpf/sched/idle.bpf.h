@@ -230,6 +230,26 @@ static __always_inline const struct rq *rq_of(s32 cpu)
 	return bpf_ksym_exists(&runqueues) ? bpf_per_cpu_ptr(&runqueues, cpu) : NULL;
 }
 
+/* A task waits in the CPU's local DSQ: what scx_bpf_dsq_nr_queued() says, without a call. */
+static __always_inline bool waits_locally(s32 cpu)
+{
+	const struct rq *rq = rq_of(cpu);
+
+	return rq ? rq->scx.local_dsq.nr : scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) > 0;
+}
+
+/*
+ * When the kernel began to switch tasks on the CPU, by the clock of now_ns(), which itself is slow after a dispatch.
+ * Not where a task that woke up preempts another: the kernel reads no clock for that switch
+ * (wakeup_preempt(), kernel/sched/core.c).
+ */
+static __always_inline u64 switched_at(s32 cpu)
+{
+	const struct rq *rq = bpf_ksym_exists(scx_bpf_now) ? rq_of(cpu) : NULL;
+
+	return rq ? rq->clock : now_ns();
+}
+
 /*
  * The CPU runs a real-time or deadline task, which none of our tasks preempts. The kernel sends no
  * event when such a task takes an idle CPU. The stopper leaves again at once.

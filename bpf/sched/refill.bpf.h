@@ -43,7 +43,7 @@ static __always_inline u64 held_dsq(u32 index)
 /* In the order in which they came, so that each has its turn. */
 static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tctx, u32 index)
 {
-	count_out(tctx);
+	count_out(&tctx->counted);
 	dsq_insert_vtime(p, held_dsq(index), tunables.slice_ns, tctx->queued_at, 0);
 }
 

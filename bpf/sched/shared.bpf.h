@@ -50,6 +50,14 @@ static __always_inline void count(enum gth_counter counter)
 
 /* ---- tasks ---- */
 
+/* How a runnable normal task counts, see sched/group.bpf.h. */
+struct counted {
+	u32 weight;		/* in its group; 0: it does not count */
+	u32 group;
+	u32 load;		/* its part of a pool's load; 0: none */
+	u16 pool;		/* ... and which pool's */
+};
+
 struct task_ctx {
 	u64 match;		/* rule and policy generation in one word, match_word() */
 	u64 vtime;
@@ -76,14 +84,11 @@ struct task_ctx {
 	s32 heir;		/* that task's pid */
 	s64 since_fork;		/* virtual time charged since then, beyond what that task took over */
 	u64 running_at;		/* when it began to run or was last charged; now_ns() */
-	u64 sync_at;		/* of its first WF_SYNC wake-up of a normal task since it slept; 0: none */
+	u64 sync_at;		/* of its first WF_SYNC wake-up of a normal task since it slept; 0: none. Of a task that runs, its CPU's holds */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
 	u32 group;		/* its cgroup's record, see sched/group.bpf.h */
-	u32 counted;		/* the weight with which it counts as runnable; 0: it does not */
-	u32 counted_in;		/* ... and in which group */
-	u32 load;		/* its part of a pool's load; 0: none */
-	u16 load_pool;		/* ... and which pool's */
+	struct counted counted;
 	u64 pace;		/* at which its virtual time advanced last; 0: it has not run */
 	u32 changes;		/* of what rules ask about; counts up */
 	u64 marked_until;	/* earliest end of a mark that it was matched by; else 0 */

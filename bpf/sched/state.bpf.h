@@ -79,21 +79,15 @@ static const u8 log2_of_byte[256] = {
 };
 
 /* The bucket of gth_stats.wakeup_ns for a latency: its binary logarithm. */
-__noinline u32 log2_bucket(u64 ns)
+static __always_inline u32 log2_bucket(u64 ns)
 {
-	u32 bucket = 0;
-
-	if (ns >> 32)
-		ns = (1ULL << 32) - 1;
-	if (ns >> 16) {
-		ns >>= 16;
-		bucket += 16;
-	}
-	if (ns >> 8) {
-		ns >>= 8;
-		bucket += 8;
-	}
-	return bucket + log2_of_byte[ns & 0xff];
+	if (ns < 1 << 8)
+		return log2_of_byte[ns];
+	if (ns < 1 << 16)
+		return 8 + log2_of_byte[ns >> 8];
+	if (ns < 1 << 24)
+		return 16 + log2_of_byte[ns >> 16];
+	return ns >> 32 ? 31 : 24 + log2_of_byte[ns >> 24];
 }
 
 /*
@@ -126,6 +120,7 @@ struct cpu_ctx {
 	u64 turn_began;		/* when that was; now_ns() */
 	u64 turn_pace;		/* at which its virtual time advances, see sched/group.bpf.h */
 	s64 load;		/* weights of tasks counted here, less those counted out here */
+	struct counted leaving;	/* how a task that slept here still counts, see count_out_later() */
 	bool has_victim;	/* a task waits in the local DSQ: preempted here, or handed over */
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
 	bool overdue;		/* a task with less CPU time waits for that turn to end */
@@ -141,6 +136,9 @@ struct cpu_ctx {
 	bool has_next;		/* a priority task waits in the local DSQ for the end of the turn, comes_next() */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
 	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
+	u64 sync_at;		/* of the task that runs, see struct task_ctx */
+	u64 sync_lag;		/* likewise; 0 while it is none of ours */
+	u32 sync_turn;		/* counts hand-offs up to the next one that is measured */
 	u64 idle_lag;		/* mean time from a wake-up to running here where it was idle, ns */
 	u64 own_came_at;	/* when a task last came into its DSQ, see sched/waiting.bpf.h */
 	u64 passed_since;	/* when a task first went in front of those in the local DSQ; 0: of none */

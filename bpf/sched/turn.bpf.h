@@ -71,6 +71,15 @@ static __always_inline u32 end_of_turn(struct task_struct *p, const struct task_
 											      GTH_TURN_EXPIRED;
 }
 
+/*
+ * A task waits for the end of the turn: it was handed something and follows its waker, or has less CPU time than the
+ * task that runs. The waker most likely sleeps before its turn is SETTLED_NS old, so until then no tick ends it.
+ */
+static __always_inline bool is_overdue(const struct cpu_ctx *c)
+{
+	return c->overdue && now_ns() - c->turn_began >= SETTLED_NS;
+}
+
 /* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {

@@ -60,7 +60,24 @@ static __always_inline bool may_wait_on(struct task_struct *p, const struct plan
 
 	return can_empty_local_dsq() && !c->endless && c->rank == GTH_RANK_NORMAL &&
 	       llc_of(cpu) == llc_of(plan->cpu) && mask && may_run_on(p, mask, cpu) &&
-	       !pool_of(plan->pool)->waiting && !scx_bpf_dsq_nr_queued(DSQ_LOCAL);
+	       !pool_of(plan->pool)->waiting && !waits_locally(cpu);
+}
+
+enum {
+	SYNC_TURNS = 7,		/* one of so many hand-offs is measured; odd, so that both of two tasks have their turn */
+	SYNC_UNTIMED = 1,	/* cpu_ctx.sync_at of the others */
+};
+
+/* The waker hands something on. Reading the clock takes longer than all else in follow_waker(). */
+static __always_inline void note_hand_off(struct cpu_ctx *c, struct task_ctx *tctx)
+{
+	if (c->sync_lag && ++c->sync_turn < SYNC_TURNS) {
+		c->sync_at = SYNC_UNTIMED;
+		return;
+	}
+	c->sync_turn = 0;
+	c->sync_at = now_ns();
+	tctx->woken_at = c->sync_at;
 }
 
 /*
@@ -68,19 +85,18 @@ static __always_inline bool may_wait_on(struct task_struct *p, const struct plan
  * waker sleeps sooner than an idle CPU comes to run a task. Both are measured, from here on: the kernel
  * notes later that it queues the task. A tick ends the turn of a waker that goes on after all.
  */
-__noinline int follow_waker(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
-			    const struct plan *plan __arg_nonnull, s32 here)
+static __always_inline bool follow_waker(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
+					 s32 here)
 {
-	struct task_ctx *waker = task_of(bpf_get_current_task_btf());
+	struct cpu_ctx *c = cpu_of(here);
 
-	if (!waker || waker->sync_at) /* it has not slept since the last time that it handed something over */
+	if (c->sync_at) /* the waker has not slept since the last time that it handed something over */
 		return false;
-	waker->sync_at = now_ns();
-	tctx->woken_at = waker->sync_at;
-	if (!waker->sync_lag || waker->sync_lag >= cpu_of(plan->cpu)->idle_lag || !may_wait_on(p, plan, here))
+	note_hand_off(c, tctx);
+	if (!c->sync_lag || c->sync_lag >= cpu_of(plan->cpu)->idle_lag || !may_wait_on(p, plan, here))
 		return false;
-	cpu_of(here)->overdue = true;
-	cpu_of(here)->has_victim = true;
+	c->overdue = true;
+	c->has_victim = true;
 	return true;
 }
 
@@ -221,7 +237,7 @@ static __always_inline s32 choose_cpu(struct task_struct *p, struct task_ctx *tc
 	*path = GTH_PATH_IDLE;
 	cpu = pick_idle(p, plan, prev, wake_flags);
 	if (cpu >= 0) {
-		tctx->idle_woken = true;
+		tctx->idle_woken = !sync || tctx->woken_at; /* from the same moment as a waker's sync_lag */
 		occupy(cpu, plan->rank);
 		return cpu;
 	}
