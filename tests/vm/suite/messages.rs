@@ -1,6 +1,6 @@
-//! A task without priority that hands many messages to others, on one CPU.
+//! Tasks without priority that hand many messages to others.
 
-use std::io::{Read, Write};
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +13,38 @@ use crate::support::vm::{self, Vm};
 
 /// A turn lasts for 200 us at least, in which a slow host sends one message.
 pub const VM: Vm = vm::VIRTUAL;
+
+/// A pair that works in turn on one CPU, while the other one is idle. A tick comes in the midst of a turn.
+#[test]
+fn ticks_leave_a_pair_on_its_cpu() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let answers = |mut from: PipeReader, mut to: PipeWriter| {
+        Task::fork("pair", move |shared| {
+            loop {
+                let mut byte = [0];
+                from.read_exact(&mut byte).unwrap();
+                to.write_all(&byte).unwrap();
+                shared.answer.fetch_add(1, Ordering::Relaxed);
+            }
+        })
+    };
+    let [(from_one, mut to_other), (from_other, to_one)] = [(); 2].map(|()| io::pipe().unwrap());
+    to_other.write_all(&[0]).unwrap();
+    let [first, _second] = [answers(from_one, to_one), answers(from_other, to_other)];
+    std::thread::sleep(Duration::from_millis(300));
+    let counts = || {
+        let answers = u64::from(first.shared().answer.load(Ordering::Relaxed));
+        (answers, gthctl.counter("PATH_HANDED_OVER"), gthctl.counter("PATH_IDLE"))
+    };
+    let before = counts();
+    std::thread::sleep(Duration::from_millis(500));
+    let after = counts();
+    let (answers, handed_over, idle) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
+    println!("{answers} answers, {handed_over} handed over, {idle} to an idle CPU");
+    assert!(handed_over > answers, "{handed_over} times, {answers} answers");
+    assert!(idle < 500, "{idle} times, in 250 ticks");
+    gthctl.stop();
+}
 
 /// The kernel does not tell the scheduler that a task with one CPU is handed something.
 #[test]
