@@ -84,7 +84,7 @@ struct task_ctx {
 	s32 heir;		/* that task's pid */
 	s64 since_fork;		/* virtual time charged since then, beyond what that task took over */
 	u64 running_at;		/* when it began to run or was last charged; now_ns() */
-	u64 sync_at;		/* of its first WF_SYNC wake-up of a normal task since it slept; 0: none. Of a task that runs, its CPU's holds */
+	u64 sync_at;		/* its first WF_SYNC wake-up of a normal task since it slept; 0: none; while it runs, see its CPU */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
 	u32 group;		/* its cgroup's record, see sched/group.bpf.h */
