@@ -133,7 +133,7 @@ static __always_inline s32 local_cpu_without_kick(struct task_struct *p, const s
 		return NO_CPU;
 	*path = is_priority(plan->rank) ? GTH_PATH_PRIORITY : GTH_PATH_SHARED;
 	cpu = any_cpu_in(p, plan->place.generation, plan->place.mask);
-	return cpu >= 0 && scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) > 0 ? NO_CPU : cpu;
+	return cpu >= 0 && waits_locally(cpu) ? NO_CPU : cpu;
 }
 
 /*

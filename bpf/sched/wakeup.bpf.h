@@ -136,7 +136,7 @@ __noinline s32 claim(struct task_struct *p __arg_trusted, const struct plan *pla
  */
 static __always_inline bool may_pass(struct cpu_ctx *c, s32 cpu)
 {
-	if (scx_bpf_dsq_nr_queued(DSQ_LOCAL_ON(cpu)) <= 0) {
+	if (!waits_locally(cpu)) {
 		c->passed_since = 0;
 		return true;
 	}
