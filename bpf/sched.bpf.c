@@ -228,7 +228,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	c->overtaken = false;
 	c->gives_way = false;
 	c->has_next = false;
-	c->turn_vtime = vtime_of_turn(tctx);
+	c->turn_vtime = tctx->vtime;
 	c->turn_burst = tctx->burst;
 	c->turn_began = tctx->running_at;
 	c->turn_pace = tctx->pace;

@@ -9,21 +9,6 @@
 #include "sched/tickless.bpf.h"
 
 /*
- * Where the task that begins its turn stands for those that wake up (overtakes()). A task that waits may
- * fall farther behind than a sleeper may lag (set_clock()). Without this bound, a task that hardly runs
- * would wait for such a turn.
- */
-static __always_inline u64 vtime_of_turn(const struct task_ctx *tctx)
-{
-	u64 least;
-
-	if (is_priority(tctx->rank) || tctx->pool == NO_POOL)
-		return tctx->vtime;
-	least = pool_of(tctx->pool)->vtime_now - tunables.slice_ns + tunables.slice_min_ns;
-	return (s64)(tctx->vtime - least) < 0 ? least : tctx->vtime;
-}
-
-/*
  * A task that a stronger one preempts keeps its CPU. ops.stopping gives it the rest of its slice
  * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
  * kernel/sched/ext) and does not queue it anew. It goes on without a dispatch when the

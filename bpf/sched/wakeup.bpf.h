@@ -170,6 +170,9 @@ static __always_inline bool comes_next(const struct plan *plan)
  * short work wait for one another. Marks the CPU as its own, so that no other goes in
  * front of it in turn.
  *
+ * A task that has waited may be farther behind than a sleeper may lag (set_clock()). Its turn
+ * counts as no farther behind. Otherwise a task that hardly runs would wait for such a turn.
+ *
  * With @sync, from a waker that passes something on, a turn that has just begun lasts until
  * the next tick: a sender of many messages is not switched out for each one.
  */
@@ -177,14 +180,16 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 			 bool sync)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
-	u64 now = now_ns(), ran, there;
+	u64 now = now_ns(), ran, there, least;
 
 	if (c->rank != GTH_RANK_NORMAL || cpu_pool(live_tables(plan->place.generation), cpu) != plan->pool)
 		return false;
 	ran = now - c->turn_began;
 	if (c->turn_burst + ran < tunables.slice_min_ns)
 		return false;
-	there = c->turn_vtime + virtual_time(ran, c->turn_pace);
+	least = pool_of(plan->pool)->vtime_now - tunables.slice_ns + tunables.slice_min_ns;
+	there = (s64)(c->turn_vtime - least) < 0 ? least : c->turn_vtime;
+	there += virtual_time(ran, c->turn_pace);
 	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)tunables.slice_min_ns)
 		return false;
 	if (sync && ran < SETTLED_NS) {

@@ -62,6 +62,7 @@ mod trace;
 mod traffic;
 mod user_planes;
 mod verifier;
+mod wakeups;
 mod xdp;
 
 use support::vm::Vm;
@@ -71,7 +72,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 53] = modules![
+const MODULES: [(&str, Vm); 54] = modules![
     access,
     allocated,
     builtin_idle,
@@ -124,6 +125,7 @@ const MODULES: [(&str, Vm); 53] = modules![
     traffic,
     user_planes,
     verifier,
+    wakeups,
     xdp,
 ];
 

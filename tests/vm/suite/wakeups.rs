@@ -1,0 +1,27 @@
+//! How soon tasks without priority wake up.
+
+use std::time::Duration;
+
+use crate::support::shared;
+use crate::support::task::{self, Task, wake_often};
+use crate::support::vm::{self, Vm};
+
+/// A wake-up takes 20 us, which a slow host multiplies.
+pub const VM: Vm = vm::VIRTUAL;
+
+/// The pool's clock jumps when a task goes on that was preempted late in its turn. The task on the
+/// other CPU is then far behind the clock, and those that hardly run preempt it all the same.
+#[test]
+fn a_task_that_hardly_runs_waits_for_no_turn_beside_priority_tasks() {
+    let gthctl = shared::scheduler("strategies:\n- {command_regex: ^hot$, priority: true}\n");
+    let _load = task::spinners(4, "load");
+    let _hot = Task::fork_on("hot", Some(&[1]), wake_often(3_100_000));
+    let rare = [1_000_000, 1_130_000, 1_570_000]
+        .map(|period| Task::fork_on("rare", Some(&[0]), wake_often(period)));
+    std::thread::sleep(Duration::from_millis(2000));
+    let late: Vec<u64> = rare.iter().flat_map(|task| task.samples(1000)).collect();
+    let waited = late.iter().filter(|ns| **ns > 500_000).count();
+    println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
+    assert!(waited * 1000 < late.len(), "{waited} of {} waited", late.len());
+    gthctl.stop();
+}
