@@ -214,6 +214,12 @@ enum {
 #define NO_KEY (1ULL << 63)	/* virtual time and now_ns() are never near */
 
 /*
+ * What a loop over a DSQ counts up from. The verifier does not know its value, so one more count is no
+ * new state to it. From a constant it would verify the loop once for each count.
+ */
+static volatile u32 unknown_zero;
+
+/*
  * The virtual time of a DSQ's first task that may run on @cpu, or NO_KEY. After LOOK_PAST
  * tasks, the time of the last one: later tasks are not earlier in virtual time, and taking
  * one shows whether any may run here.
@@ -221,7 +227,7 @@ enum {
 __noinline u64 head_key(u64 dsq, s32 cpu)
 {
 	struct task_struct *p;
-	u32 left = LOOK_PAST;
+	u32 looks = unknown_zero;
 
 	if (bpf_ksym_exists(scx_bpf_dsq_peek)) {
 		p = scx_bpf_dsq_peek(dsq);
@@ -233,7 +239,7 @@ __noinline u64 head_key(u64 dsq, s32 cpu)
 		return NO_KEY;
 	}
 	bpf_for_each(scx_dsq, p, dsq, 0) {
-		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !--left)
+		if (bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || ++looks >= LOOK_PAST)
 			return p->scx.dsq_vtime;
 	}
 	return NO_KEY;

@@ -122,14 +122,14 @@ static __always_inline bool take_waiting_priority(u32 pool)
 __noinline u32 head_load(u64 dsq, s32 cpu)
 {
 	struct task_struct *p;
-	u32 left = LOOK_AT;
+	u32 looks = unknown_zero;
 
 	bpf_for_each(scx_dsq, p, dsq, 0) {
 		struct task_ctx *tctx = task_of(p);
 
 		if (tctx && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
 			return tctx->counted.load ? tctx->counted.load : 1;
-		if (!--left)
+		if (++looks >= LOOK_AT)
 			break;
 	}
 	return 0;
@@ -201,7 +201,7 @@ __noinline int take_stale(u64 dsq, s32 cpu)
 {
 	u64 now = now_ns();
 	struct task_struct *p;
-	u32 left = LOOK_AT;
+	u32 looks = unknown_zero;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return false;
@@ -213,7 +213,7 @@ __noinline int take_stale(u64 dsq, s32 cpu)
 			count_path(GTH_PATH_SHARED);
 			return true;
 		}
-		if (!--left)
+		if (++looks >= LOOK_AT)
 			break;
 	}
 	return false;

@@ -83,7 +83,7 @@ __noinline u64 waiting_place(struct task_struct *p __arg_trusted, u64 *key __arg
 __noinline u32 release_from(u32 index, bool throttled)
 {
 	struct task_struct *p;
-	u32 looks = 0;
+	u32 looks = unknown_zero;
 
 	bpf_for_each(scx_dsq, p, held_dsq(index), 0) {
 		u64 dsq, key;

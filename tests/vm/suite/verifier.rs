@@ -9,8 +9,8 @@ use crate::support::vm::{self, Vm};
 pub const VM: Vm = vm::SHARED;
 
 /// Instructions that the verifier may look at for the scheduler's programs together. Linux 7.2 takes
-/// 56,000, Linux 6.12 83,000.
-const CEILING: u32 = 95_000;
+/// 51,000, Linux 6.12 79,000.
+const CEILING: u32 = 90_000;
 
 #[test]
 fn the_scheduler_takes_few_instructions_to_verify() {
