@@ -81,23 +81,38 @@ static __always_inline bool is_at_device(const struct sk_buff *skb, u32 *receive
 
 enum {
 	ETH_P_IP = 0x0800,
+	ETH_P_IPV6 = 0x86dd,
+	IP_PROTOCOL = 9,	/* bytes to the protocol in a header of IPv4 (RFC 791, 3.1) */
+	IPV6_NEXT_HEADER = 6,	/* ... and of IPv6 (RFC 8200, 3) */
 	IPPROTO_UDP = 17,
 	NO_HEADER = 0xffff,	/* skb_transport_header_was_set(), include/linux/skbuff.h */
 };
 
-/* Whether it is for the port, by UDP over IPv4. */
+/* How far into the packet's IP header the protocol is; 0: it is no IP packet. */
+static __always_inline u32 protocol_at(const struct sk_buff *skb)
+{
+	switch (BPF_CORE_READ(skb, protocol)) {
+	case __builtin_bswap16(ETH_P_IP):
+		return IP_PROTOCOL;
+	case __builtin_bswap16(ETH_P_IPV6):
+		return IPV6_NEXT_HEADER;
+	default:
+		return 0;
+	}
+}
+
+/* Whether it is for the port, by UDP; over IPv6 without extension headers. */
 static __always_inline bool is_at_port(const struct sk_buff *skb)
 {
 	const unsigned char *head = BPF_CORE_READ(skb, head);
 	u16 ip = BPF_CORE_READ(skb, network_header), udp = BPF_CORE_READ(skb, transport_header);
+	u32 at = packet_what.port ? protocol_at(skb) : 0;
 	__be16 port = 0;
 	u8 protocol = 0;
 
-	if (!packet_what.port || BPF_CORE_READ(skb, protocol) != __builtin_bswap16(ETH_P_IP))
+	if (!at || udp == NO_HEADER || udp <= ip)
 		return false;
-	if (udp == NO_HEADER || udp <= ip)
-		return false;
-	if (bpf_probe_read_kernel(&protocol, sizeof(protocol), head + ip + 9) || protocol != IPPROTO_UDP)
+	if (bpf_probe_read_kernel(&protocol, sizeof(protocol), head + ip + at) || protocol != IPPROTO_UDP)
 		return false;
 	return !bpf_probe_read_kernel(&port, sizeof(port), head + udp + 2) &&
 	       port == __builtin_bswap16(packet_what.port);

@@ -222,9 +222,8 @@ fn each_datagram_counts_once() {
 }
 
 /// Nobody receives: what waits and what did not fit is the socket's.
-#[test]
-fn a_full_queue_is_told() {
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+fn a_full_queue_is_told(ip: &str) {
+    let socket = UdpSocket::bind((ip, 0)).unwrap();
     let address: SocketAddr = socket.local_addr().unwrap();
     let small: libc::c_int = 4096;
     // SAFETY: an open socket, and a number with its size.
@@ -237,7 +236,7 @@ fn a_full_queue_is_told() {
     let trace = Trace::start(&[&format!("udp:{}", address.port()), "--drops"]);
     let is_ours = |line: &Value| line["address"] == address.to_string();
     assert!(trace.has_line(is_ours));
-    let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = UdpSocket::bind((ip, 0)).unwrap();
     for _ in 0..100 {
         peer.send_to(&[0; 100], address).unwrap();
     }
@@ -251,6 +250,16 @@ fn a_full_queue_is_told() {
     let drop = lines.iter().rfind(|line| line["kind"] == "drop").unwrap();
     let [stretch, why] = ["stretch", "why"].map(|key| drop[key].as_str().unwrap());
     assert_eq!((stretch, why, &drop["packets"]), ("port", "socket-full", &drops.into()), "{drop}");
+}
+
+#[test]
+fn a_full_queue_of_ipv4_is_told() {
+    a_full_queue_is_told("127.0.0.1");
+}
+
+#[test]
+fn a_full_queue_of_ipv6_is_told() {
+    a_full_queue_is_told("::1");
 }
 
 /// A port that nobody has open is no mistake: the data plane may come.
