@@ -328,9 +328,9 @@ impl Node {
             let path = format!("{prefix}{name}");
             if !known.contains(&name.as_str()) && !hidden.contains(&name.as_str()) {
                 let path = one_line(&shorten(&path));
-                let last = |path: &&&str| path.rsplit('.').next() == Some(name);
                 let meant = did_you_mean::nearest(name, known.iter().copied())
-                    .or_else(|| elsewhere.iter().find(last).copied());
+                    .map(str::to_owned)
+                    .or_else(|| elsewhere.iter().find_map(|path| suggestion(path, name)));
                 let meant = meant.map_or(String::new(), |meant| format!("did you mean {meant}? "));
                 let what =
                     format!("{path}: unknown key; {meant}allowed here: {}", known.join(", "));
@@ -343,6 +343,14 @@ impl Node {
             fields.push(Field { source, name, path, place, value });
         }
         Ok(fields)
+    }
+}
+
+/// `path` as it is suggested, if `name` is its last key.
+fn suggestion(path: &str, name: &str) -> Option<String> {
+    match path.rsplit_once('.') {
+        None => (path == name).then(|| format!("{path} at the top level")),
+        Some((_, last)) => (last == name).then(|| path.to_owned()),
     }
 }
 

@@ -374,6 +374,11 @@ early_processing: true
             )
         );
         assert_eq!(
+            error("scheduler: {builtin_idle: true}"),
+            "etc/c.yaml:1:13: scheduler.builtin_idle: unknown key; did you mean builtin_idle at the top level? \
+             allowed here: slice_ns_default, slice_ns_min, mode, scheduler_name, kernel_mode, max_time_watchdog"
+        );
+        assert_eq!(
             error("api:\n  mtls: {enabled: true}"),
             "etc/c.yaml:2:10: api.mtls.enabled: unknown key; did you mean enable? \
              allowed here: enable, cert_pem, key_pem, ca_pem"
