@@ -60,16 +60,9 @@ pub fn page(records: &[Record], ratios: &[Ratio], about: &str, times: &str) -> S
         Everything is measured in [virtual time](../performance.md), in which an instruction takes \
         a nanosecond, after several restarts of the data plane's processes in each of several \
         virtual machines. The tables have means over the restarts, and in brackets the least and \
-        the worst one; a p99 is taken of each restart by itself. [NOTES.md](NOTES.md) says how to \
-        read it, and what was tried.\n\n## Bars\n\n\
-        Ratios of the means, and of the worst restarts. Both are to be at most the bar. Where \
-        more is better, they are inverse: less is better in every row.\n\n"
+        the worst one; a p99 is taken of each restart by itself. The [bars](#bars) are at the end. \
+        [NOTES.md](NOTES.md) says how to read it, and what was tried.\n"
     );
-    page += &bars(ratios);
-    let failures = failures(records);
-    if !failures.is_empty() {
-        let _ = write!(page, "\n## What failed\n{failures}");
-    }
     page += &round_trips(records);
     page += &wake_ups(records);
     page += &numbers(records);
@@ -80,7 +73,19 @@ pub fn page(records: &[Record], ratios: &[Ratio], about: &str, times: &str) -> S
         ```\n{}\n```\n",
         times.trim_end()
     );
-    page + &programs(records)
+    page += &programs(records);
+    let failures = failures(records);
+    if !failures.is_empty() {
+        let _ = write!(page, "\n## What failed\n{failures}");
+    }
+    let _ = write!(
+        page,
+        "\n## Bars\n\n\
+        Ratios of the means, and of the worst restarts. Both are to be at most the bar. Where \
+        more is better, they are inverse: less is better in every row.\n\n{}",
+        bars(ratios)
+    );
+    page
 }
 
 fn round_trips(records: &[Record]) -> String {
@@ -298,6 +303,9 @@ mod tests {
         assert!(page.contains(row), "{page}");
         assert!(page.contains("| b | failed | | | | |"), "{page}");
         assert!(page.contains("b: EINVAL / no kfunc (1 measurements)"), "{page}");
+        let titles: Vec<&str> = page.lines().filter(|line| line.starts_with("## ")).collect();
+        assert_eq!(titles.first(), Some(&"## Round trips through the tunnel"));
+        assert_eq!(titles.last(), Some(&"## Bars"));
         let results = results(&records, &ratios, "On a machine.");
         assert_eq!(results["restarts"][0]["of"]["restart"], 1);
         assert_eq!(results["restarts"][0]["parts"][0]["summary"]["avg"], 2.0);
