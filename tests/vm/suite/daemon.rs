@@ -23,7 +23,7 @@ use crate::support::kernel;
 use crate::support::nic::{Restore, SAVED, affinities, hold_irq_lock, irq_of};
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::SHARES;
+pub const VM: Vm = vm::STALLS;
 
 const SOON: Duration = Duration::from_secs(10);
 

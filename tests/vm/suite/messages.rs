@@ -36,11 +36,17 @@ fn ticks_leave_a_pair_on_its_cpu() {
         let answers = u64::from(first.shared().answer.load(Ordering::Relaxed));
         (answers, gthctl.counter("PATH_HANDED_OVER"), gthctl.counter("PATH_IDLE"))
     };
-    let before = counts();
-    std::thread::sleep(Duration::from_millis(500));
-    let after = counts();
-    let (answers, handed_over, idle) = (after.0 - before.0, after.1 - before.1, after.2 - before.2);
-    println!("{answers} answers, {handed_over} handed over, {idle} to an idle CPU");
+    // A tick in the midst of a hand-off that is measured may send the pair onto two CPUs for a while, as may
+    // whatever else runs. So the median tells.
+    let mut times = [(); 5].map(|()| {
+        let before = counts();
+        std::thread::sleep(Duration::from_millis(500));
+        let after = counts();
+        (after.2 - before.2, after.1 - before.1, after.0 - before.0)
+    });
+    times.sort();
+    println!("to an idle CPU, handed over, answers: {times:?}");
+    let (idle, handed_over, answers) = times[times.len() / 2];
     assert!(handed_over > answers, "{handed_over} times, {answers} answers");
     assert!(idle < 500, "{idle} times, in 250 ticks");
     gthctl.stop();

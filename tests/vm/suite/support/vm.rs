@@ -32,11 +32,12 @@ pub const SHARED: Vm = Vm {
 /// as long as those of [`SHARED`], beside which they run.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
 
-/// For tests that measure the tasks' shares of the CPUs.
-pub const SHARES: Vm = Vm { name: "shares", alone: true, ..SHARED };
+/// For tests that measure the tasks' shares of the CPUs. A halted CPU counts as used, so what else the
+/// host runs changes little.
+pub const SHARES: Vm = Vm { name: "shares", ..SHARED };
 
-/// For tests that measure the tasks' longest waits.
-pub const STALLS: Vm = Vm { name: "stalls", halts: false, ..SHARES };
+/// For tests that measure the longest waits, of tasks or of those who ask gthctl for something.
+pub const STALLS: Vm = Vm { name: "stalls", alone: true, halts: false, ..SHARED };
 
 /// For tests that measure times: as many CPUs as the smallest machine has.
 pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", ..STALLS };
@@ -51,4 +52,5 @@ pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", alone:
 pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
 
 /// A large machine: two sockets, eight last-level caches, two threads a core.
-pub const LARGE: Vm = Vm { name: "large", smp: "64,sockets=2,dies=4,cores=4,threads=2", ..SHARES };
+pub const LARGE: Vm =
+    Vm { name: "large", smp: "64,sockets=2,dies=4,cores=4,threads=2", alone: true, ..SHARED };
