@@ -9,7 +9,7 @@
 #ifndef GTH_MARK_H
 #define GTH_MARK_H
 
-#include "marks/clock.bpf.h"
+#include "marks/jiffy_clock.bpf.h"
 #include "sched/shared.bpf.h"
 
 struct {

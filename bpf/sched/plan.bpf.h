@@ -59,67 +59,90 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 	return GTH_RANK_EXHAUSTED;
 }
 
-__noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
-			 s32 cpu, u64 match, struct plan *plan __arg_nonnull)
+/* Nothing but what the rule says, for a task on @cpu that may run on all normal CPUs. */
+static __always_inline void begin_plan(struct task_ctx *tctx, const struct gth_rule *rule, u32 generation,
+				       s32 cpu, struct plan *plan)
 {
-	const struct gth_rule *rule;
-	const struct gth_tables *t;
-	u32 generation;
-	s32 other;
-
-	tctx->need_resched = false;
-	rule = rule_in(match);
-	generation = rule ? match_generation(match) : tunables.generation;
-	t = live_tables(generation);
 	plan->place.generation = generation;
 	plan->place.mask = GTH_MASK_NORMAL;
 	plan->place.first = NO_MASK;
 	plan->place.exclusive = false;
 	plan->rank = rank_now(tctx, rule);
 	plan->credit = rule ? rule->credit_ns : 0;
-	tctx->weight = rule ? rule->weight : 0;
-	tctx->row = row_of(rule);
-	tctx->unlimited = rule && (rule->flags & GTH_RULE_NO_LIMIT);
 	plan->cpu = cpu;
-	plan->pool = cpu_pool(t, cpu);
+	plan->pool = cpu_pool(live_tables(generation), cpu);
 	plan->affinity_override = false;
 	plan->none_idle = false;
 	plan->last = false;
 	plan->lone_cpu = false;
+}
 
-	if (rule && (rule->flags & GTH_RULE_CPUS)) {
-		u32 index = GTH_MASK_RULE + match_rule(match);
+/* What the task keeps of its rule. */
+static __always_inline void note_rule(struct task_ctx *tctx, const struct gth_rule *rule)
+{
+	tctx->weight = rule ? rule->weight : 0;
+	tctx->row = row_of(rule);
+	tctx->unlimited = rule && (rule->flags & GTH_RULE_NO_LIMIT);
+}
 
-		if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
-			plan->place.first = index;
-		} else if (is_entitled(p, rule, generation, index)) {
-			other = any_cpu_in(p, generation, index);
-			if (other >= 0) {
-				u32 pool = cpu_pool(t, other);
+/* The rule's CPUs: those that the task prefers, or its exclusive pool. True if it is in that. */
+static __always_inline bool plan_cpus(struct task_struct *p, const struct gth_rule *rule, u32 index,
+				      struct plan *plan)
+{
+	const struct gth_tables *t = live_tables(plan->place.generation);
+	s32 other;
+	u32 pool;
 
-				plan->place.mask = index;
-				plan->place.exclusive = true;
-				plan->lone_cpu = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] == 1;
-				if (plan->pool != pool)
-					plan->cpu = other;
-				plan->pool = pool;
-				goto slice;
-			}
-			count(GTH_COUNT_RESERVED_MISSED);
-		}
+	if (!(rule->flags & GTH_RULE_EXCLUSIVE)) {
+		plan->place.first = index;
+		return false;
 	}
-	if (pool_is_exclusive(plan->pool)) {
-		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
-		if (other >= 0) {
-			plan->cpu = other;
-			plan->pool = cpu_pool(t, other);
-			count(GTH_COUNT_RESERVED_AVOIDED);
-		} else {
-			plan->affinity_override = true;
-		}
+	if (!is_entitled(p, rule, plan->place.generation, index))
+		return false;
+	other = any_cpu_in(p, plan->place.generation, index);
+	if (other < 0) {
+		count(GTH_COUNT_RESERVED_MISSED);
+		return false;
 	}
-slice:
-	plan->slice = slice_of(t, rule, plan->rank, plan->pool, plan->cpu);
+	pool = cpu_pool(t, other);
+	plan->place.mask = index;
+	plan->place.exclusive = true;
+	plan->lone_cpu = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)] == 1;
+	if (plan->pool != pool)
+		plan->cpu = other;
+	plan->pool = pool;
+	return true;
+}
+
+/* The task's CPU is exclusive to others: another one, or that one after all if it may use no other. */
+static __always_inline void plan_elsewhere(struct task_struct *p, struct plan *plan)
+{
+	s32 other = any_cpu_in(p, plan->place.generation, GTH_MASK_NORMAL);
+
+	if (other < 0) {
+		plan->affinity_override = true;
+		return;
+	}
+	plan->cpu = other;
+	plan->pool = cpu_pool(live_tables(plan->place.generation), other);
+	count(GTH_COUNT_RESERVED_AVOIDED);
+}
+
+__noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			 s32 cpu, u64 match, struct plan *plan __arg_nonnull)
+{
+	const struct gth_rule *rule = rule_in(match);
+	u32 generation = rule ? match_generation(match) : tunables.generation;
+	bool exclusive = false;
+
+	tctx->need_resched = false;
+	begin_plan(tctx, rule, generation, cpu, plan);
+	note_rule(tctx, rule);
+	if (rule && (rule->flags & GTH_RULE_CPUS))
+		exclusive = plan_cpus(p, rule, GTH_MASK_RULE + match_rule(match), plan);
+	if (!exclusive && pool_is_exclusive(plan->pool))
+		plan_elsewhere(p, plan);
+	plan->slice = slice_of(live_tables(generation), rule, plan->rank, plan->pool, plan->cpu);
 	return 0;
 }
 

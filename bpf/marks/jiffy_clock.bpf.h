@@ -2,8 +2,8 @@
 /*
  * The clock of marks.
  */
-#ifndef GTH_MARKS_CLOCK_H
-#define GTH_MARKS_CLOCK_H
+#ifndef GTH_MARKS_JIFFY_CLOCK_H
+#define GTH_MARKS_JIFFY_CLOCK_H
 
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
