@@ -21,9 +21,9 @@ use crate::base::units::parse_nanoseconds;
 use crate::doctor::features;
 use crate::gtp::Module;
 use crate::kernel::sched_ext::KERNELS;
-use crate::metrics::server::Address;
+use crate::metrics::http_server::Address;
 use crate::metrics::text::Compat;
-use crate::trace::target::TraceTarget;
+use crate::trace::traced::TraceTarget;
 
 /// Where `gthctl run` looks for its config file, which need not exist.
 pub const DEFAULT_CONFIG: &str = "/etc/gthctl/config.yaml";

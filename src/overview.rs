@@ -10,7 +10,7 @@ use crate::base::finding::{Counts, Finding, Level};
 use crate::base::output::count;
 use crate::daemon::last_run::{End, Run};
 use crate::daemon::reports::{ApiStatus, Failed, Metrics, RuleCount, Status, Traffic};
-use crate::doctor::interrupts::irqbalance;
+use crate::doctor::nic_interrupts::irqbalance;
 use crate::irq::host::Host;
 use crate::irq::place::keep::Irqs;
 

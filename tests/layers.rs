@@ -1,4 +1,4 @@
-//! The modules of src/ form layers. Each uses only layers before its own.
+//! The modules of src/ form layers. Each uses only layers before its own. No two have one name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -115,6 +115,20 @@ fn every_module_uses_only_what_stands_before_it() {
         }
     }
     assert!(all.is_empty(), "against the order:\n{}", all.join("\n"));
+}
+
+/// People name a module by the last part of its path. Those of src/cmd have the names of the subcommands.
+#[test]
+fn no_two_modules_have_one_name() {
+    let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let paths = files(&src);
+    let modules = paths.iter().map(|path| module(path.strip_prefix(&src).unwrap()));
+    let mut modules: Vec<Vec<String>> = modules.filter(|path| path[0] != "cmd").collect();
+    modules.sort_by(|a, b| a.last().cmp(&b.last()));
+    let pairs = modules.windows(2).filter(|pair| pair[0].last() == pair[1].last());
+    let pairs: Vec<String> =
+        pairs.map(|pair| format!("{} and {}", pair[0].join("::"), pair[1].join("::"))).collect();
+    assert!(!modules.is_empty() && pairs.is_empty(), "{}", pairs.join("\n"));
 }
 
 #[test]

@@ -12,9 +12,9 @@ use gthctl::base::error::Error;
 use gthctl::daemon::control::server::Server;
 use gthctl::daemon::control::{Reply, Request};
 use gthctl::daemon::reports::RuleTasks;
+use gthctl::top::drawing::Look;
+use gthctl::top::full_screen;
 use gthctl::top::sample::Source;
-use gthctl::top::screen::Look;
-use gthctl::top::session;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -119,14 +119,14 @@ fn socket() -> PathBuf {
 fn screen() {
     let source = Source { socket: socket(), proc_root: "/proc".into() };
     let look = Look { colored: false, unicode: true };
-    session::run(&source, Duration::from_millis(200), look).unwrap();
+    full_screen::run(&source, Duration::from_millis(200), look).unwrap();
 }
 
 /// Not a test: a screen that panics.
 #[test]
 #[ignore = "for the other tests"]
 fn panicking() {
-    let _screen = session::Screen::open().unwrap();
+    let _screen = full_screen::Screen::open().unwrap();
     panic!("as told");
 }
 

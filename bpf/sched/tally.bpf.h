@@ -2,7 +2,7 @@
 /*
  * What the tasks of each rule do: how long they run and wait, how their turns on a CPU begin and
  * end. A row of these counters is a rule's for as long as its name is in the policy
- * (src/sched/rows.rs). On request, the same of each pod. Counters are per CPU, so that no CPU
+ * (src/sched/counter_rows.rs). On request, the same of each pod. Counters are per CPU, so that no CPU
  * waits for another one.
  */
 #ifndef GTH_TALLY_H

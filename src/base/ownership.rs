@@ -7,7 +7,7 @@ use std::path::{Path, absolute};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::geteuid;
 
-use super::links::entries;
+use super::symlinks::entries;
 
 /// The mode bits that let the group and all others write.
 const WRITABLE: u32 = 0o022;

@@ -10,7 +10,7 @@ use crate::base::log;
 use crate::cli::{DEFAULT_CONFIG, RunArgs};
 use crate::cmd::metrics::{ask, current};
 use crate::daemon::service::{Options, Service};
-use crate::metrics::server::Server;
+use crate::metrics::http_server::Server;
 use crate::metrics::stats_socket::{self, StatsSocket};
 
 /// Runs the scheduler until told to stop, or until the kernel ends it.

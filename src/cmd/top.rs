@@ -9,9 +9,9 @@ use crate::base::error::{Error, Result};
 use crate::base::output::{self, Format};
 use crate::cli::TopArgs;
 use crate::daemon::control::SOCKET;
+use crate::top::drawing::Look;
 use crate::top::sample::Source;
-use crate::top::screen::Look;
-use crate::top::{once, session, tables};
+use crate::top::{full_screen, once, tables};
 
 /// Shows what the scheduler does: on a full screen until the user quits, or once.
 pub fn run(args: &TopArgs, colored: bool) -> Result<()> {
@@ -24,7 +24,7 @@ pub fn run(args: &TopArgs, colored: bool) -> Result<()> {
     if env::var_os("TERM").is_none_or(|term| term == "dumb") {
         return scroll(&source, interval);
     }
-    session::run(&source, interval, Look::of_terminal(colored))
+    full_screen::run(&source, interval, Look::of_terminal(colored))
 }
 
 /// For a terminal without a cursor: the text again and again, until Ctrl-C.

@@ -14,8 +14,8 @@ use crate::kernel::topology::{self, Topology};
 use crate::trace::attach::{Extras, Settings};
 use crate::trace::functions::Target;
 use crate::trace::session::{Options, Output, run as trace};
-use crate::trace::target::TraceTarget;
-use crate::trace::{udp, xdp};
+use crate::trace::traced::TraceTarget;
+use crate::trace::{udp, xdp_session};
 
 /// How long `--suggest` watches.
 const SUGGEST_AFTER: Duration = Duration::from_secs(10);
@@ -90,7 +90,7 @@ fn run_xdp(device: &str, args: &TraceArgs) -> Result<()> {
         let what = "tracing an XDP program needs CAP_SYS_ADMIN";
         return Err(Error::new(ExitCode::Permission, what).help("run it as root, with sudo"));
     }
-    xdp::run(&xdp::Options {
+    xdp_session::run(&xdp_session::Options {
         device,
         wait: args.wait,
         cpus: args.cpus.clone(),

@@ -2,7 +2,6 @@
 
 mod again;
 mod allocations;
-mod api;
 mod api_config;
 pub mod config;
 pub mod control;
@@ -16,10 +15,11 @@ mod marker_udp;
 mod missed;
 mod node_pods;
 mod pod_counters;
-mod pod_nics;
+mod pod_nic_looks;
 pub mod report_tables;
 pub mod reports;
 mod rule_tasks;
 pub mod service;
+mod strategies;
 mod throttled;
 pub mod watch;

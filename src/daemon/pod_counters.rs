@@ -11,8 +11,8 @@ use crate::pods::Pod;
 use crate::policy::cgroups::{self, Home};
 use crate::policy::patterns::{self, Budget, Dfa};
 use crate::sched::Scheduler;
+use crate::sched::counter_rows::{NONE, Rows};
 use crate::sched::layout::Limits;
-use crate::sched::rows::{NONE, Rows};
 use crate::sched::verdict::Verdict;
 
 /// Whose the counters of the loaded scheduler are.

@@ -21,7 +21,7 @@ use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
 use crate::base::error::{Error, Result};
-use crate::base::links::entries;
+use crate::base::symlinks::entries;
 
 /// Delay after a close or a rename: several in a row count as one.
 const SETTLE: Duration = Duration::from_millis(5);

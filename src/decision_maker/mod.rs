@@ -3,7 +3,7 @@
 //! A problem is reported beside the strategies; the last good ones stay. Then the pauses
 //! become longer, up to a minute, and differ from node to node.
 
-mod client;
+mod api_client;
 mod identity;
 #[cfg(test)]
 mod test_api;
@@ -18,8 +18,8 @@ use std::time::{Duration, SystemTime};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-use self::client::Client;
-pub use self::client::{MAX_ANSWER, base_url};
+use self::api_client::Client;
+pub use self::api_client::{MAX_ANSWER, base_url};
 pub use self::identity::{Identity, Part, check_public_key};
 use crate::base::error::{Error, Result};
 use crate::base::root::Root;

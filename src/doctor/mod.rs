@@ -1,15 +1,15 @@
 //! Checks of the machine before anything is loaded. They only read.
 
-mod cgroups;
+mod cgroup_shares;
 mod cpus;
 mod data_plane;
 pub mod features;
 mod files;
-pub mod interrupts;
-mod kernel;
+pub mod nic_interrupts;
 mod privileges;
-mod realtime;
+mod realtime_tasks;
 mod report;
+mod running_kernel;
 mod schedulers;
 mod sight;
 mod tuned;
@@ -19,8 +19,8 @@ use std::path::Path;
 
 use crate::gtp::Module;
 use crate::irq::host::Host;
-use kernel::Kernel;
 use report::Report;
+use running_kernel::Kernel;
 use sight::Sight;
 
 /// Checks the machine, and the config file if one is given.
@@ -30,12 +30,12 @@ pub fn examine(host: &Host, config: Option<&Path>) -> Report {
     let mut findings = kernel.findings();
     findings.extend(schedulers::findings(&sight, &kernel.sched_ext));
     findings.extend(privileges::findings(&sight));
-    let (of_cgroups, cgroup_v2) = cgroups::findings(&sight);
+    let (of_cgroups, cgroup_v2) = cgroup_shares::findings(&sight);
     findings.extend(of_cgroups);
     findings.extend(cpus::findings(&sight));
-    findings.push(realtime::finding(&sight));
+    findings.push(realtime_tasks::finding(&sight));
     findings.extend(data_plane::findings(&sight));
-    findings.extend(interrupts::findings(&sight));
+    findings.extend(nic_interrupts::findings(&sight));
     findings.extend(config.map(files::findings).unwrap_or_default());
     findings.extend(sight.findings());
     let features = [

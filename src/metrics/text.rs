@@ -9,7 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, prometheus_text};
 use prometheus_client::registry::Registry;
 
-use super::gthulhu;
+use super::gthulhu_names;
 use super::out::{Out, seconds};
 use crate::base::error::{Error, Result};
 use crate::daemon::reports::{
@@ -52,7 +52,7 @@ pub fn write(metrics: Metrics, compat: Option<Compat>) -> Result<String> {
             .map_err(|e| Error::failure(format!("writing the metrics: {e}")))
     };
     if compat == Some(Compat::Gthulhu) {
-        encode(gthulhu::PREFIX, Box::new(gthulhu::Exported::of(&metrics)))?;
+        encode(gthulhu_names::PREFIX, Box::new(gthulhu_names::Exported::of(&metrics)))?;
     }
     encode("gthctl", Box::new(Exported(metrics)))?;
     Ok(text)

@@ -256,7 +256,7 @@ mod tests {
     fn put(root: &tempfile::TempDir, path: &str, server: &str) {
         let path = root.path().join(path.trim_start_matches('/'));
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, super::super::test_api::kubeconfig(server)).unwrap();
+        fs::write(path, super::super::test_api_server::kubeconfig(server)).unwrap();
     }
 
     fn server(settings: &PodSettings, root: &Root) -> Option<String> {
@@ -334,7 +334,7 @@ mod tests {
     fn a_proxy_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("proxied");
-        let text = super::super::test_api::kubeconfig("https://api");
+        let text = super::super::test_api_server::kubeconfig("https://api");
         let text = text.replace("cluster: {", "cluster: {proxy-url: 'http://proxy:3128', ");
         fs::write(&path, text).unwrap();
         let settings = PodSettings { kubeconfig: Some(path), node: None };

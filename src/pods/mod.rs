@@ -7,9 +7,9 @@
 mod api;
 pub mod networks;
 #[cfg(test)]
-mod test_api;
+mod test_api_server;
 #[cfg(test)]
-mod tests;
+mod watch_tests;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 
 mod echo;
 mod load;
+mod own_scheduler;
 mod probe;
-mod scheduler;
-mod show;
+mod table;
 mod times;
 
 use std::net::SocketAddr;
@@ -14,9 +14,9 @@ use std::time::Duration;
 use serde::Serialize;
 
 use self::load::Load;
+use self::own_scheduler::OwnScheduler;
 use self::probe::Prober;
-use self::scheduler::OwnScheduler;
-pub use self::show::table;
+pub use self::table::table;
 use self::times::Times;
 use crate::base::error::Result;
 use crate::kernel::sched_ext::{SCHED_EXT, State};

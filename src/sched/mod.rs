@@ -1,6 +1,7 @@
 //! The scheduler in the kernel: load, attach, feed, watch, unload.
 
 pub mod activity;
+pub mod counter_rows;
 pub mod exit;
 mod groups;
 mod hooks;
@@ -8,11 +9,10 @@ pub mod kernel_types;
 pub mod layout;
 pub mod limited;
 pub mod passed;
-pub mod rows;
+pub mod policy_tables;
 pub mod rule_stats;
 pub mod scheduler;
 pub mod stats;
-pub mod tables;
 #[cfg(test)]
 pub(crate) mod test_btf;
 pub mod traffic;

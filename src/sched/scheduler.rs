@@ -20,16 +20,16 @@ use libbpf_rs::{
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::activity::{self, Activity};
+use super::counter_rows;
 use super::exit::Ended;
 use super::groups;
 use super::hooks::Hooks;
 use super::kernel_types::KernelTypes;
 use super::layout::{Limits, MaskIndex};
 use super::limited::{self, Limited};
-use super::rows;
+use super::policy_tables::{self, Ids};
 use super::rule_stats::{self, RuleRow};
 use super::stats::Stats;
-use super::tables::{self, Ids};
 use super::traffic::{self, Mark, Traced};
 use super::verdict::{self, Verdict};
 use super::watchdog;
@@ -184,8 +184,14 @@ impl<'obj> Scheduler<'obj> {
     pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
         let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
         let ids = self.ids.next(policy);
-        tables::write(policy, &ids, self.nr_llcs, 0, &mut data.tables[tables::TRIAL as usize]);
-        self.report(tables::TRIAL, None)
+        policy_tables::write(
+            policy,
+            &ids,
+            self.nr_llcs,
+            0,
+            &mut data.tables[policy_tables::TRIAL as usize],
+        );
+        self.report(policy_tables::TRIAL, None)
     }
 
     fn report(&mut self, tables: u32, tid: Option<u32>) -> Result<Vec<Verdict>> {
@@ -302,7 +308,7 @@ impl<'obj> Scheduler<'obj> {
         }
         let data = self.skel.maps.bss_tables_data.as_ref().expect("the program has .bss.tables");
         let live = &data.tables[generation as usize & 1];
-        Ok(tables::hold(policy, &self.ids, self.nr_llcs, generation, live))
+        Ok(policy_tables::hold(policy, &self.ids, self.nr_llcs, generation, live))
     }
 
     /// Sets the slices, in nanoseconds, for tasks queued from now on.
@@ -340,7 +346,7 @@ impl<'obj> Scheduler<'obj> {
 
     /// The counters of the rule with this name, or of the tasks without one.
     pub fn rule_row(&self, rule: Option<&str>) -> Result<RuleRow> {
-        let row = rule.map_or(rows::NONE, |rule| self.ids.rows.of(rule));
+        let row = rule.map_or(counter_rows::NONE, |rule| self.ids.rows.of(rule));
         rule_stats::read(&self.skel.maps.rule_stats, row)
     }
 
@@ -494,7 +500,13 @@ fn install(
         rule_stats::clear(&skel.maps.rule_stats, row)?;
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-    tables::write(policy, ids, nr_llcs, generation, &mut data.tables[generation as usize & 1]);
+    policy_tables::write(
+        policy,
+        ids,
+        nr_llcs,
+        generation,
+        &mut data.tables[generation as usize & 1],
+    );
     Ok(())
 }
 

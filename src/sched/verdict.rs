@@ -6,7 +6,7 @@ use std::io::Read;
 use libbpf_rs::{Iter, Link};
 
 use super::layout::RuleSet;
-use super::tables::rule_set;
+use super::policy_tables::rule_set;
 use crate::base::error::{Error, Result};
 use crate::kernel::comm;
 use crate::kernel::skeletons::scheduler::types::{gth_limit, gth_verdict};

@@ -3,21 +3,21 @@
 //! Everything comes through the running gthctl's socket and from /proc, at the user's interval.
 //! Shares and rates are differences between two samples: the scheduler counts nothing for it.
 
+pub mod drawing;
+pub mod full_screen;
 pub mod keys;
-pub mod model;
 pub mod proc;
 pub mod sample;
-pub mod screen;
-pub mod session;
 pub mod tables;
 #[cfg(test)]
 mod test_samples;
+pub mod trends;
 
 use std::thread;
 use std::time::Duration;
 
-use model::Report;
 use sample::{Sample, Source};
+use trends::Report;
 
 use crate::base::error::Result;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::model::{Cgroup, Cpu, Rates, Report, Rule, Running, Task, Wakeups};
+use super::trends::{Cgroup, Cpu, Rates, Report, Rule, Running, Task, Wakeups};
 use crate::base::units::Nanoseconds;
 use crate::base::{escape, output};
 use crate::daemon::reports::RuleTask;
@@ -264,7 +264,7 @@ pub fn text(report: &Report) -> String {
     parts.push(cpus(&report.cpus).text());
     if let Some(running) = &report.gthctl {
         let mut sorted: Vec<&Task> = running.tasks.iter().collect();
-        super::model::Sort::default().sort(&mut sorted, false);
+        super::trends::Sort::default().sort(&mut sorted, false);
         let tables = [rules(&running.rules), tasks(&sorted), cgroups(&running.cgroups)];
         parts.extend(tables.iter().filter(|table| !table.rows.is_empty()).map(Table::text));
     }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::model::Model;
 use super::proc::{CpuTimes, TaskTimes, Turns};
 use super::sample::{Answers, Sample};
+use super::trends::Model;
 use crate::base::error::{Error, ExitCode};
 use crate::daemon::reports::{CpuRun, Metrics, RuleCounters, RuleTask};
 use crate::sched::rule_stats::RuleStats;

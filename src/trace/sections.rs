@@ -7,7 +7,7 @@ use super::drops::Drops;
 use super::latency::Latencies;
 use super::rows::Row;
 use super::teids::Teids;
-use super::times;
+use super::time_plots;
 use crate::base::error::Result;
 use crate::gtp::Function;
 
@@ -61,7 +61,7 @@ impl Sections {
             sections.push(latencies.section(tracer, functions, is_wanted)?);
         }
         if self.times {
-            sections.push(times::section(rows)?);
+            sections.push(time_plots::section(rows)?);
         }
         Ok(sections)
     }

@@ -1,9 +1,9 @@
 //! The policy in force: its origin, its predecessor, why the file on disk is not in
 //! force, and the steps from one to the next. Each step is all or nothing.
 
+mod allocated_cpus;
 mod coming;
-mod cpusets;
-mod pod_nics;
+mod pod_placements;
 
 use std::ops::RangeFrom;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::poll::{PollFd, PollFlags, poll};
 
+use self::allocated_cpus::{Allocations, load_here};
 use self::coming::Coming;
-use self::cpusets::{Allocations, load_here};
 use super::control::Proposal;
 use super::marker::Marker;
 use super::reports::{

@@ -1,7 +1,7 @@
 //! Rules about Kubernetes pods: a small API server tells of pods, and tasks run in
 //! cgroups that are named as the kubelet names them.
 
-#[path = "../../../src/pods/test_api.rs"]
+#[path = "../../../src/pods/test_api_server.rs"]
 #[allow(dead_code)]
 pub mod test_api;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::test_api::{TestApi, kubeconfig};
+use super::test_api_server::{TestApi, kubeconfig};
 use super::test_server::LIMIT;
 use crate::pods::*;
 

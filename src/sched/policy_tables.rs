@@ -1,7 +1,7 @@
 //! Writing a compiled policy into the scheduler's tables (`gth_tables` in bpf/intf.h).
 
+use super::counter_rows::Rows;
 use super::layout::{Limits, RuleSet};
-use super::rows::Rows;
 use super::traffic::Numbers;
 use crate::kernel::skeletons::scheduler::types::{
     self, gth_condition, gth_limit, gth_rank, gth_rule_flag,

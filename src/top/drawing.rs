@@ -9,8 +9,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{self, Cell, Paragraph, Row, TableState, Wrap};
 
 use super::keys::{Choice, HELP, Page, View};
-use super::model::{Model, Report, Running, Series};
 use super::tables::{self, Table};
+use super::trends::{Model, Report, Running, Series};
 use crate::base::escape;
 
 /// What the terminal can show.
@@ -157,7 +157,7 @@ fn cpus(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look:
     let [top, rest] = Layout::vertical([Constraint::Length(above), Constraint::Min(0)]).areas(area);
     frame.render_widget(Paragraph::new(lines), top);
     let mut table = tables::cpus(&report.cpus);
-    let busy = |cpu: &super::model::Cpu| {
+    let busy = |cpu: &super::trends::Cpu| {
         model.cpus.get(&cpu.cpu).map_or(String::new(), |series| sparkline(series, 12, 1.0, look))
     };
     table.push("busy", report.cpus.iter().map(busy));
@@ -198,7 +198,7 @@ fn named(name: &str, value: String, style: Style, look: Look) -> Line<'static> {
 fn rules(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look: Look) {
     let Some(running) = running(model) else { return };
     let mut table = tables::rules(&running.rules);
-    let run = |rule: &super::model::Rule| {
+    let run = |rule: &super::trends::Rule| {
         model.rules.get(&rule.rule).map_or(String::new(), |run| sparkline(run, 12, 0.0, look))
     };
     table.push("run", running.rules.iter().map(run));

@@ -16,10 +16,10 @@ use ratatui::backend::CrosstermBackend;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::crossterm::terminal::is_raw_mode_enabled;
 
+use super::drawing::{self, Look};
 use super::keys::{Choice, Page, Wish};
-use super::model::Model;
 use super::sample::{Sample, Source};
-use super::screen::{self, Look};
+use super::trends::Model;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::signals;
 use crate::daemon::report_tables;
@@ -67,7 +67,7 @@ impl Screen {
     }
 
     fn draw(&mut self, choice: &Choice, model: &Model, look: Look) -> Result<()> {
-        let drawn = self.0.draw(|frame| screen::draw(frame, choice, model, look));
+        let drawn = self.0.draw(|frame| drawing::draw(frame, choice, model, look));
         drawn.map(drop).map_err(|e| Error::because_of("the terminal", e))
     }
 }
