@@ -9,8 +9,8 @@ use std::path::Path;
 
 use libbpf_rs::libbpf_sys as sys;
 use libbpf_rs::{
-    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, ProgramInput,
-    ProgramMut,
+    AsRawLibbpf, KprobeOpts, Link, MapCore, MapHandle, Object, ObjectBuilder, OpenObject,
+    ProgramInput, ProgramMut,
 };
 
 use super::functions::Target;
@@ -130,6 +130,56 @@ const DROPS: [&str; 2] = ["skb_is_dropped", "skb_is_consumed"];
 const LATENCY: [&str; 1] = ["skb_arrives"];
 const TEIDS: [&str; 2] = ["tunnel_sends", "tunnel6_sends"];
 
+/// The error when libbpf or the kernel does not take the program.
+fn failed(e: &dyn std::fmt::Display) -> Error {
+    libbpf_log::refused("trace program", e)
+}
+
+/// The program with its settings, and which of its parts are to be loaded.
+fn open(settings: Settings, module: Option<&str>) -> Result<OpenObject> {
+    let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|e| failed(&e))?;
+    let what = gth_trace_what {
+        tgid: settings.pid.unwrap_or(0),
+        events: settings.events.into(),
+        port: settings.port.unwrap_or(0).into(),
+    };
+    let packet_what = packet_what(settings, module);
+    for mut map in open.maps_mut() {
+        let value = match map.name().to_str() {
+            Some(".rodata.what") => bytes_of(&what),
+            Some(".rodata.packet_what") => bytes_of(&packet_what),
+            _ => continue,
+        };
+        map.set_initial_value(value).map_err(|e| failed(&e))?;
+    }
+    // It would take room even without a tunnel in it.
+    for mut map in open.maps_mut().filter(|map| map.name() == "teids") {
+        let unused = !settings.extras.teids;
+        unused.then(|| map.set_max_entries(1)).transpose().map_err(|e| failed(&e))?;
+    }
+    // Relocates all programs. Those by BTF are loaded once per function. SAFETY:
+    // the object is open and not loaded.
+    let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
+    if prepared < 0 {
+        return Err(failed(&io::Error::from_raw_os_error(-prepared)));
+    }
+    for mut program in open.progs_mut() {
+        let is_by_btf = FENTRY.iter().chain(&FEXIT).any(|name| program.name() == *name);
+        let is_wanted = wants_extra(program.name(), settings.extras).unwrap_or(true);
+        program.set_autoload(is_wanted && !is_by_btf);
+    }
+    Ok(open)
+}
+
+/// Loads it, and lets it look up what it needs of the kernel.
+fn loaded(open: OpenObject) -> Result<Object> {
+    let object = open.load().map_err(|e| failed(&e))?;
+    for program in object.progs_mut().filter(|program| program.name() == LOOK_UP) {
+        program.test_run(ProgramInput::default()).map_err(|e| failed(&e))?;
+    }
+    Ok(object)
+}
+
 impl Tracer {
     /// Loads the program for the functions of `module`, if given; none is attached yet.
     pub fn load(settings: Settings, module: Option<&str>) -> Result<Self> {
@@ -139,42 +189,7 @@ impl Tracer {
             let help = "tracing needs CONFIG_BPF_EVENTS=y and CONFIG_KPROBE_EVENTS=y";
             return Err(Error::new(ExitCode::KernelUnsupported, what).help(help));
         }
-        let failed = |e: &dyn std::fmt::Display| libbpf_log::refused("trace program", e);
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|e| failed(&e))?;
-        let what = gth_trace_what {
-            tgid: settings.pid.unwrap_or(0),
-            events: settings.events.into(),
-            port: settings.port.unwrap_or(0).into(),
-        };
-        let packet_what = packet_what(settings, module);
-        for mut map in open.maps_mut() {
-            let value = match map.name().to_str() {
-                Some(".rodata.what") => bytes_of(&what),
-                Some(".rodata.packet_what") => bytes_of(&packet_what),
-                _ => continue,
-            };
-            map.set_initial_value(value).map_err(|e| failed(&e))?;
-        }
-        // It would take room even without a tunnel in it.
-        for mut map in open.maps_mut().filter(|map| map.name() == "teids") {
-            let unused = !settings.extras.teids;
-            unused.then(|| map.set_max_entries(1)).transpose().map_err(|e| failed(&e))?;
-        }
-        // Relocates all programs. Those by BTF are loaded once per function. SAFETY:
-        // the object is open and not loaded.
-        let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
-        if prepared < 0 {
-            return Err(failed(&io::Error::from_raw_os_error(-prepared)));
-        }
-        for mut program in open.progs_mut() {
-            let is_by_btf = FENTRY.iter().chain(&FEXIT).any(|name| program.name() == *name);
-            let is_wanted = wants_extra(program.name(), settings.extras).unwrap_or(true);
-            program.set_autoload(is_wanted && !is_by_btf);
-        }
-        let object = open.load().map_err(|e| failed(&e))?;
-        for program in object.progs_mut().filter(|program| program.name() == LOOK_UP) {
-            program.test_run(ProgramInput::default()).map_err(|e| failed(&e))?;
-        }
+        let object = open(settings, module).and_then(loaded)?;
         let tracepoints = attach_tracepoints(&object, settings.extras).map_err(|e| failed(&e))?;
         let map = |name: &str| {
             let map = object.maps().find(|map| map.name() == name).expect("the program has it");
