@@ -36,7 +36,7 @@ fn main() -> ExitCode {
     let code = match done {
         Ok(code) => ExitCode::from(code as u8),
         Err(error) => {
-            log::error(&error, colored);
+            log::report(&error, colored);
             ExitCode::from(error.exit_code())
         }
     };

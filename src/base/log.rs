@@ -33,11 +33,14 @@ static IN_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
     env::var("JOURNAL_STREAM").is_ok_and(|journal| is_file(io::stderr(), &journal))
 });
 
-/// Priorities of syslog(3).
-const ERROR: u8 = 3;
-const WARNING: u8 = 4;
-const INFO: u8 = 6;
-const DEBUG: u8 = 7;
+/// How much a line on standard error matters: a priority of syslog(3).
+#[derive(Clone, Copy)]
+enum Level {
+    Error = 3,
+    Warning = 4,
+    Info = 6,
+    Debug = 7,
+}
 
 /// From now on output never waits for its readers.
 ///
@@ -57,47 +60,50 @@ pub fn out(line: impl Display) {
     say(0, format!("{line}\n"));
 }
 
-/// A line on standard error.
-pub fn err(line: impl Display) {
-    let line = format!("{line}\n");
-    say(1, with_priority(line, priority));
+/// What gthctl does or sees, in one line on standard error.
+pub fn info(what: impl Display) {
+    err(Level::Info, format!("gthctl: {what}\n"));
 }
 
-/// An error, in one line on standard error; `colored` if that is a terminal with colours.
-pub fn error(error: &Error, colored: bool) {
-    let (red, plain) = if colored { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-    err(format_args!("gthctl: {red}error:{plain} {error}"));
+/// What the user had better know, in one line on standard error.
+pub fn note(what: impl Display) {
+    err(Level::Warning, format!("gthctl: note: {what}\n"));
 }
 
-/// Notes for the user, one line each, on standard error.
+/// Notes of which each may hold others' names.
 pub fn notes(notes: &[String]) {
-    for note in notes {
-        err(format_args!("gthctl: note: {}", escape::line(note)));
-    }
+    notes.iter().for_each(|text| note(escape::line(text)));
+}
+
+/// What went wrong while gthctl goes on, in one line on standard error.
+pub fn error(what: impl Display) {
+    err(Level::Error, format!("gthctl: error: {what}\n"));
+}
+
+/// The error that a command ends with, likewise; `colored` if standard error is a terminal with
+/// colours.
+pub fn report(error: &Error, colored: bool) {
+    let (red, plain) = if colored { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
+    err(Level::Error, format!("gthctl: {red}error:{plain} {error}\n"));
+}
+
+/// Lines on standard error that go with the one before.
+pub fn more(lines: impl Display) {
+    err(Level::Info, format!("{lines}\n"));
 }
 
 /// Raw text on standard error, for whoever debugs.
 pub fn err_raw(text: &str) {
-    say(1, with_priority(text.to_owned(), |_| DEBUG));
+    err(Level::Debug, text.to_owned());
 }
 
-/// What a line says about itself.
-fn priority(line: &str) -> u8 {
-    match line.strip_prefix("gthctl: ").unwrap_or_default() {
-        text if text.starts_with("error:") => ERROR,
-        text if text.starts_with("note:") => WARNING,
-        _ => INFO,
-    }
-}
-
-/// The text for standard error.
-fn with_priority(text: String, priority: impl Fn(&str) -> u8) -> String {
-    if *IN_JOURNAL { for_journal(&text, priority) } else { text }
+fn err(level: Level, text: String) {
+    say(1, if *IN_JOURNAL { for_journal(&text, level) } else { text });
 }
 
 /// Each line with its priority.
-fn for_journal(text: &str, priority: impl Fn(&str) -> u8) -> String {
-    text.split_inclusive('\n').map(|line| format!("<{}>{line}", priority(line))).collect()
+fn for_journal(text: &str, level: Level) -> String {
+    text.split_inclusive('\n').map(|line| format!("<{}>{line}", level as u8)).collect()
 }
 
 /// Whether `file` is the one whose device and inode `numbers` gives (systemd.exec(5),
@@ -229,11 +235,10 @@ mod tests {
 
     #[test]
     fn the_journal_gets_priorities() {
-        let line = |line| for_journal(line, priority);
-        assert_eq!(line("gthctl: error: a\n"), "<3>gthctl: error: a\n");
-        assert_eq!(line("gthctl: note: b\n"), "<4>gthctl: note: b\n");
-        assert_eq!(line("gthctl: no error: c\n"), "<6>gthctl: no error: c\n");
-        assert_eq!(line("a\nb"), "<6>a\n<6>b");
+        assert_eq!(for_journal("a\n", Level::Error), "<3>a\n");
+        assert_eq!(for_journal("a\nb", Level::Warning), "<4>a\n<4>b");
+        assert_eq!(for_journal("error: a\n", Level::Info), "<6>error: a\n");
+        assert_eq!(for_journal("a\n\nb\n", Level::Debug), "<7>a\n<7>\n<7>b\n");
     }
 
     #[test]

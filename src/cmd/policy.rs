@@ -157,9 +157,9 @@ fn check(args: &FileArgs, colored: bool) -> Result<ExitCode> {
 /// Prints each mistake, and the line of the policy's `text` that it is in.
 fn show_mistakes(mistakes: &Error, text: &str, colored: bool) -> ExitCode {
     for mistake in mistakes.all() {
-        log::error(mistake, colored);
+        log::report(mistake, colored);
         if let Some(excerpt) = mistake.at.as_ref().and_then(|at| excerpt::of(text, at)) {
-            log::err(excerpt);
+            log::more(excerpt);
         }
     }
     mistakes.code

@@ -45,7 +45,7 @@ fn serve_tools() -> Option<StatsSocket> {
     let socket = StatsSocket::start(path, ask);
     let note = |e| {
         let what = "sched_ext's tools do not see gthctl's counters";
-        log::err(format_args!("gthctl: note: {what}: {}: {e}", path.display()));
+        log::note(format_args!("{what}: {}: {e}", path.display()));
     };
     socket.map_err(note).ok()
 }

@@ -60,13 +60,13 @@ impl Again {
         };
         if is_mistake(&e) {
             self.failed.remove(&step);
-            log::err(format_args!("gthctl: error: {e}; the previous settings stay in force"));
+            log::error(format_args!("{e}; the previous settings stay in force"));
             self.last = Some((e, SystemTime::now()));
             return;
         }
         if self.failed.get(&step).is_none_or(|told| told.as_ref() != Some(&e)) {
             let stays = "the previous settings stay in force; gthctl will retry";
-            log::err(format_args!("gthctl: error: {e}; {stays}"));
+            log::error(format_args!("{e}; {stays}"));
             self.last = Some((e.clone(), SystemTime::now()));
             self.failed.insert(step, Some(e));
         }

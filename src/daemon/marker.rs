@@ -164,7 +164,7 @@ impl Marker {
             Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
         }));
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
-            log::err(format_args!("gthctl: note: {}", escape::line(note)));
+            log::note(escape::line(note));
         }
         self.notes = notes;
     }
@@ -207,11 +207,7 @@ impl Marker {
             self.functions.insert(traced.clone(), Tried { number, module: found, links });
         }
         if !now.is_empty() {
-            log::err(format_args!(
-                "gthctl: {}: packets are seen by {}",
-                module.name(),
-                now.join(", ")
-            ));
+            log::info(format_args!("{}: packets are seen by {}", module.name(), now.join(", ")));
         }
     }
 

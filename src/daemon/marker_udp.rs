@@ -49,7 +49,7 @@ impl UdpMarker {
         let before = std::mem::replace(&mut self.ports, ports);
         if let Err(e) = self.see(scheduler, &before) {
             let note = format!("rules with a port in gtp match nothing: {e}");
-            log::err(format_args!("gthctl: note: {}", escape::line(&note)));
+            log::note(escape::line(&note));
             *self = Self {
                 ports: std::mem::take(&mut self.ports),
                 note: Some(note),
@@ -59,7 +59,7 @@ impl UdpMarker {
         }
         self.note = None;
         let ports: Vec<String> = self.ports().collect();
-        log::err(format_args!("gthctl: packets are seen on {}", ports.join(", ")));
+        log::info(format_args!("packets are seen on {}", ports.join(", ")));
     }
 
     fn see(&mut self, scheduler: &Scheduler<'_>, before: &BTreeSet<u16>) -> libbpf_rs::Result<()> {

@@ -200,7 +200,7 @@ impl Service {
 
     fn schedule(&mut self, server: &mut Server, loaded: &mut dyn FnMut()) -> Result<()> {
         while self.load_and_watch(server, loaded)? == Cause::Restart {
-            log::err(format_args!("gthctl: a CPU went on- or offline; loading again"));
+            log::info("a CPU went on- or offline; loading again");
             self.manager.status("Loading the scheduler again");
         }
         Ok(())
@@ -227,8 +227,8 @@ impl Service {
         self.counted_pods =
             self.options.pod_counters.then(|| CountedPods::new(&self.config.kubelet_cgroup_roots));
         log::notes(&lacks(&scheduler));
-        log::err(format_args!(
-            "gthctl: scheduling {} CPUs in {}, {}",
+        log::info(format_args!(
+            "scheduling {} CPUs in {}, {}",
             topology.online.len(),
             count(topology.nr_llcs(), "pool"),
             self.policy.summary(),
@@ -357,7 +357,7 @@ impl Service {
                 return true;
             }
             self.manager.reloading();
-            log::err("gthctl: SIGHUP: reading config and policy again");
+            log::info("SIGHUP: reading config and policy again");
             self.reread = true;
         }
         false
@@ -462,7 +462,7 @@ impl Service {
         if config.api != self.config.api {
             self.api.follow(config.api.as_ref())?;
             self.config.api = config.api;
-            log::err(format_args!("gthctl: {path}: api is in force"));
+            log::info(format_args!("{path}: api is in force"));
         }
         let slices = (config.slice_ns_default, config.slice_ns_min);
         if slices != (self.config.slice_ns_default, self.config.slice_ns_min) {
@@ -471,7 +471,7 @@ impl Service {
             // The credit of weak priorities is measured in slices.
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
             self.policy.refresh(scheduler, &context)?;
-            log::err(format_args!("gthctl: {path}: slices are in force"));
+            log::info(format_args!("{path}: slices are in force"));
         }
         match config.policy.filter(|_| self.policy.file().is_none()) {
             Some(file) => self.follow_policy(file, scheduler, topology),
@@ -488,7 +488,7 @@ impl Service {
     ) -> Result<()> {
         self.watch.add(&file)?;
         self.watched.push(Watched::Policy);
-        log::err(format_args!("gthctl: {}: is the policy file from now on", file.display()));
+        log::info(format_args!("{}: is the policy file from now on", file.display()));
         log::notes(ownership::note(&file).as_slice());
         self.config.policy = Some(file.clone());
         self.policy.follow(file);
@@ -511,9 +511,7 @@ impl Service {
             ),
         ] {
             if differs {
-                log::err(format_args!(
-                    "gthctl: note: {path}: {key}: takes effect when gthctl restarts"
-                ));
+                log::note(format_args!("{path}: {key}: takes effect when gthctl restarts"));
             }
         }
     }
@@ -739,7 +737,7 @@ fn lacks(scheduler: &Scheduler<'_>) -> Vec<String> {
 fn report(ended: &Ended) -> Result<()> {
     let Some(error) = ended.error() else { return Ok(()) };
     for line in ended.backtrace_lines() {
-        log::err(format_args!("gthctl:   {}", escape::line(&line)));
+        log::info(format_args!("  {}", escape::line(&line)));
     }
     Err(error)
 }

@@ -76,11 +76,11 @@ impl Api {
             Some(e) => {
                 self.failing_since.get_or_insert_with(SystemTime::now);
                 let stay = "the strategies in force stay; gthctl will retry";
-                log::err(format_args!("gthctl: error: {e}; {stay}"));
+                log::error(format_args!("{e}; {stay}"));
             }
             None => {
                 self.failing_since = None;
-                log::err(format_args!("gthctl: {} answers again", self.name()));
+                log::info(format_args!("{} answers again", self.name()));
             }
         }
     }

@@ -17,7 +17,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
 use super::background::Background;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 
 /// Where the metrics are.
@@ -36,15 +36,18 @@ const RETRY: Duration = Duration::from_millis(100);
 pub struct Address(pub SocketAddr);
 
 impl FromStr for Address {
-    type Err = String;
+    type Err = Error;
 
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let port = text.strip_prefix(':').unwrap_or(text).parse();
         let of_loopback = port.map(|port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let address = of_loopback.or_else(|_| text.parse::<SocketAddr>());
         match address {
             Ok(address) if address.port() != 0 => Ok(Self(address)),
-            _ => Err("expected ADDRESS:PORT, such as 127.0.0.1:9464, or a port".to_owned()),
+            _ => {
+                let what = "expected ADDRESS:PORT, such as 127.0.0.1:9464, or a port";
+                Err(Error::new(ExitCode::Usage, what))
+            }
         }
     }
 }
@@ -77,11 +80,11 @@ impl Server {
 
     /// Says where the metrics are, and warns if other machines may read them.
     pub fn announce(&self) {
-        log::err(format_args!("gthctl: metrics: http://{}{PATH}", self.address));
+        log::info(format_args!("metrics: http://{}{PATH}", self.address));
         let is_local = |ip: IpAddr| ip.to_canonical().is_loopback();
         if !is_local(self.address.ip()) {
-            log::err(format_args!(
-                "gthctl: note: everyone who reaches {} can read the metrics, with the names of rules \
+            log::note(format_args!(
+                "everyone who reaches {} can read the metrics, with the names of rules \
                  and cgroups",
                 self.address
             ));

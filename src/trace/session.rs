@@ -22,6 +22,7 @@ use super::verdicts;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::escape;
+use crate::base::log;
 use crate::base::output::redrawn;
 use crate::base::signals::{self, catch_signals};
 use crate::base::time;
@@ -149,7 +150,7 @@ impl Session<'_> {
             let help = format!("load it (modprobe {module}), or wait for it with --wait");
             return Err(Error::failure(what).help(help));
         }
-        eprintln!("gthctl: waiting for the kernel module {module}");
+        log::info(format_args!("waiting for the kernel module {module}"));
         while self.life.is_none() {
             if self.sleep(MODULE_CHECK)? {
                 return Ok(false);
@@ -176,13 +177,13 @@ impl Session<'_> {
                 print_json("function", &object)?;
             }
         } else {
-            lines.iter().for_each(|line| eprintln!("gthctl: {}", escape::line(line)));
+            lines.iter().for_each(|line| log::info(escape::line(line)));
         }
         if let (Some(module), Some(_), true) = (module, self.life, self.hows.contains(&How::Fentry))
         {
-            eprintln!(
-                "gthctl: note: fentry keeps {module} from being unloaded meanwhile; --kprobe does not"
-            );
+            log::note(format_args!(
+                "fentry keeps {module} from being unloaded meanwhile; --kprobe does not"
+            ));
         }
         Ok(())
     }
@@ -197,12 +198,12 @@ impl Session<'_> {
         let module = self.options.target.module.unwrap_or_default();
         match life {
             None => {
-                eprintln!("gthctl: the kernel module {module} was unloaded; waiting for it");
+                log::info(format_args!("the kernel module {module} was unloaded; waiting for it"));
                 self.tracer.detach();
                 Ok(())
             }
             Some(_) => {
-                eprintln!("gthctl: the kernel module {module} was loaded");
+                log::info(format_args!("the kernel module {module} was loaded"));
                 self.sections.forget_places();
                 self.attach()
             }
@@ -216,7 +217,7 @@ impl Session<'_> {
         if let Some(sockets) = &mut self.sockets
             && sockets.look()?.is_empty()
         {
-            eprintln!("gthctl: {}", sockets.none());
+            log::info(sockets.none());
         }
         let Options { interval, duration, once, .. } = *self.options;
         let mut pace = Pace::new(interval, duration, once);
@@ -373,7 +374,7 @@ impl Session<'_> {
         for (n, what) in news.iter().filter(|(n, _)| *n > 0) {
             match self.options.output {
                 Output::Json => print_json("lost", &json!({"packets": n, "why": what}))?,
-                _ => eprintln!("gthctl: {n} {what}"),
+                _ => log::info(format_args!("{n} {what}")),
             }
         }
         self.reported = lost;

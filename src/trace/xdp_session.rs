@@ -18,6 +18,7 @@ use super::xdp_tracer::Tracer;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::base::escape;
+use crate::base::log;
 use crate::base::output::redrawn;
 use crate::base::signals::{catch_signals, sleep};
 use crate::kernel::xdp::{self, Mode, XdpProgram};
@@ -56,7 +57,7 @@ pub fn run(options: &Options<'_>) -> Result<()> {
             let help = "start the user plane, or wait for it with --wait";
             return Err(Error::failure(what).help(help));
         }
-        eprintln!("gthctl: {what}; waiting for one");
+        log::info(format_args!("{what}; waiting for one"));
     }
     session.trace()
 }
@@ -82,7 +83,7 @@ impl Session<'_> {
             return Ok(());
         }
         if self.tracer.take().is_some() {
-            eprintln!("gthctl: {device} has lost its XDP program");
+            log::info(format_args!("{device} has lost its XDP program"));
         }
         self.before.clear();
         let Some((id, mode)) = found else { return Ok(()) };
@@ -110,7 +111,7 @@ impl Session<'_> {
         let line = format!(
             "tracing: {name}, id {id}, at {device} ({mode} mode; fentry, fexit at {entry})"
         );
-        eprintln!("gthctl: {}", escape::line(&line));
+        log::info(escape::line(&line));
         Ok(())
     }
 

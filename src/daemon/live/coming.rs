@@ -56,7 +56,7 @@ impl LivePolicy {
             Ok((new, target, replacement)) => {
                 let whence = Whence::Request { replacement, target, reply };
                 if let Err(e) = self.bring(scheduler, context, new, whence, begin) {
-                    log::err(format_args!("gthctl: error: {e}"));
+                    log::error(&e);
                 }
             }
             Err(e) => reply.send(Reply::Failed(e.into())),
@@ -155,7 +155,7 @@ impl LivePolicy {
                 Err(e) => {
                     if let Err(e) = self.refuse(coming.whence, e) {
                         let stays = "the previous settings stay in force";
-                        log::err(format_args!("gthctl: error: {e}; {stays}"));
+                        log::error(format_args!("{e}; {stays}"));
                     }
                     Ok(())
                 }
@@ -271,8 +271,8 @@ impl LivePolicy {
 pub(super) fn say(result: Result<Vec<String>>) {
     match result {
         Ok(notes) => log::notes(&notes),
-        Err(e) => log::err(format_args!(
-            "gthctl: error: {e}; the interrupts stay where they are; gthctl will retry"
-        )),
+        Err(e) => {
+            log::error(format_args!("{e}; the interrupts stay where they are; gthctl will retry"))
+        }
     }
 }

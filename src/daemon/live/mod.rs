@@ -297,8 +297,8 @@ impl LivePolicy {
         context: &PolicyContext<'_>,
     ) -> Result<()> {
         if self.renew(scheduler, context)? {
-            log::err(format_args!(
-                "gthctl: what the policy refers to has changed; generation {} is in force",
+            log::info(format_args!(
+                "what the policy refers to has changed; generation {} is in force",
                 scheduler.generation()
             ));
         }
@@ -351,8 +351,8 @@ impl LivePolicy {
 
     /// Says that the policy, changed in what is called `name`, is in force.
     fn log_in_force(&self, name: &str, generation: u32, begin: Instant) {
-        log::err(format_args!(
-            "gthctl: {name}: {} in force as generation {generation} after {:.1} ms",
+        log::info(format_args!(
+            "{name}: {} in force as generation {generation} after {:.1} ms",
             self.summary(),
             begin.elapsed().as_secs_f64() * 1e3,
         ));

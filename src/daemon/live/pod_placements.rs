@@ -89,7 +89,7 @@ impl LivePolicy {
         };
         let old = lines(before);
         for line in lines(&self.now.pod_nics).iter().filter(|line| !old.contains(line)) {
-            log::err(format_args!("gthctl: {}", escape::line(line)));
+            log::info(escape::line(line));
         }
     }
 

@@ -175,7 +175,7 @@ impl Keeper {
         if now >= self.look_at {
             match self.look_now(now) {
                 Ok(None) => self.said = None,
-                Ok(Some(done)) => log::err(format_args!("gthctl: {}", escape::line(&done))),
+                Ok(Some(done)) => log::info(escape::line(&done)),
                 Err(e) => {
                     self.back_off(now);
                     if self.kept.plan.changes.is_empty() {
@@ -258,7 +258,7 @@ impl Keeper {
 
     fn complain(&mut self, what: String) {
         if self.said.as_ref() != Some(&what) {
-            log::err(format_args!("gthctl: error: {}", escape::line(&what)));
+            log::error(escape::line(&what));
             self.said = Some(what);
         }
     }

@@ -137,8 +137,8 @@ impl Drop for Worker {
                 Ok(_) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
                 Err(RecvTimeoutError::Timeout) => {
-                    log::err(
-                        "gthctl: error: the interrupts are not put back yet; \
+                    log::error(
+                        "the interrupts are not put back yet; \
                          `gthctl irq restore` puts them back",
                     );
                     return;
