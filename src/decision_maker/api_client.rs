@@ -71,16 +71,27 @@ struct Refusal {
     error: String,
 }
 
+/// Why a text is not the URL of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadUrl {
+    #[error("not a URL")]
+    NoUrl,
+    #[error("neither http:// nor https://")]
+    OtherScheme,
+    #[error("more or less than a host, a port and a path")]
+    OtherParts,
+}
+
 /// The URL of a server without the slash at its end, if it is one to ask: `http` or `https`,
 /// a host, perhaps a port and a path.
-pub fn base_url(text: &str) -> std::result::Result<String, &'static str> {
-    let url: Uri = text.parse().map_err(|_| "not a URL")?;
+pub fn base_url(text: &str) -> std::result::Result<String, BadUrl> {
+    let url: Uri = text.parse().map_err(|_| BadUrl::NoUrl)?;
     let Some((scheme @ ("http" | "https"), authority)) = url.scheme_str().zip(url.authority())
     else {
-        return Err("neither http:// nor https://");
+        return Err(BadUrl::OtherScheme);
     };
     if authority.host().is_empty() || authority.as_str().contains('@') || url.query().is_some() {
-        return Err("more or less than a host, a port and a path");
+        return Err(BadUrl::OtherParts);
     }
     Ok(format!("{scheme}://{authority}{}", url.path().trim_end_matches('/')))
 }
@@ -94,7 +105,7 @@ impl Client {
             None if server.starts_with("https:") => identity::machines_config(),
             None => identity::no_config(),
         };
-        let tls = tls.map_err(|why| failed(server, &why))?;
+        let tls = tls.map_err(|why| failed(server, &why.to_string()))?;
         Ok(Self::with_tls(settings, tls, root, patience))
     }
 

@@ -27,7 +27,24 @@ pub enum Part {
     Authorities,
 }
 
-type Bad = (Part, String);
+/// What is wrong with a certificate, a key or TLS. Damaged PEM is not quoted: it may be a key.
+#[derive(Debug, thiserror::Error)]
+pub enum Unfit {
+    #[error("no {what} in PEM (-----BEGIN ...) in it")]
+    NoPem { what: &'static str },
+    #[error("damaged PEM; expected a {what}")]
+    DamagedPem { what: &'static str },
+    #[error("not an authority's certificate: {0}")]
+    NoAuthority(#[source] rustls::Error),
+    #[error("no key for the certificate: {0}")]
+    NoKey(#[source] rustls::Error),
+    #[error("no certificate authorities on this machine: {0}")]
+    NoAuthorities(#[source] io::Error),
+    #[error("{0}")]
+    NoVersion(#[source] rustls::Error),
+}
+
+type Bad = (Part, Unfit);
 
 /// Says nothing of the key.
 impl fmt::Debug for Identity {
@@ -54,51 +71,48 @@ impl Identity {
     }
 
     /// TLS as this client.
-    pub fn client_config(&self) -> Result<ClientConfig, String> {
+    pub fn client_config(&self) -> Result<ClientConfig, Unfit> {
         self.build().map_err(|(_, why)| why)
     }
 
     fn build(&self) -> Result<ClientConfig, Bad> {
         let mut roots = RootCertStore::empty();
         for authority in &self.authorities {
-            roots
-                .add(authority.clone())
-                .map_err(|e| (Part::Authorities, format!("not an authority's certificate: {e}")))?;
+            let added = roots.add(authority.clone());
+            added.map_err(|e| (Part::Authorities, Unfit::NoAuthority(e)))?;
         }
         let builder = versions().map_err(|e| (Part::Key, e))?.with_root_certificates(roots);
         let config = builder.with_client_auth_cert(self.certificates.clone(), self.key.clone_key());
-        config.map_err(|e| (Part::Key, format!("no key for the certificate: {e}")))
+        config.map_err(|e| (Part::Key, Unfit::NoKey(e)))
     }
 }
 
 /// TLS without a certificate of our own; this machine's authorities are believed.
-pub(super) fn machines_config() -> Result<ClientConfig, String> {
+pub(super) fn machines_config() -> Result<ClientConfig, Unfit> {
     let builder: io::Result<ConfigBuilder<ClientConfig, WantsClientCert>> =
         versions()?.with_native_roots();
-    builder
-        .map(|builder| builder.with_no_client_auth())
-        .map_err(|e| format!("no certificate authorities on this machine: {e}"))
+    builder.map(|builder| builder.with_no_client_auth()).map_err(Unfit::NoAuthorities)
 }
 
 /// TLS that believes nobody, for a server without it.
-pub(super) fn no_config() -> Result<ClientConfig, String> {
+pub(super) fn no_config() -> Result<ClientConfig, Unfit> {
     Ok(versions()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 /// TLS 1.2 and 1.3.
-fn versions() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, String> {
+fn versions() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Unfit> {
     ClientConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|e| e.to_string())
+        .map_err(Unfit::NoVersion)
 }
 
-/// Fails if `text` is not a public key in PEM; says why.
-pub fn check_public_key(text: &str) -> Result<(), String> {
+/// Fails if `text` is not a public key in PEM.
+pub fn check_public_key(text: &str) -> Result<(), Unfit> {
     let read = SubjectPublicKeyInfoDer::from_pem_slice(text.as_bytes());
     read.map(drop).map_err(|e| wrong_pem(&e, "public key"))
 }
 
-fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, Unfit> {
     let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
     match all {
         Ok(all) if all.is_empty() => Err(wrong_pem(&pem::Error::NoItemsFound, "certificate")),
@@ -107,10 +121,9 @@ fn certificates(text: &str) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
-fn wrong_pem(e: &pem::Error, what: &str) -> String {
+fn wrong_pem(e: &pem::Error, what: &'static str) -> Unfit {
     match e {
-        pem::Error::NoItemsFound => format!("no {what} in PEM (-----BEGIN ...) in it"),
-        // Without the text: it may be a key.
-        _ => format!("damaged PEM; expected a {what}"),
+        pem::Error::NoItemsFound => Unfit::NoPem { what },
+        _ => Unfit::DamagedPem { what },
     }
 }

@@ -395,6 +395,10 @@ fn urls() {
         ("http://dm/?a=b", Err("more or less than a host, a port and a path")),
     ] {
         let found = base_url(text);
-        assert_eq!(found.as_deref().map_err(|why| *why), url, "{text}");
+        assert_eq!(
+            found.as_deref().map_err(ToString::to_string),
+            url.map_err(str::to_owned),
+            "{text}"
+        );
     }
 }

@@ -27,7 +27,7 @@ use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::{self, DefaultBackoff, Event, watcher};
 use serde::{Deserialize, Serialize};
 
-use self::networks::Network;
+use self::networks::{Network, Unreadable};
 use crate::base::error::Result;
 use crate::base::root::Root;
 #[cfg(test)]
@@ -67,7 +67,7 @@ pub struct Pod {
 }
 
 /// The networks of a pod, or why the annotation about them cannot be read.
-pub type Networks = std::result::Result<Vec<Network>, String>;
+pub type Networks = std::result::Result<Vec<Network>, Unreadable>;
 
 /// A pod as the API sends it, with few of its fields: `k8s_openapi`'s own type would
 /// read, and have code for, every field.

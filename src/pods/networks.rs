@@ -41,9 +41,15 @@ struct Pci {
     address: Option<String>,
 }
 
-/// Reads the annotation. Fails with the reason when it is not as the standard says.
-pub(super) fn parse(annotation: &str) -> Result<Vec<Network>, String> {
-    let entries: Vec<Entry> = serde_json::from_str(annotation).map_err(|e| e.to_string())?;
+/// Why the annotation is not as the standard says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreadable(pub String);
+
+/// Reads the annotation.
+pub(super) fn parse(annotation: &str) -> Result<Vec<Network>, Unreadable> {
+    let entries: Vec<Entry> =
+        serde_json::from_str(annotation).map_err(|e| Unreadable(e.to_string()))?;
     let network = |entry: Entry| Network {
         name: entry.name,
         interface: entry.interface,

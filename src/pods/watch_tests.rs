@@ -231,7 +231,7 @@ fn networks_come_change_and_go_with_their_annotation() {
     let n3 = Network { name: "core/n3".into(), interface: "net1".into(), pci: None };
     wait("one network", &|now| now == Some(Ok(vec![n3.clone()])));
     status("[{");
-    wait("no JSON", &|now| matches!(now, Some(Err(why)) if why.contains("EOF")));
+    wait("no JSON", &|now| matches!(now, Some(Err(why)) if why.0.contains("EOF")));
     api.put("a", "", "Running");
     wait("no annotation", &|now| now.is_none());
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use super::patterns::{Budget, Dfa, compile};
 use super::{IrqEntry, cgroups};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::root::Root;
 use crate::kernel::links::{Link, Lower};
 use crate::kernel::procfs;
@@ -130,7 +130,7 @@ impl PodNic {
                     self.found.push(found);
                 }
                 Err(why) => {
-                    self.missing.push(why);
+                    self.missing.push(why.to_string());
                     self.may_come = true;
                 }
             }
@@ -140,26 +140,43 @@ impl PodNic {
     }
 }
 
-/// The devices of this machine that a network leads to, and how; or why they are not known.
+/// Why it is not known to which devices of this machine a network leads.
+#[derive(Debug, thiserror::Error)]
+enum Unknown {
+    #[error("no process of it is there")]
+    NoProcess,
+    #[error("{0}")]
+    NoLinks(Error),
+    #[error("its network namespace has no device {name}")]
+    NoDevice { name: String },
+    #[error("{name}: its annotation names {address}: no virtual function of a NIC")]
+    NoFunction { name: String, address: String },
+    #[error("{name}: what it is on has gone")]
+    Gone { name: String },
+    #[error("{what} leads to a third network namespace")]
+    Elsewhere { what: String },
+    #[error("{what} leads to no device of this machine")]
+    Nowhere { what: String },
+}
+
+/// The devices of this machine that a network leads to, and how.
 fn devices_of(
     network: &Network,
     links: Option<&Result<Vec<Link>>>,
     node: &Node<'_>,
-) -> std::result::Result<(Vec<String>, String), String> {
+) -> std::result::Result<(Vec<String>, String), Unknown> {
     let name = if network.interface.is_empty() { &network.name } else { &network.interface };
     let no_link = match links {
-        None => "no process of it is there".into(),
-        Some(Err(e)) => e.to_string(),
+        None => Unknown::NoProcess,
+        Some(Err(e)) => Unknown::NoLinks(e.clone()),
         Some(Ok(links)) => match links.iter().find(|link| link.name == network.interface) {
             Some(link) => return under(link, links, node),
-            None => format!("its network namespace has no device {name}"),
+            None => Unknown::NoDevice { name: name.clone() },
         },
     };
     let address = network.pci.as_deref().ok_or(no_link)?;
     if !is_virtual_function(node.root, address) {
-        return Err(format!(
-            "{name}: its annotation names {address}: no virtual function of a NIC"
-        ));
+        return Err(Unknown::NoFunction { name: name.clone(), address: address.into() });
     }
     Ok((vec![address.into()], format!("{name} is {}", function(node.root, address))))
 }
@@ -169,7 +186,7 @@ fn under(
     link: &Link,
     links: &[Link],
     node: &Node<'_>,
-) -> std::result::Result<(Vec<String>, String), String> {
+) -> std::result::Result<(Vec<String>, String), Unknown> {
     let (mut devices, mut seen) = (BTreeSet::new(), BTreeSet::new());
     let (mut functions, mut elsewhere) = (Vec::new(), false);
     let mut left = vec![link];
@@ -187,7 +204,7 @@ fn under(
             Some(Lower::Beside(index)) => left.extend(links.iter().find(|it| it.index == index)),
             Some(Lower::Here(index)) => {
                 let device = device(node.root, index);
-                devices.insert(device.ok_or(format!("{}: what it is on has gone", link.name))?);
+                devices.insert(device.ok_or_else(|| Unknown::Gone { name: link.name.clone() })?);
             }
             Some(Lower::Elsewhere) => elsewhere = true,
             None => {}
@@ -197,8 +214,8 @@ fn under(
     let kind = link.kind.as_ref().map_or(String::new(), |kind| format!(" ({kind})"));
     let what = format!("{}{kind}", link.name);
     match (devices.is_empty(), elsewhere) {
-        (true, true) => Err(format!("{what} leads to a third network namespace")),
-        (true, false) => Err(format!("{what} leads to no device of this machine")),
+        (true, true) => Err(Unknown::Elsewhere { what }),
+        (true, false) => Err(Unknown::Nowhere { what }),
         (false, _) if functions.len() == 1 && devices.len() == 1 => {
             let verb = if link.parent.is_some() { "is" } else { "is on" };
             Ok((devices.into_iter().collect(), format!("{what} {verb} {}", functions[0])))
@@ -291,10 +308,10 @@ fn pattern(uid: &str, kubelets: &[String]) -> Option<Vec<Dfa>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::error::Error;
     use crate::irq::place::plan::Placement;
     use crate::irq::tree::Tree;
     use crate::pods::Selector;
+    use crate::pods::networks::Unreadable;
 
     const UID: &str = "6a7c2f0e-0000-4000-8000-0123456789ab";
     const VF: &str = "0000:03:02.1";
@@ -481,7 +498,7 @@ mod tests {
         let tree = machine();
         process(&tree, 70, &cgroup(UID), "macvlan");
         let before = look(&tree, "n3", &[pod(&[("core/n3", "n3", None)])], &[]);
-        let bad = [Pod { networks: Some(Err("no JSON".into())), ..pod(&[]) }];
+        let bad = [Pod { networks: Some(Err(Unreadable("no JSON".into()))), ..pod(&[]) }];
         let after = look(&tree, "n3", &bad, &before).remove(0);
         assert_eq!((&after.devices, &after.found), (&before[0].devices, &before[0].found));
         assert_eq!(after.missing, ["the annotation about its networks cannot be read: no JSON"]);

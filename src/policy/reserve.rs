@@ -67,6 +67,19 @@ pub(super) fn reserve(
     Reserved { pools, cpu_pool, exclusive }
 }
 
+/// Why the CPUs of a cpuset are not exclusive.
+#[derive(Debug, thiserror::Error)]
+enum NotTaken {
+    #[error("CPU {cpu} is exclusive to `{rule}`")]
+    Exclusive { cpu: u32, rule: String },
+    #[error("CPU {cpu} is offline")]
+    Offline { cpu: u32 },
+    #[error("{NONE_LEFT}")]
+    NoneLeft,
+    #[error("there are {} such sets of CPUs already", Limits::RESERVED)]
+    TooMany,
+}
+
 /// The exclusive CPUs so far.
 struct Taken<'a> {
     topology: &'a Topology,
@@ -103,24 +116,23 @@ impl<'a> Taken<'a> {
         Ok(())
     }
 
-    /// Fails with the reason.
-    fn take_cpuset(&mut self, rule: &'a Rule, cpus: &CpuList) -> std::result::Result<(), String> {
+    fn take_cpuset(&mut self, rule: &'a Rule, cpus: &CpuList) -> std::result::Result<(), NotTaken> {
         let allocated = |cpu| self.owner.get(&cpu).is_some_and(|rule| rule.effects.allocated());
         let within = |pool: &&CpuList| cpus.iter().all(|cpu| allocated(cpu) && pool.contains(cpu));
         if self.pools.iter().any(|pool| within(&pool)) {
             return Ok(());
         }
         if let Some((cpu, other)) = cpus.iter().find_map(|cpu| Some((cpu, self.owner.get(&cpu)?))) {
-            return Err(format!("CPU {cpu} is exclusive to `{}`", other.name));
+            return Err(NotTaken::Exclusive { cpu, rule: other.name.clone() });
         }
         if let Some(cpu) = cpus.iter().find(|&cpu| !self.topology.online.contains(cpu)) {
-            return Err(format!("CPU {cpu} is offline"));
+            return Err(NotTaken::Offline { cpu });
         }
         if !self.leaves_one(cpus) {
-            return Err(NONE_LEFT.into());
+            return Err(NotTaken::NoneLeft);
         }
         if self.pools.len() == Limits::RESERVED {
-            return Err(format!("there are {} such sets of CPUs already", Limits::RESERVED));
+            return Err(NotTaken::TooMany);
         }
         self.add(rule, cpus);
         Ok(())

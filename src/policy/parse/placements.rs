@@ -72,8 +72,10 @@ fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Irq
             _ => set(placement, field)?,
         }
     }
-    check_whole(given, of_pods).map_err(|what| source.error(place, format!("{label}: {what}")))?;
-    Ok(entry)
+    match lack(given, of_pods) {
+        Some(what) => Err(source.error(place, format!("{label}: {what}"))),
+        None => Ok(entry),
+    }
 }
 
 /// Sets what one key says.
@@ -96,26 +98,18 @@ fn set(placement: &mut Placement, field: &Field) -> Result<()> {
     Ok(())
 }
 
-/// Fails with the reason when the `given` keys make no entry together; `of_pods` is the key that
-/// asks for pods.
-fn check_whole(
-    given: impl Fn(&str) -> bool,
-    of_pods: Option<&str>,
-) -> std::result::Result<(), String> {
+/// What is wrong when the `given` keys make no entry together; `of_pods` is the key that asks for
+/// pods.
+fn lack(given: impl Fn(&str) -> bool, of_pods: Option<&str>) -> Option<String> {
     if let (Some(key), false) = (of_pods, given("nic")) {
-        return Err(format!("{key} without nic; name a network of the pods, such as n3"));
+        return Some(format!("{key} without nic; name a network of the pods, such as n3"));
     }
     if given("avoid") {
         let other = ["cpus", "spread", "queues", "rps", "xps"].into_iter().find(|name| given(name));
-        return match other {
-            Some(other) => Err(format!("avoid and {other}; give one of them")),
-            None => Ok(()),
-        };
+        return other.map(|other| format!("avoid and {other}; give one of them"));
     }
-    match ["nic", "cpus"].into_iter().find(|name| !given(name)) {
-        Some(missing) => Err(format!("no {missing}")),
-        None => Ok(()),
-    }
+    let missing = ["nic", "cpus"].into_iter().find(|name| !given(name));
+    missing.map(|missing| format!("no {missing}"))
 }
 
 /// Empty selectors would mean all pods.
