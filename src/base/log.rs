@@ -60,24 +60,25 @@ pub fn out(line: impl Display) {
     say(0, format!("{line}\n"));
 }
 
-/// What gthctl does or sees, in one line on standard error.
+/// What gthctl does or sees, in one line on standard error. As in [`note`] and [`error`], it may hold
+/// others' names.
 pub fn info(what: impl Display) {
-    err(Level::Info, format!("gthctl: {what}\n"));
+    line(Level::Info, "", &what);
 }
 
 /// What the user had better know, in one line on standard error.
 pub fn note(what: impl Display) {
-    err(Level::Warning, format!("gthctl: note: {what}\n"));
+    line(Level::Warning, "note: ", &what);
 }
 
-/// Notes of which each may hold others' names.
+/// Several of them.
 pub fn notes(notes: &[String]) {
-    notes.iter().for_each(|text| note(escape::line(text)));
+    notes.iter().for_each(note);
 }
 
 /// What went wrong while gthctl goes on, in one line on standard error.
 pub fn error(what: impl Display) {
-    err(Level::Error, format!("gthctl: error: {what}\n"));
+    line(Level::Error, "error: ", &what);
 }
 
 /// The error that a command ends with, likewise; `colored` if standard error is a terminal with
@@ -95,6 +96,14 @@ pub fn more(lines: impl Display) {
 /// Raw text on standard error, for whoever debugs.
 pub fn err_raw(text: &str) {
     err(Level::Debug, text.to_owned());
+}
+
+fn line(level: Level, word: &str, what: &dyn Display) {
+    err(level, in_line(word, what));
+}
+
+fn in_line(word: &str, what: &dyn Display) -> String {
+    format!("gthctl: {word}{}\n", escape::line(&what.to_string()))
 }
 
 fn err(level: Level, text: String) {
@@ -239,6 +248,11 @@ mod tests {
         assert_eq!(for_journal("a\nb", Level::Warning), "<4>a\n<4>b");
         assert_eq!(for_journal("error: a\n", Level::Info), "<6>error: a\n");
         assert_eq!(for_journal("a\n\nb\n", Level::Debug), "<7>a\n<7>\n<7>b\n");
+    }
+
+    #[test]
+    fn others_names_begin_no_line() {
+        assert_eq!(in_line("note: ", &"a\n\x1b[2Jb"), "gthctl: note: a\\n\\u{1b}[2Jb\n");
     }
 
     #[test]

@@ -193,7 +193,7 @@ fn explain(args: &TaskArgs) -> Result<()> {
 fn init(args: &InitArgs) -> Result<()> {
     let text = first_policy::text(&UserPlane::find(&Host::this())?);
     if !geteuid().is_root() {
-        log::notes(&["only root sees who has the GTP-U port open".to_owned()]);
+        log::note("only root sees who has the GTP-U port open");
     }
     let file = &args.output;
     if file == Path::new("-") {

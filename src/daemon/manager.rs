@@ -52,7 +52,7 @@ impl Manager {
         let text = |name| env::var(name).ok();
         let watchdog = watchdog_time(text("WATCHDOG_USEC"), text("WATCHDOG_PID"));
         Self::at(&name, watchdog).unwrap_or_else(|e| {
-            log::notes(&[format!("NOTIFY_SOCKET: {e}: the service manager is told nothing")]);
+            log::note(format_args!("NOTIFY_SOCKET: {e}: the service manager is told nothing"));
             Self::default()
         })
     }
@@ -147,7 +147,7 @@ impl Manager {
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(e) if !self.has_failed => {
                     self.has_failed = true;
-                    log::notes(&[format!("NOTIFY_SOCKET: {e}: a message is lost")]);
+                    log::note(format_args!("NOTIFY_SOCKET: {e}: a message is lost"));
                 }
                 _ => {}
             }

@@ -13,7 +13,7 @@ use libbpf_rs::{KprobeOpts, Link, MapCore, Object, ObjectBuilder, OpenObject};
 use super::marker_udp::UdpMarker;
 use super::reports::GtpTraffic;
 use crate::base::error::Result;
-use crate::base::{escape, log};
+use crate::base::log;
 use crate::gtp::{Module, Plane};
 use crate::kernel::kallsyms::{KALLSYMS, Symbols, place};
 use crate::kernel::kprobes;
@@ -164,7 +164,7 @@ impl Marker {
             Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
         }));
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
-            log::note(escape::line(note));
+            log::note(note);
         }
         self.notes = notes;
     }

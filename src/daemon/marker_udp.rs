@@ -7,7 +7,7 @@ use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, num_possible_cpus};
 use super::marker::{PASSED, load_sharing};
 use super::reports::GtpTraffic;
 use crate::base::error::Result;
-use crate::base::{escape, log};
+use crate::base::log;
 use crate::gtp::{Direction, Plane};
 use crate::kernel::btf::KernelBtf;
 use crate::kernel::skeletons::MARK_UDP_OBJECT;
@@ -49,7 +49,7 @@ impl UdpMarker {
         let before = std::mem::replace(&mut self.ports, ports);
         if let Err(e) = self.see(scheduler, &before) {
             let note = format!("rules with a port in gtp match nothing: {e}");
-            log::note(escape::line(&note));
+            log::note(&note);
             *self = Self {
                 ports: std::mem::take(&mut self.ports),
                 note: Some(note),

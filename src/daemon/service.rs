@@ -35,9 +35,9 @@ use crate::base::error::{Error, Result};
 use crate::base::lock::Lock;
 use crate::base::log;
 use crate::base::output::count;
+use crate::base::ownership;
 use crate::base::signals::{catch_signals, terminal_has_hung_up};
 use crate::base::time::{rfc3339, rounded_up};
-use crate::base::{escape, ownership};
 use crate::kernel::capabilities;
 use crate::kernel::sched_ext;
 use crate::kernel::topology::{self, Topology};
@@ -175,12 +175,12 @@ impl Service {
         let record = Path::new(last_run::FILE);
         match last_run::begin(record, self.started) {
             Ok(before) => self.before = before,
-            Err(e) => log::notes(&[e.to_string()]),
+            Err(e) => log::note(e),
         }
         let ended = self.serve(loaded);
         let end = last_run::End::of(&ended, self.stopped_by.map(Signal::as_str));
         if let Err(e) = last_run::end(record, self.started, self.before.take(), end) {
-            log::notes(&[e.to_string()]);
+            log::note(e);
         }
         ended
     }
@@ -737,7 +737,7 @@ fn lacks(scheduler: &Scheduler<'_>) -> Vec<String> {
 fn report(ended: &Ended) -> Result<()> {
     let Some(error) = ended.error() else { return Ok(()) };
     for line in ended.backtrace_lines() {
-        log::info(format_args!("  {}", escape::line(&line)));
+        log::info(format_args!("  {line}"));
     }
     Err(error)
 }

@@ -21,7 +21,6 @@ use super::udp::{self, Socket, Sockets};
 use super::verdicts;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::base::escape;
 use crate::base::log;
 use crate::base::output::redrawn;
 use crate::base::signals::{self, catch_signals};
@@ -177,7 +176,7 @@ impl Session<'_> {
                 print_json("function", &object)?;
             }
         } else {
-            lines.iter().for_each(|line| log::info(escape::line(line)));
+            lines.iter().for_each(log::info);
         }
         if let (Some(module), Some(_), true) = (module, self.life, self.hows.contains(&How::Fentry))
         {

@@ -111,7 +111,7 @@ impl Session<'_> {
         let line = format!(
             "tracing: {name}, id {id}, at {device} ({mode} mode; fentry, fexit at {entry})"
         );
-        log::info(escape::line(&line));
+        log::info(line);
         Ok(())
     }
 

@@ -1,8 +1,8 @@
 //! Which devices the networks of pods stand for now, in entries of `irq` with `selectors`.
 
 use super::{LivePolicy, Loaded, PolicyContext};
+use crate::base::log;
 use crate::base::root::Root;
-use crate::base::{escape, log};
 use crate::daemon::reports;
 use crate::irq::place::plan::Placement;
 use crate::kernel::{links, procfs};
@@ -89,7 +89,7 @@ impl LivePolicy {
         };
         let old = lines(before);
         for line in lines(&self.now.pod_nics).iter().filter(|line| !old.contains(line)) {
-            log::info(escape::line(line));
+            log::info(line);
         }
     }
 

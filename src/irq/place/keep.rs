@@ -11,7 +11,7 @@ use super::restore;
 use super::saved::By;
 use super::target::shown;
 use crate::base::error::{Error, Result};
-use crate::base::{escape, log};
+use crate::base::log;
 use crate::irq::host::Host;
 
 /// Interrupts, RPS masks and XPS masks that the policy places (`irq`).
@@ -175,7 +175,7 @@ impl Keeper {
         if now >= self.look_at {
             match self.look_now(now) {
                 Ok(None) => self.said = None,
-                Ok(Some(done)) => log::info(escape::line(&done)),
+                Ok(Some(done)) => log::info(done),
                 Err(e) => {
                     self.back_off(now);
                     if self.kept.plan.changes.is_empty() {
@@ -258,7 +258,7 @@ impl Keeper {
 
     fn complain(&mut self, what: String) {
         if self.said.as_ref() != Some(&what) {
-            log::error(escape::line(&what));
+            log::error(&what);
             self.said = Some(what);
         }
     }
