@@ -173,20 +173,24 @@ impl Keeper {
         }
         let now = Instant::now();
         if now >= self.look_at {
-            match self.look_now(now) {
-                Ok(None) => self.said = None,
-                Ok(Some(done)) => log::info(done),
-                Err(e) => {
-                    self.back_off(now);
-                    if self.kept.plan.changes.is_empty() {
-                        self.kept.waiting = vec![e.to_string()];
-                    }
-                    self.complain(stays(&e));
-                }
-            }
+            self.look_and_tell(now);
             self.look_at = Instant::now() + LOOK;
         }
         Some(self.look_at.saturating_duration_since(Instant::now()))
+    }
+
+    fn look_and_tell(&mut self, now: Instant) {
+        match self.look_now(now) {
+            Ok(None) => {}
+            Ok(Some(done)) => log::info(done),
+            Err(e) => {
+                self.back_off(now);
+                if self.kept.plan.changes.is_empty() {
+                    self.kept.waiting = vec![e.to_string()];
+                }
+                self.complain(stays(&e));
+            }
+        }
     }
 
     /// Returns the log line of what was placed again.
@@ -214,6 +218,7 @@ impl Keeper {
             Some(self.placed_again(&plan))
         };
         (self.kept.plan, self.kept.waiting) = (whole, waiting);
+        self.said = None;
         // What has gone need not stay saved.
         self.release_others();
         Ok(done)
@@ -441,6 +446,29 @@ mod tests {
             line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) on CPUs 2;"),
             "{line}"
         );
+    }
+
+    #[test]
+    fn an_error_that_lasts_is_told_once() {
+        const SAVED: &str = "run/gthctl/irq/saved.json";
+        let tree = Tree::with_this_process();
+        tree.write(SAVED, "nonsense");
+        let mut keeper = Keeper::new(tree.host());
+        let e = keeper.keep(&[on("eth0", "2")]).unwrap_err();
+        let told = Some(stays(&e));
+        let begin = Instant::now() + LOOK;
+        let longest = LONGEST.as_secs() as u32;
+        for looks in 0..longest {
+            keeper.look_and_tell(begin + looks * LOOK);
+            assert_eq!(keeper.said, told, "after {looks} looks");
+        }
+        assert_eq!(
+            (affinities(&tree), &keeper.kept().waiting),
+            (vec!["0-3".into(); 5], &vec![e.to_string()])
+        );
+        fs::remove_file(tree.path(SAVED)).unwrap();
+        keeper.look_and_tell(begin + 2 * longest * LOOK);
+        assert_eq!((affinities(&tree), &keeper.said), (vec!["2".into(); 5], &None));
     }
 
     #[test]
