@@ -19,9 +19,11 @@ fn capabilities(status: &str) -> Vec<Finding> {
         Ok(()) => Finding::ok(CHECK, "this process may load a scheduler"),
         Err(e) => Finding::of(CHECK, Level::Error, &e),
     };
-    // The kernel attaches kprobes only for these (docs/kernels.md).
-    let kprobes = (!has(status, CAP_SYS_ADMIN)).then(|| {
-        Finding::note(CHECK, "rules with gtp need CAP_SYS_ADMIN, which this process lacks")
+    // The kernel attaches kprobes, and opens programs of others, only for these (docs/kernels.md).
+    let admin = (!has(status, CAP_SYS_ADMIN)).then(|| {
+        let what =
+            "rules with gtp, and trace xdp:DEV, need CAP_SYS_ADMIN, which this process lacks";
+        Finding::note(CHECK, what)
     });
     // store_rps_map() and xps_cpus_store(), net/core/net-sysfs.c.
     let masks = (!has(status, CAP_NET_ADMIN)).then(|| {
@@ -29,7 +31,7 @@ fn capabilities(status: &str) -> Vec<Finding> {
         Finding::note(CHECK, what)
     });
     let fix = "run it as root, or give it that capability";
-    let notes = kprobes.into_iter().chain(masks).map(|note| note.fix(fix));
+    let notes = admin.into_iter().chain(masks).map(|note| note.fix(fix));
     [loading].into_iter().chain(notes).collect()
 }
 
