@@ -79,9 +79,9 @@ fn rules_cost_nothing_at_each_decision() {
     let cost = || {
         let mut load: Vec<Task> = (0..3).map(|_| Task::fork("load", ping_pong)).collect();
         load.extend(task::spinners(2, "load"));
-        std::thread::sleep(Duration::from_millis(300));
+        std::thread::sleep(Duration::from_millis(100));
         let before = stats.read(gthctl.pid());
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_millis(300));
         let after = stats.read(gthctl.pid());
         let runs = after.1 - before.1;
         assert!(runs > 1000, "only {runs} runs");

@@ -18,7 +18,7 @@ use crate::support::sender;
 use crate::support::trace::Trace;
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::PACKETS;
 
 const SOON: Duration = Duration::from_secs(20);
 const PROBES: u64 = 20;

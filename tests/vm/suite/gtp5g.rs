@@ -6,7 +6,7 @@ use crate::support::kernel;
 use crate::support::plane::{GTP5G_FUNCTIONS, Plane};
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::PACKETS;
 
 #[test]
 fn the_stand_in_carries_packets_with_and_without_btf() {

@@ -65,7 +65,7 @@ mod verifier;
 mod wakeups;
 mod xdp;
 
-use support::vm::Vm;
+use support::vm::{self, Vm};
 
 /// The modules of tests, with the VM of each.
 macro_rules! modules {
@@ -133,7 +133,9 @@ const MODULES: [(&str, Vm); 54] = modules![
 #[test]
 #[ignore = "for tests/vm/test"]
 fn vms() {
-    for (module, Vm { name, smp, parameters, alone, halts, virtual_time }) in MODULES {
+    let mut modules = MODULES;
+    modules.sort_by_key(|(_, vm)| vm::ORDER.iter().position(|known| known.name == vm.name));
+    for (module, Vm { name, smp, parameters, alone, halts, virtual_time }) in modules {
         println!("vm:{module}:{name}:{smp}:{alone}:{halts}:{virtual_time}:{parameters}");
     }
 }

@@ -37,18 +37,23 @@ fn ticks_leave_a_pair_on_its_cpu() {
         (answers, gthctl.counter("PATH_HANDED_OVER"), gthctl.counter("PATH_IDLE"))
     };
     // A tick in the midst of a hand-off that is measured may send the pair onto two CPUs for a while, as may
-    // whatever else runs. So the median tells.
-    let mut times = [(); 5].map(|()| {
+    // whatever else runs. So most of five times tell: the first three, if they agree.
+    let stays = || {
         let before = counts();
         std::thread::sleep(Duration::from_millis(500));
         let after = counts();
-        (after.2 - before.2, after.1 - before.1, after.0 - before.0)
-    });
-    times.sort();
-    println!("to an idle CPU, handed over, answers: {times:?}");
-    let (idle, handed_over, answers) = times[times.len() / 2];
-    assert!(handed_over > answers, "{handed_over} times, {answers} answers");
-    assert!(idle < 500, "{idle} times, in 250 ticks");
+        let [answers, handed_over, idle] =
+            [after.0 - before.0, after.1 - before.1, after.2 - before.2];
+        println!(
+            "{answers} answers, handed over {handed_over} times, to an idle CPU {idle}, in 250 ticks"
+        );
+        handed_over > answers && idle < 500
+    };
+    let (mut stayed, mut left) = (0, 0);
+    while stayed < 3 && left < 3 {
+        if stays() { stayed += 1 } else { left += 1 }
+    }
+    assert_eq!(stayed, 3, "{left} times it did not");
     gthctl.stop();
 }
 

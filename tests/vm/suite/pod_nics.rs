@@ -19,7 +19,7 @@ use crate::support::nic::{self, Pair, Restore, affinities, affinity, ip, irq_of,
 use crate::support::plane::succeeds;
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::PACKETS;
 
 /// How long something may take: the watch of pods tries again after some seconds, and gthctl looks
 /// for what is missing after 1, 2, 4, 8 and 16 s.

@@ -13,7 +13,7 @@ use crate::support::plane::{GNB, Plane, UPF};
 use crate::support::shared;
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::PACKETS;
 
 /// `gthctl test` in the UPF's network namespace.
 fn test(args: &[&str]) -> Output {

@@ -18,7 +18,7 @@ use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::PACKETS;
 
 const SEEN: &str = "packets are seen by";
 const NONE: [i32; 0] = [];

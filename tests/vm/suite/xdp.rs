@@ -23,7 +23,7 @@ use crate::support::task;
 use crate::support::trace::Trace;
 use crate::support::vm::{self, Vm};
 
-pub const VM: Vm = vm::OWN;
+pub const VM: Vm = vm::PACKETS;
 
 /// Packets with each verdict.
 const PACKETS: u64 = 20;

@@ -18,6 +18,11 @@ pub struct Vm {
     pub virtual_time: bool,
 }
 
+/// The order in which they are started, each when there is room for it. Those that take longest come
+/// first, and one of them is [`SHARES`]: it waits more than it computes.
+pub const ORDER: [Vm; 10] =
+    [SHARED, OWN, SHARES, PACKETS, VIRTUAL, ISOLATED, STALLS, TIMING, TICKLESS, LARGE];
+
 /// For tests that measure no time and share one scheduler ([`crate::support::shared`]).
 pub const SHARED: Vm = Vm {
     name: "shared",
@@ -28,9 +33,12 @@ pub const SHARED: Vm = Vm {
     virtual_time: false,
 };
 
-/// For tests that measure no time and have their own scheduler, or none. With traffic:: they take about
-/// as long as those of [`SHARED`], beside which they run.
+/// For tests that measure no time and have their own scheduler, or none.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
+
+/// For those of them that are about packets. In one VM all of them would take longer than those of
+/// [`SHARED`], beside which they run.
+pub const PACKETS: Vm = Vm { name: "packets", ..SHARED };
 
 /// For tests that measure the tasks' shares of the CPUs. A halted CPU counts as used, so what else the
 /// host runs changes little.
