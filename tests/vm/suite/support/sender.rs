@@ -20,8 +20,6 @@ const NOWHERE: &str = "10.61.0.1:9";
 pub fn plane() -> Plane {
     let plane = Plane::on_gtp();
     succeeds(Command::new("ip").args(["-n", "upf", "route", "add", "10.61.0.0/24", "dev", "gtp0"]));
-    // Router solicitations would be packets of some kworker, too.
-    write_in_upf("1", "/proc/sys/net/ipv6/conf/gtp0/disable_ipv6");
     plane
 }
 

@@ -93,10 +93,8 @@ pub fn up(driver: Driver) -> Result<()> {
     veth((UPF, UPF_N6), (DATA_NETWORK, DN), "n6")?;
 
     ip(&format!("-n {UPF} link add {device} {}", driver.link()))?;
-    if driver == Driver::Gtp5g {
-        // No router solicitations: the only packets to count are the UE's.
-        ip(&format!("-n {UPF} link set {device} addrgenmode none"))?;
-    }
+    // No router solicitations: the only packets to count are the UE's.
+    ip(&format!("-n {UPF} link set {device} addrgenmode none"))?;
     ip(&format!("-n {UPF} link set {device} up"))?;
     ip(&format!("-n {UPF} route add {UE}/32 dev {device}"))?;
     ip(&format!("-n {DATA_NETWORK} route add {UE}/32 via {UPF_N6}"))?;
