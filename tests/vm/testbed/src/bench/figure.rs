@@ -43,6 +43,10 @@ const fn value(name: &'static str, unit: &'static str, measure: Measure, of: Of)
 }
 
 pub const RTT: Figure = samples("RTT avg", "ms", Measure::Rtt, "", Of::Average);
+/// What [`Measure::Rtt`] calls the time of the first probe after the start of ping.
+pub const FIRST: &str = "first probe, ms";
+pub const RTT_FIRST: Figure =
+    value("RTT of the first probe", "ms", Measure::Rtt, Of::Value(FIRST)).beside(LOAD);
 pub const RTT_P99: Figure = samples("RTT p99", "ms", Measure::Rtt, "", Of::P99);
 pub const PRIORITY: Figure =
     samples("priority wake-up avg", "ns", Measure::WakeUp, "priority", Of::Average);

@@ -4,15 +4,16 @@ use std::fmt::Write;
 
 use super::figure::{
     self, BUILD, BYTES, CROWD, Figure, HACKBENCH, LOADING, MANY, NORMAL, NORMAL_P99, PIPE,
-    PRIORITY, PRIORITY_P99, RTT, RTT_P99, SHARE, Spread, WORK,
+    PRIORITY, PRIORITY_P99, RTT, RTT_FIRST, RTT_P99, SHARE, Spread, WORK,
 };
 use super::path;
 use super::ratios::{Measured, Ratio, ratios};
 use super::record::{Key, Record, distinct, settings};
 
-const FIGURES: [Figure; 15] = [
+const FIGURES: [Figure; 16] = [
     RTT,
     RTT_P99,
+    RTT_FIRST,
     PRIORITY,
     PRIORITY_P99,
     NORMAL,
