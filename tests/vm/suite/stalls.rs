@@ -240,13 +240,13 @@ fn watch_mixes(seeds: Range<u64>) {
 #[test]
 fn any_mix_of_tasks_and_policies() {
     let first: u64 = std::env::var("MIX_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(1);
-    watch_mixes(first..first + 40);
+    watch_mixes(first..first + 80);
 }
 
 #[test]
-#[ignore = "440 mixes take minutes"]
+#[ignore = "400 mixes take minutes"]
 fn many_mixes_of_tasks_and_policies() {
-    watch_mixes(41..481);
+    watch_mixes(81..481);
 }
 
 /// The longest wake-up latency of any of the tasks.
