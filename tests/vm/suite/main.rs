@@ -134,7 +134,8 @@ const MODULES: [(&str, Vm); 54] = modules![
 #[ignore = "for tests/vm/test"]
 fn vms() {
     let mut modules = MODULES;
-    modules.sort_by_key(|(_, vm)| vm::ORDER.iter().position(|known| known.name == vm.name));
+    let order = |vm: &Vm| vm::ORDER.iter().position(|known| known.name == vm.name);
+    modules.sort_by_key(|(_, vm)| order(vm).expect("it is in ORDER"));
     for (module, Vm { name, smp, parameters, alone, halts, virtual_time }) in modules {
         println!("vm:{module}:{name}:{smp}:{alone}:{halts}:{virtual_time}:{parameters}");
     }

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 
 use crate::cgroups::Pods;
 use crate::load::Load;
@@ -22,7 +22,7 @@ use super::{figure, ops, overhead, path, throughput, usable, wakeup, work};
 pub struct Extent {
     /// Of the data plane's processes, for each candidate and load.
     pub restarts: usize,
-    /// Of ping, after each restart.
+    /// Of ping, after each restart, besides the first one.
     pub probes: usize,
     /// Between them.
     pub interval: Duration,
@@ -207,7 +207,8 @@ fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
     let interval = extent.interval.as_millis() as u32;
     ping::run(WARM_UP, interval, engaged)?;
     let replies = ping::run(extent.probes + 1, interval, engaged)?;
-    let Some((first, others)) = replies.rtt_ms.split_first() else { bail!("no probe came back") };
-    let part = Part::of([("sent", extent.probes as f64), (figure::FIRST, *first)]);
-    Ok(vec![Part { samples: others.to_vec(), ..part }])
+    let mut rtt_ms = replies.rtt_ms.into_iter();
+    let first = rtt_ms.next().map(|ms| (figure::FIRST, ms));
+    let part = Part::of([("sent", extent.probes as f64)].into_iter().chain(first));
+    Ok(vec![Part { samples: rtt_ms.collect(), ..part }])
 }
