@@ -17,6 +17,8 @@ use crate::support::kernel;
 pub struct Trace {
     pub child: Child,
     pub lines: Arc<Mutex<Vec<Value>>>,
+    /// Lines that are parsed at the end.
+    unparsed: Arc<Mutex<Vec<String>>>,
     stderr: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
 }
@@ -32,16 +34,34 @@ impl Trace {
         trace
     }
 
+    /// As [`Trace::start`]. Its lines are parsed at the end: this side reads as fast as gthctl writes.
+    pub fn start_unparsed(args: &[&str]) -> Self {
+        let trace = Self::spawn(args, false);
+        assert!(trace.has_text(r#""kind":"function""#), "{}", trace.stderr());
+        trace
+    }
+
     pub fn start_waiting(args: &[&str]) -> Self {
+        Self::spawn(args, true)
+    }
+
+    fn spawn(args: &[&str], parse: bool) -> Self {
         let mut command = Command::new(gthctl::binary());
         command.arg("trace").args(args).args(["-o", "json", "--interval", "100ms"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (lines, stderr): (Arc<Mutex<Vec<Value>>>, Arc<Mutex<String>>) = Default::default();
+        let lines = Arc::<Mutex<Vec<Value>>>::default();
+        let unparsed = Arc::<Mutex<Vec<String>>>::default();
+        let stderr = Arc::<Mutex<String>>::default();
         let read_lines = {
-            let (lines, stdout) = (Arc::clone(&lines), child.stdout.take().unwrap());
+            let (lines, unparsed) = (Arc::clone(&lines), Arc::clone(&unparsed));
+            let stdout = child.stdout.take().unwrap();
             move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    lines.lock().unwrap().push(serde_json::from_str(&line).expect(&line));
+                    if parse {
+                        lines.lock().unwrap().push(parsed(&line));
+                    } else {
+                        unparsed.lock().unwrap().push(line);
+                    }
                 }
             }
         };
@@ -54,7 +74,7 @@ impl Trace {
             }
         };
         let readers = vec![std::thread::spawn(read_lines), std::thread::spawn(read_stderr)];
-        Self { child, lines, stderr, readers }
+        Self { child, lines, unparsed, stderr, readers }
     }
 
     pub fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
@@ -65,6 +85,17 @@ impl Trace {
             let new = &lines[seen..];
             seen = lines.len();
             new.iter().any(&wanted)
+        })
+    }
+
+    /// Whether an unparsed line has this text, within half a minute.
+    pub fn has_text(&self, text: &str) -> bool {
+        let mut seen = 0;
+        kernel::wait(Duration::from_secs(30), || {
+            let lines = self.unparsed.lock().unwrap();
+            let new = &lines[seen..];
+            seen = lines.len();
+            new.iter().any(|line| line.contains(text))
         })
     }
 
@@ -86,8 +117,14 @@ impl Trace {
         let status = self.child.wait().unwrap();
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
         assert!(status.success(), "{}", self.stderr());
-        self.lines.lock().unwrap().clone()
+        let mut lines = self.lines.lock().unwrap().clone();
+        lines.extend(self.unparsed.lock().unwrap().iter().map(|line| parsed(line)));
+        lines
     }
+}
+
+fn parsed(line: &str) -> Value {
+    serde_json::from_str(line).expect(line)
 }
 
 impl Drop for Trace {
