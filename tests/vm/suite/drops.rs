@@ -76,14 +76,14 @@ fn drops(lines: &[Value]) -> Vec<(String, u64, u64)> {
 }
 
 fn packets(trace: &Trace, kind: &str) -> u64 {
-    let drops = drops(&trace.lines.lock().unwrap());
+    let drops = drops(&trace.lines());
     drops.iter().find(|(known, ..)| known == kind).map_or(0, |(_, packets, _)| *packets)
 }
 
 #[track_caller]
 fn has(trace: &Trace, kind: &str, wanted: u64) {
     let is_there = kernel::wait(SOON, || packets(trace, kind) >= wanted);
-    let drops = drops(&trace.lines.lock().unwrap());
+    let drops = drops(&trace.lines());
     assert!(is_there, "no {wanted} of {kind}: {drops:#?}\n{}", trace.stderr());
     assert_eq!(packets(trace, kind), wanted, "{drops:#?}");
 }
@@ -237,7 +237,7 @@ fn packets_and_drops_by_tunnel() {
             (0..9).for_each(|_| drop(socket.send(b"packet")));
         });
         let all = |lines: &[Value]| tunnel(lines, "downlink", &Value::Null) == (9, 9);
-        assert!(kernel::wait(SOON, || all(&trace.lines.lock().unwrap())), "{}", trace.stderr());
+        assert!(kernel::wait(SOON, || all(&trace.lines())), "{}", trace.stderr());
         let lines = trace.stop();
         for (direction, teid, wanted) in [
             ("uplink", "0x00000101", (PROBES, 0)),
@@ -257,7 +257,7 @@ fn packets_and_drops_by_tunnel() {
         let packets = |direction| tunnel(lines, direction, &"0x00000101".into());
         packets("uplink") == (PROBES, 0) && packets("downlink") == (PROBES, 0)
     };
-    assert!(kernel::wait(SOON, || both(&trace.lines.lock().unwrap())), "{}", trace.stderr());
+    assert!(kernel::wait(SOON, || both(&trace.lines())), "{}", trace.stderr());
     trace.stop();
 }
 
@@ -278,7 +278,7 @@ fn the_latency_of_each_packet_that_arrived() {
             (0..9).for_each(|_| drop(socket.send(b"packet")));
         });
         let all = |lines: &[Value]| sum(lines, "downlink", "without_arrival") == 9;
-        assert!(kernel::wait(SOON, || all(&trace.lines.lock().unwrap())), "{}", trace.stderr());
+        assert!(kernel::wait(SOON, || all(&trace.lines())), "{}", trace.stderr());
         let lines = trace.stop();
         for direction in ["uplink", "downlink"] {
             assert_eq!(sum(&lines, direction, "packets"), PROBES, "{direction}: {lines:#?}");
@@ -306,7 +306,7 @@ fn every_call_is_in_its_functions_plot() {
         of.map(|line| line["packets"].as_u64().unwrap()).sum()
     };
     for function in ["gtp_encap_recv", "gtp_dev_xmit"] {
-        let all = || calls(&trace.lines.lock().unwrap(), function) >= PROBES;
+        let all = || calls(&trace.lines(), function) >= PROBES;
         assert!(kernel::wait(SOON, all), "{function}: {}", trace.stderr());
     }
     trace.stop();

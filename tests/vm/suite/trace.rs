@@ -91,10 +91,10 @@ fn the_cpu_is_where_the_thread_was_put() {
     let plane = Plane::on_gtp();
     let trace = Trace::start(&["gtp"]);
     let cpus_of = |cpu: usize| {
-        let before = trace.lines.lock().unwrap().len();
+        let before = trace.lines().len();
         plane.ping(10);
         std::thread::sleep(Duration::from_millis(300));
-        let lines = trace.lines.lock().unwrap()[before..].to_vec();
+        let lines = trace.lines()[before..].to_vec();
         let rows = of_threads(&totals(&lines), &plane.gnb_threads());
         assert!(!rows.is_empty());
         assert!(rows.iter().all(|row| row["cpu"] == cpu), "{cpu} wanted: {rows:#?}");
@@ -160,7 +160,7 @@ fn softirq_is_nobodys() {
     for args in [&["gtp"][..], &["gtp", "--kprobe"]] {
         let trace = Trace::start(args);
         let uplink = || -> Vec<Value> {
-            let rows = totals(&trace.lines.lock().unwrap());
+            let rows = totals(&trace.lines());
             rows.into_iter().filter(|row| row["function"] == "gtp_encap_recv").collect()
         };
         let counts = || {
@@ -268,7 +268,7 @@ fn both_ids_of_a_task_in_a_pid_namespace() {
     let ping = ["-p", "-f", "ping", "-q", "-n", "-i", "0.2", "-c", "10", "127.0.0.1"];
     let mut ping = Command::new("unshare").args(ping).stdout(Stdio::null()).spawn().unwrap();
     assert!(trace.has_line(|line| line["comm"] == "ping"), "{}", trace.stderr());
-    let row = trace.lines.lock().unwrap().iter().find(|line| line["comm"] == "ping").cloned();
+    let row = trace.lines().iter().find(|line| line["comm"] == "ping").cloned();
     let row = row.unwrap();
     let status = kernel::read(&format!("/proc/{}/status", row["tid"]));
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
@@ -320,7 +320,7 @@ fn events_that_are_not_read_are_counted() {
         }
     });
     let pid = caller.pid.to_string();
-    let trace = Trace::start_unparsed(&["--function", GETPPID, "--events", "--pid", &pid]);
+    let trace = Trace::start(&["--function", GETPPID, "--events", "--pid", &pid]);
     let tracer = Pid::from_raw(trace.child.id() as i32);
     kill(tracer, Signal::SIGSTOP).unwrap();
     caller.order(1);
@@ -403,7 +403,7 @@ fn a_module_that_comes_and_goes() {
                 totals(lines).into_iter().filter(|row| row["comm"] == "nr-gnb").collect();
             sum(&gnb, "gtp_encap_recv", "packets")
         };
-        let all = || counted(&trace.lines.lock().unwrap()) == packets;
+        let all = || counted(&trace.lines()) == packets;
         assert!(kernel::wait(Duration::from_secs(10), all), "round {round}");
         drop(plane);
         remove();
@@ -413,9 +413,7 @@ fn a_module_that_comes_and_goes() {
         insert();
         assert!(kernel::wait(Duration::from_secs(30), || {
             trace
-                .lines
-                .lock()
-                .unwrap()
+                .lines()
                 .iter()
                 .filter(|l| l["function"] == "gtp_rx" && l["traced"] == true)
                 .count()

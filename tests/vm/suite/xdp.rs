@@ -224,7 +224,7 @@ fn a_program_and_its_device_come_and_go() {
     let trace = Trace::start_waiting(&["xdp:xdp0", "--wait"]);
     assert!(trace.says("xdp0 has no XDP program; waiting for one"), "{}", trace.stderr());
     let programs = || {
-        let lines = trace.lines.lock().unwrap();
+        let lines = trace.lines();
         lines.iter().filter(|line| line["kind"] == "program").count()
     };
     for times in 1..=2 {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -16,9 +16,9 @@ use crate::support::kernel;
 /// A `gthctl trace -o json`. Killed when dropped.
 pub struct Trace {
     pub child: Child,
-    pub lines: Arc<Mutex<Vec<Value>>>,
-    /// Lines that are parsed at the end.
-    unparsed: Arc<Mutex<Vec<String>>>,
+    texts: Arc<Mutex<Vec<String>>>,
+    /// Of the first `texts`.
+    lines: Mutex<Vec<Value>>,
     stderr: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
 }
@@ -34,34 +34,16 @@ impl Trace {
         trace
     }
 
-    /// As [`Trace::start`]. Its lines are parsed at the end: this side reads as fast as gthctl writes.
-    pub fn start_unparsed(args: &[&str]) -> Self {
-        let trace = Self::spawn(args, false);
-        assert!(trace.has_text(r#""kind":"function""#), "{}", trace.stderr());
-        trace
-    }
-
     pub fn start_waiting(args: &[&str]) -> Self {
-        Self::spawn(args, true)
-    }
-
-    fn spawn(args: &[&str], parse: bool) -> Self {
         let mut command = Command::new(gthctl::binary());
         command.arg("trace").args(args).args(["-o", "json", "--interval", "100ms"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let lines = Arc::<Mutex<Vec<Value>>>::default();
-        let unparsed = Arc::<Mutex<Vec<String>>>::default();
-        let stderr = Arc::<Mutex<String>>::default();
+        let (texts, stderr): (Arc<Mutex<Vec<String>>>, Arc<Mutex<String>>) = Default::default();
         let read_lines = {
-            let (lines, unparsed) = (Arc::clone(&lines), Arc::clone(&unparsed));
-            let stdout = child.stdout.take().unwrap();
+            let (texts, stdout) = (Arc::clone(&texts), child.stdout.take().unwrap());
             move || {
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    if parse {
-                        lines.lock().unwrap().push(parsed(&line));
-                    } else {
-                        unparsed.lock().unwrap().push(line);
-                    }
+                    texts.lock().unwrap().push(line);
                 }
             }
         };
@@ -74,29 +56,24 @@ impl Trace {
             }
         };
         let readers = vec![std::thread::spawn(read_lines), std::thread::spawn(read_stderr)];
-        Self { child, lines, unparsed, stderr, readers }
+        Self { child, texts, lines: Mutex::default(), stderr, readers }
+    }
+
+    /// All lines so far. Each is parsed once, when somebody asks, as gthctl may write 60,000 and waits for its reader.
+    pub fn lines(&self) -> MutexGuard<'_, Vec<Value>> {
+        let mut lines = self.lines.lock().unwrap();
+        let new = self.texts.lock().unwrap()[lines.len()..].to_vec();
+        lines.extend(new.iter().map(|text| serde_json::from_str::<Value>(text).expect(text)));
+        lines
     }
 
     pub fn has_line(&self, wanted: impl Fn(&Value) -> bool) -> bool {
-        // Looks at each line once: there may be 100,000, and the reader waits meanwhile.
-        let mut seen = 0;
-        kernel::wait(Duration::from_secs(30), || {
-            let lines = self.lines.lock().unwrap();
-            let new = &lines[seen..];
-            seen = lines.len();
-            new.iter().any(&wanted)
-        })
+        has_one(|| self.lines(), wanted)
     }
 
-    /// Whether an unparsed line has this text, within half a minute.
+    /// As [`Trace::has_line`]; no line is parsed.
     pub fn has_text(&self, text: &str) -> bool {
-        let mut seen = 0;
-        kernel::wait(Duration::from_secs(30), || {
-            let lines = self.unparsed.lock().unwrap();
-            let new = &lines[seen..];
-            seen = lines.len();
-            new.iter().any(|line| line.contains(text))
-        })
+        has_one(|| self.texts.lock().unwrap(), |line| line.contains(text))
     }
 
     pub fn stderr(&self) -> String {
@@ -117,14 +94,23 @@ impl Trace {
         let status = self.child.wait().unwrap();
         self.readers.drain(..).for_each(|reader| reader.join().unwrap());
         assert!(status.success(), "{}", self.stderr());
-        let mut lines = self.lines.lock().unwrap().clone();
-        lines.extend(self.unparsed.lock().unwrap().iter().map(|line| parsed(line)));
-        lines
+        self.lines().clone()
     }
 }
 
-fn parsed(line: &str) -> Value {
-    serde_json::from_str(line).expect(line)
+/// Whether one of `lines` is wanted, within half a minute.
+fn has_one<'a, T: 'a>(
+    lines: impl Fn() -> MutexGuard<'a, Vec<T>>,
+    wanted: impl Fn(&T) -> bool,
+) -> bool {
+    // Looks at each line once.
+    let mut seen = 0;
+    kernel::wait(Duration::from_secs(30), || {
+        let lines = lines();
+        let new = &lines[seen..];
+        seen = lines.len();
+        new.iter().any(&wanted)
+    })
 }
 
 impl Drop for Trace {
