@@ -58,8 +58,8 @@ pub struct Cli {
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: ColorChoice,
 
-    /// Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long
-    /// cells are cut (…), and sentences go on in the next line
+    /// Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and
+    /// sentences wrap
     #[arg(long, global = true)]
     pub wide: bool,
 
@@ -135,7 +135,7 @@ pub enum Command {
 /// its default, and there is no policy.
 ///
 /// It follows both files while it runs: a new policy is in force as soon as its file is closed, and
-/// so are the slices of the config file, also of one that did not exist at the start. A file that
+/// so are the slices of the config file, even if that file did not exist at the start. A file that
 /// turns bad is reported and changes nothing.
 /// Both must be regular files. A note warns if users other than root can change one of them, by its
 /// mode or owner or those of a directory or link on its path.
@@ -207,8 +207,8 @@ Examples:
 /// Gthulhu's API, Kubernetes, what the kernel lacks, the last error, and how the run before this one
 /// ended. While no gthctl runs, the last line says why the last one ended.
 ///
-/// Needs root, and an answer within 3 s. The exit code is 0 without errors and warnings, 12 with
-/// warnings, 1 with errors, and 10 if no gthctl runs.
+/// Needs root. Fails without an answer within 3 s. The exit code is 0 without errors and warnings, 12
+/// with warnings, 1 with errors, and 10 if no gthctl runs.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_EXAMPLES)]
 pub struct StatusArgs {
@@ -238,7 +238,7 @@ Examples:
 /// Looks at the kernel and the options it was built with, its BTF, other schedulers, capabilities,
 /// lockdown, cgroups, isolated CPUs, real-time tasks, GTP modules, irqbalance and the queues of NICs.
 /// With --config also at that file, at the policy that it names, and whether the servers that these
-/// ask for answer. Each finding is OK, a note, a warning or an error, with what mends it.
+/// ask for answer. Each finding is OK, a note, a warning or an error, with how to fix it.
 ///
 /// Changes nothing. Needs no root: one line names what this user may not read.
 ///
@@ -275,15 +275,15 @@ Examples:
 /// the label rule is empty for tasks without one. For each data plane that a rule with `gtp` asks
 /// about: GTP packets and bytes by direction, and with `gthctl run --gtp-time` the time that packets
 /// take in a kernel module. With `gthctl run --pod-counters` for each pod: its threads, and the same
-/// counters as for a rule but the wake-up latency. A pod counts from the first look at the metrics
-/// after it came, 511 pods at most. Names begin with gthctl_, times are in seconds.
-/// Nothing is counted per task. Counters begin anew when gthctl loads its scheduler;
-/// gthctl_scheduler_start_time_seconds tells when that was.
+/// counters as for a rule, except the wake-up latency. A pod is counted from the first time that the
+/// metrics are read after it started; at most 511 are. Names begin with gthctl_, times are in seconds.
+/// Nothing is counted per task. Counters start from zero when gthctl loads its scheduler;
+/// gthctl_scheduler_start_time_seconds says when that was.
 ///
 /// With --file it replaces a file at once, for the textfile collector of Prometheus' node exporter.
 /// If no gthctl runs, it fails and leaves the file as it is; the collector exports the file's age.
 ///
-/// `gthctl run --metrics` serves the same over HTTP. Needs root, and an answer within 5 s.
+/// `gthctl run --metrics` serves the same over HTTP. Needs root. Fails without an answer within 5 s.
 #[derive(Debug, Args)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub struct MetricsArgs {
@@ -359,8 +359,8 @@ Examples:
 /// included) count from the start of the trace, all else covers the interval. The time in a
 /// function includes its callees; p50 and p99 are upper bounds of buckets, at most 50% too high.
 ///
-/// A softirq counts for a task that raised and ran it itself, as a sender through the loopback or a
-/// veth device does. Packets from a NIC belong to no task: they are listed under softirq (with the
+/// A softirq is attributed to the task that raised it and ran it itself, as a sender through the
+/// loopback or a veth device does. Packets from a NIC belong to no task: they are listed under softirq (with the
 /// interrupted task) or idle, with the NIC's interrupts on that CPU. A task in a PID namespace is
 /// shown with both ids.
 ///
@@ -376,7 +376,8 @@ Examples:
 /// network device, of gthctl's network namespace. For each CPU it shows the program's runs, their
 /// time and verdicts, and the NIC interrupts that the CPU takes, the device's own first. The program
 /// needs BTF (clang -g), and the trace CAP_SYS_ADMIN. A program that replaces it is traced within
-/// 200 ms. What needs tasks or functions, such as --pid, --stages or --suggest, does not go with it.
+/// 200 ms. Options that need tasks or functions, such as --pid, --stages or --suggest, cannot be
+/// combined with it.
 ///
 /// Functions with BTF are traced by fentry and fexit, others by kprobe and kretprobe. One line on
 /// standard error names the traced functions and how, a second one the others and why; JSON has an
@@ -484,9 +485,9 @@ impl TypedValueParser for TargetParser {
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
         let modules = Module::value_variants().iter().filter_map(ValueEnum::to_possible_value);
-        let help = "The programs that have this UDP port open, or another one";
+        let help = "The programs that have this UDP port open; any port will do";
         let port = PossibleValue::new("udp:2152").help(help);
-        let help = "The XDP program at this network device, or at another one";
+        let help = "The XDP program at this network device; any device will do";
         let device = PossibleValue::new("xdp:eth0").help(help);
         Some(Box::new(modules.chain([port, device])))
     }
@@ -632,7 +633,7 @@ pub enum IrqCommand {
 /// For each IRQ: its name in /proc/interrupts, smp_affinity_list and effective_affinity_list, the
 /// number of interrupts (with --watch: per second), the CPU that took most of them, the RPS and XPS
 /// masks of the queue, and whether the kernel manages it, so that it can't be moved. A `?` means
-/// that this kernel tells only when a move is tried.
+/// that this kernel shows it only when a move is tried.
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only this device, or the PCI function with this address; for a virtual one (macvlan, VLAN,

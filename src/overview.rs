@@ -66,9 +66,9 @@ impl Overview {
 
 fn scheduler(status: &Status) -> Finding {
     let Status { pid, scheduler_since, running_since, .. } = status;
-    let mut what = format!("loaded since {scheduler_since} by PID {pid}");
+    let mut what = format!("loaded at {scheduler_since} by PID {pid}");
     if scheduler_since != running_since {
-        what += &format!(", which runs since {running_since}");
+        what += &format!(", which has run since {running_since}");
     }
     Finding::ok("scheduler", what)
 }
@@ -144,13 +144,13 @@ fn packets(traffic: &Traffic) -> Finding {
     const CHECK: &str = "packets";
     let Traffic { functions, tasks, refused, .. } = traffic;
     if functions.is_empty() {
-        return Finding::warning(CHECK, "no data plane is there to see packets in")
+        return Finding::warning(CHECK, "gthctl sees no packets: no data plane is loaded")
             .fix("load its module, such as gtp5g; gthctl waits for it");
     }
-    let what = format!("{} processed some just now", count(tasks.len(), "task"));
+    let what = format!("{} with packets just now", count(tasks.len(), "task"));
     match refused {
         0 => Finding::ok(CHECK, what),
-        _ => Finding::warning(CHECK, format!("{what}; {refused} times max_tasks left one out"))
+        _ => Finding::warning(CHECK, format!("{what}; max_tasks kept one out {refused} times"))
             .fix("raise gtp: max_tasks in the policy"),
     }
 }
@@ -326,7 +326,7 @@ mod tests {
             (
                 "packets",
                 Level::Warning,
-                "0 tasks processed some just now; 3 times max_tasks left one out",
+                "0 tasks with packets just now; max_tasks kept one out 3 times",
             ),
             ("interrupts", Level::Warning, "4 in place, 1 elsewhere; 7 placed again"),
             ("interrupts", Level::Warning, "waiting: eth9: gone"),

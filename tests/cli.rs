@@ -529,7 +529,7 @@ fn doctor_reports_its_findings_and_fails_for_an_error() {
     assert!(policy["what"].as_str().unwrap().starts_with("p.yaml:1:13: strategies: "), "{policy}");
     let errors = of("error");
     let what = if errors == 1 { "1 error found".into() } else { format!("{errors} errors found") };
-    let help = "gthctl run does not work before they are mended";
+    let help = "gthctl run does not work until they are fixed";
     assert_eq!(outcome.stderr, format!("gthctl: error: {what}; {help}\n"));
     assert_eq!(outcome.code, Some(1));
     let features = fs::read_to_string(directory.path().join("features.d/gthctl")).unwrap();

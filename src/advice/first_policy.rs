@@ -60,7 +60,7 @@ fn head(plane: &UserPlane) -> String {
         text += &format!("# NIC: {}, near CPUs {}\n", escape::line(&nic_and_driver), nic.near);
     }
     text += "\n# Interrupts run before every task of their CPU. This keeps those of NICs off\n\
-             # exclusive CPUs; gthctl irq advise NIC says where they had better go.\n\
+             # exclusive CPUs; gthctl irq advise NIC says where they should go.\n\
              # irq:\n#   - avoid: exclusive\n\n";
     text
 }
@@ -123,7 +123,7 @@ fn user(uid: u32) -> String {
 fn in_pod(program: &Program) -> &'static str {
     match program.home.pod {
         Some(_) => {
-            "  # It is in a Kubernetes pod: selectors would name that, and every task in it.\n"
+            "  # It is in a Kubernetes pod: selectors would match the pod and every task in it.\n"
         }
         None => "",
     }

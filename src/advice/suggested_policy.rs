@@ -56,11 +56,11 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     if !softirq.is_empty() {
         text += &format!(
             "#\n# Packets arrive for no task, in softirq, on CPUs {softirq}: no rule reaches that work.\n\
-             # It runs where the NIC's interrupts come in"
+             # It runs where the NIC's interrupts arrive"
         );
         text += &match irq(facts.feeds, &softirq) {
             Some(irq) => format!("; irq keeps them there.\n\n{irq}"),
-            None => ": none of this network namespace's NICs has any there.\n".into(),
+            None => ": no NIC of this network namespace has interrupts there.\n".into(),
         };
     }
     if tasks.is_empty() {
@@ -345,7 +345,7 @@ mod tests {
         let rows = [Row::of_packets("swapper/1", 1, Context::Idle, 300)];
         let text = suggest_with(&rows, &[]).unwrap();
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
-        assert!(policy.irq.is_empty() && text.contains("has any there.\n"), "{text}");
+        assert!(policy.irq.is_empty() && text.contains("has interrupts there.\n"), "{text}");
         assert!(policy.rules.is_empty() && text.contains("there is no rule"), "{text}");
         assert_eq!(suggest(&[]), None);
     }

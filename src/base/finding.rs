@@ -38,7 +38,7 @@ pub struct Finding {
     pub level: Level,
     /// In one line without a full stop.
     pub what: String,
-    /// The command, the kernel option or the setting that mends it.
+    /// The command, the kernel option or the setting that fixes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }
@@ -64,13 +64,13 @@ impl Finding {
         Self::new(check, Level::Error, what)
     }
 
-    /// What an error says; its advice is what mends it.
+    /// What an error says; its advice is how to fix it.
     pub fn of(check: &'static str, level: Level, e: &Error) -> Self {
         let what = Error { help: None, ..e.clone() }.to_string();
         Self { fix: e.help.clone(), ..Self::new(check, level, what) }
     }
 
-    /// Adds what mends it.
+    /// Adds how to fix it.
     pub fn fix(self, fix: impl Into<String>) -> Self {
         Self { fix: Some(fix.into()), ..self }
     }
@@ -97,7 +97,7 @@ impl Counts {
 
 /// A row for each finding, and what there is in all.
 pub fn table_of(findings: &[Finding]) -> String {
-    let mut rows = vec![row(["", "check", "found", "what mends it"])];
+    let mut rows = vec![row(["", "check", "found", "how to fix it"])];
     for finding in findings {
         let fix = finding.fix.clone().unwrap_or_default();
         rows.push(vec![

@@ -18,7 +18,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
         0 => Ok(()),
         errors => {
             let what = format!("{} found", count(errors, "error"));
-            Err(Error::failure(what).help("gthctl run does not work before they are mended"))
+            Err(Error::failure(what).help("gthctl run does not work until they are fixed"))
         }
     }
 }

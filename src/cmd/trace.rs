@@ -126,10 +126,10 @@ fn extras(args: &TraceArgs) -> Extras {
 fn check_options_of_port(port: u16, args: &TraceArgs) -> Result<()> {
     let no_times = "no times are taken: a receiver waits within the function";
     let others = [
-        ("--kprobe", args.kprobe, "it is traced at functions with BTF, by fexit"),
+        ("--kprobe", args.kprobe, "its functions have BTF and are traced by fexit"),
         ("--latency", args.latency, no_times),
         ("--histogram", args.histogram, no_times),
-        ("--by", args.by.is_some(), "what tunnel a datagram is of, only its program knows"),
+        ("--by", args.by.is_some(), "only the program knows which tunnel a datagram belongs to"),
         (
             "--drops --pid",
             args.drops && args.pid.is_some(),
@@ -138,7 +138,7 @@ fn check_options_of_port(port: u16, args: &TraceArgs) -> Result<()> {
     ];
     match others.into_iter().find(|(_, is_given, _)| *is_given) {
         Some((option, _, why)) => {
-            let what = format!("{option} does not go with udp:{port}: {why}");
+            let what = format!("{option} cannot be combined with udp:{port}: {why}");
             Err(Error::new(ExitCode::Usage, what))
         }
         None => Ok(()),
@@ -161,7 +161,7 @@ fn check_options_of_xdp(device: &str, args: &TraceArgs) -> Result<()> {
     ];
     match others.into_iter().find(|(_, is_given)| *is_given) {
         Some((option, _)) => {
-            let what = format!("{option} does not go with xdp:{device}");
+            let what = format!("{option} cannot be combined with xdp:{device}");
             Err(Error::new(ExitCode::Usage, what))
         }
         None => Ok(()),

@@ -52,7 +52,7 @@ impl Manager {
         let text = |name| env::var(name).ok();
         let watchdog = watchdog_time(text("WATCHDOG_USEC"), text("WATCHDOG_PID"));
         Self::at(&name, watchdog).unwrap_or_else(|e| {
-            log::note(format_args!("NOTIFY_SOCKET: {e}: the service manager is told nothing"));
+            log::note(format_args!("NOTIFY_SOCKET: {e}: gthctl cannot notify the service manager"));
             Self::default()
         })
     }

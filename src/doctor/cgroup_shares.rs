@@ -43,7 +43,8 @@ fn controller(sight: &Sight<'_>, mounts: &str) -> Option<Finding> {
         }
         (Some(true), Some(true)) => Finding::ok(CHECK, format!("on in {at}")),
         (Some(true), _) => {
-            let what = format!("off in {at}: the cgroups below share the CPUs by their tasks");
+            let what =
+                format!("off in {at}: the cgroups below share the CPUs by their number of tasks");
             Finding::note(CHECK, what).fix(format!("echo +cpu > {at}/cgroup.subtree_control"))
         }
     })

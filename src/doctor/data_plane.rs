@@ -37,7 +37,7 @@ fn finding(sight: &Sight<'_>, module: Module) -> Finding {
     let missing: Vec<&str> = missing.map(String::as_str).collect();
     if !missing.is_empty() {
         let what = format!(
-            "{name} is loaded, but is no version that gthctl knows: it has no {}",
+            "{name} is loaded, in a version that gthctl does not know: it lacks {}",
             missing.join(", ")
         );
         return Finding::warning(CHECK, what)

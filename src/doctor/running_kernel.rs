@@ -130,13 +130,13 @@ impl Kernel {
         let (major, minor) = oldest;
         let this = format!("Linux {}", self.release);
         match version(&self.release) {
-            None => Finding::note(CHECK, format!("{this}: this is no version that gthctl knows")),
+            None => Finding::note(CHECK, format!("{this}: gthctl does not know this version")),
             Some(at) if at < oldest && !self.has_sched_ext() => {
                 Finding::error(CHECK, format!("{this} is older than {major}.{minor}"))
                     .fix(format!("boot Linux {major}.{minor} or newer"))
             }
             Some(at) if at < oldest => {
-                Finding::warning(CHECK, format!("{this} has sched_ext from a later one"))
+                Finding::warning(CHECK, format!("{this} has a backported sched_ext"))
                     .fix(format!("boot Linux {major}.{minor} or newer"))
             }
             Some(at) if at > newest => {
@@ -208,7 +208,7 @@ impl Kernel {
         let btf = self.btf.as_ref().ok().filter(|btf| self.has_sched_ext() && btf.knows_cgroups);
         btf?.lacks_for_cgroups.map(|lack| {
             Finding::warning("cgroup-limits", lack)
-                .fix("boot Linux 6.17 or newer, which tells of it")
+                .fix("boot Linux 6.17 or newer, which reports it")
         })
     }
 

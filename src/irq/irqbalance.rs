@@ -136,7 +136,7 @@ impl fmt::Display for Fault {
             }
             Self::Failed { what, error } => write!(f, "{what}: {error}"),
             Self::OtherAnswer => {
-                f.write_str("its socket gives another answer, or answers only root")
+                f.write_str("its socket gives an unexpected answer, or answers only root")
             }
             Self::NotTaken => f.write_str("it did not adopt the list"),
         }
@@ -210,7 +210,10 @@ impl Irqbalance {
         let pid = self.pid;
         let told = self.tell(host, irqs);
         told.map_err(|why| {
-            Error::because_of(format_args!("irqbalance (PID {pid}) cannot be told"), why)
+            Error::because_of(
+                format_args!("irqbalance (PID {pid}) cannot be told which IRQs to leave alone"),
+                why,
+            )
         })
     }
 
@@ -542,7 +545,7 @@ mod tests {
         assert_eq!(request(&more).len(), 500);
         let e = one.ban(&tree.host(), &more).unwrap_err();
         assert!(
-            e.what.ends_with("cannot be told: 121 IRQs are more than it reads from its socket"),
+            e.what.ends_with("cannot be told which IRQs to leave alone: 121 IRQs are more than it reads from its socket"),
             "{e}"
         );
         assert!(!one.told);

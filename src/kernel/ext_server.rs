@@ -21,11 +21,11 @@ pub fn start(root: &Path, cpu: u32) -> Result<()> {
     };
     fs::read_to_string(&runtime).and_then(rewrite).map_err(|e| {
         let what = format!(
-            "CPU {cpu}: beside a real-time task that never sleeps, others would not run: the ext server has \
-             stopped, and cannot be started by {}: {e}",
+            "CPU {cpu}: the ext server has stopped and cannot be started through {}: {e}; a real-time task \
+             that never sleeps would starve all others",
             runtime.display()
         );
-        Error::failure(what).help("gthctl needs a debugfs there that it may write to")
+        Error::failure(what).help("gthctl needs write access to debugfs there")
     })
 }
 

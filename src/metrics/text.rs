@@ -31,7 +31,7 @@ pub(super) const COUNTERS: [(&str, &str); 13] = [
     ("exclusive_missed", "Wake-ups of tasks that may use none of their rule's exclusive CPUs"),
     ("traffic_marks", "Tasks marked for the packets that they process"),
     ("traffic_marks_ended", "Marks that have ended"),
-    ("traffic_marks_refused", "Tasks not marked because max_tasks were"),
+    ("traffic_marks_refused", "Tasks not marked because max_tasks tasks already were"),
 ];
 
 /// A program whose names for metrics are in use.
@@ -124,7 +124,7 @@ fn policy(out: &mut Out<'_>, metrics: &Metrics) -> fmt::Result {
 
 fn scheduler(out: &mut Out<'_>, counters: &Counters) -> fmt::Result {
     let paths = counters.paths.iter().map(|(path, count)| ([("path", &**path)], *count as f64));
-    out.counters("dispatches", "Tasks that got a CPU, by the way they took", paths)?;
+    out.counters("dispatches", "Tasks that got a CPU, by how they got it", paths)?;
     for (name, help) in COUNTERS {
         if let Some(count) = counters.counts.get(name) {
             out.counter(name, help, *count as f64)?;
@@ -189,7 +189,7 @@ fn activities(out: &mut Out<'_>, owner: &str, all: &[Labelled<'_>]) -> fmt::Resu
         by("scope", [("llc", |did| did.llc_migrations), ("numa", |did| did.node_migrations)]);
     out.counters(&name("migrations"), &help, scopes)?;
     let help =
-        format!("Turns of each {owner}'s tasks that ended by their sleep, or against their will");
+        format!("Turns of each {owner}'s tasks that ended because the task slept, or otherwise");
     let kinds =
         by("kind", [("voluntary", |did| did.slept), ("involuntary", Activity::involuntary)]);
     out.counters(&name("switches"), &help, kinds)

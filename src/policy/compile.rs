@@ -571,7 +571,7 @@ mod tests {
 - {name: n, command_regex: b, cpus: 0-1}";
         let (c, notes) = try_compile(yaml, &machine(4, 2)).unwrap();
         assert_eq!(c.masks[&MaskIndex::rule(1)], set("0"));
-        assert_eq!(notes, ["p.yaml:3:4: n: cpus: 1 exclusive to another rule and not used here"]);
+        assert_eq!(notes, ["p.yaml:3:4: n: cpus: 1: exclusive to another rule, so not used here"]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn is_out_of_reach(condition: &Option<String>, test: impl Fn(&str) -> bool) -> b
 fn how(c: &Conditions) -> String {
     if let Some(exe) = &c.exe {
         let exe = quote(exe);
-        return format!("any user can run {exe}, with code of his own in it (LD_PRELOAD),");
+        return format!("any user can run {exe} with their own code in it (LD_PRELOAD)");
     }
     if let Some(gtp) = &c.gtp {
         return match gtp.plane.port() {
@@ -80,7 +80,7 @@ fn how(c: &Conditions) -> String {
     }
     if c.user.is_some() {
         // sshd, cron, su: they start each user's shell.
-        return "any user can have a task that root's tasks have started".into();
+        return "any user's tasks can descend from root's".into();
     }
     "any user can have a task there".into()
 }
@@ -238,9 +238,9 @@ mod tests {
             notes(&policy),
             [
                 "p.yaml:2:4: gnb: any user can name a task like that and get priority 0; user: or systemd_unit: prevents that",
-                "p.yaml:3:4: rule 2: any user can run \"/usr/bin/upf\", with code of his own in it (LD_PRELOAD), and get priority 20 and exclusive CPUs 2-3; user: or systemd_unit: prevents that",
+                "p.yaml:3:4: rule 2: any user can run \"/usr/bin/upf\" with their own code in it (LD_PRELOAD) and get priority 20 and exclusive CPUs 2-3; user: or systemd_unit: prevents that",
                 "p.yaml:4:4: rule 3: any user can send such packets and get exclusive CPUs 1; user: or systemd_unit: prevents that",
-                "p.yaml:5:4: rule 4: any user can have a task that root's tasks have started and get priority 3; systemd_unit: or container: prevents that",
+                "p.yaml:5:4: rule 4: any user's tasks can descend from root's and get priority 3; systemd_unit: or container: prevents that",
                 "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: prevents that",
                 "p.yaml:9:4: rule 8: any user can name a task like that and get no CPU limit; user: or systemd_unit: prevents that",
                 "p.yaml:10:4: rule 9: any user can open UDP port 2152 at some address and get priority 1; user: or systemd_unit: prevents that",

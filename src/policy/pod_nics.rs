@@ -109,7 +109,7 @@ impl PodNic {
         before: Option<&Self>,
     ) {
         let unknown = match &pod.networks {
-            None => Some("no annotation tells of its networks".to_owned()),
+            None => Some("it has no annotation about its networks".to_owned()),
             Some(Err(why)) => {
                 if let Some(Self { devices, found, .. }) = before {
                     (self.devices, self.found) = (devices.clone(), found.clone());
@@ -143,7 +143,7 @@ impl PodNic {
 /// Why it is not known to which devices of this machine a network leads.
 #[derive(Debug, thiserror::Error)]
 enum Unknown {
-    #[error("no process of it is there")]
+    #[error("none of its processes is running")]
     NoProcess,
     #[error("{0}")]
     NoLinks(Error),
@@ -151,7 +151,7 @@ enum Unknown {
     NoDevice { name: String },
     #[error("{name}: its annotation names {address}: no virtual function of a NIC")]
     NoFunction { name: String, address: String },
-    #[error("{name}: what it is on has gone")]
+    #[error("{name}: the device under it has gone")]
     Gone { name: String },
     #[error("{what} leads to a third network namespace")]
     Elsewhere { what: String },
@@ -460,7 +460,7 @@ mod tests {
     fn why_a_nic_is_not_known() {
         for (netns, why) in [
             ("third", "n3 (macvlan) leads to a third network namespace"),
-            ("gone", "n3: what it is on has gone"),
+            ("gone", "n3: the device under it has gone"),
             ("tap", "n3 leads to no device of this machine"),
             ("empty", "its network namespace has no device n3"),
             ("secret", "secret: not permitted"),
@@ -476,18 +476,18 @@ mod tests {
         let other = Pod { labels: BTreeMap::new(), ..pod(&[]) };
         let none = "no pod of this node has these labels and namespaces";
         assert_eq!(why(&[other]), (none.into(), false));
-        let none = "no annotation tells of its networks";
+        let none = "it has no annotation about its networks";
         assert_eq!(why(&[Pod { networks: None, ..pod(&[]) }]), (none.into(), false));
         let none = "n3 is none of its networks (cbr0, core/n6)";
         let pods = [pod(&[("cbr0", "eth0", None), ("core/n6", "n6", None)])];
         assert_eq!(why(&pods), (none.into(), false));
         let pods = [pod(&[("core/n3", "n3", None)])];
-        assert_eq!(why(&pods), ("no process of it is there".into(), true));
+        assert_eq!(why(&pods), ("none of its processes is running".into(), true));
         // Neither one that has ended nor one that named its own cgroup.
         tree.write("proc/70/cgroup", &format!("0::{}\n", cgroup(UID)));
         process(&tree, 71, &format!("/user.slice/user-1000.slice{}", cgroup(UID)), "macvlan");
         process(&tree, 72, &cgroup("6a7c2f0e-0000-4000-8000-0123456789ac"), "macvlan");
-        assert_eq!(why(&pods).0, "no process of it is there");
+        assert_eq!(why(&pods).0, "none of its processes is running");
         process(&tree, 73, &cgroup(UID), "macvlan");
         process(&tree, 9000, &cgroup(UID), "empty");
         assert_eq!(look(&tree, "n3", &pods, &[])[0].devices, ["eth1"]);

@@ -76,7 +76,7 @@ enum NotTaken {
     Offline { cpu: u32 },
     #[error("{NONE_LEFT}")]
     NoneLeft,
-    #[error("there are {} such sets of CPUs already", Limits::RESERVED)]
+    #[error("there are already {} sets of exclusive CPUs", Limits::RESERVED)]
     TooMany,
 }
 
@@ -193,7 +193,7 @@ pub(super) fn check_cpus(
     let taken: CpuList = cpus.iter().filter(|&cpu| reserved.contains(cpu)).collect();
     if !taken.is_empty() {
         notes.push(format!(
-            "{}: {}: cpus: {taken} exclusive to another rule and not used here",
+            "{}: {}: cpus: {taken}: exclusive to another rule, so not used here",
             rule.location, rule.name
         ));
     }

@@ -97,7 +97,7 @@ impl KernelTypes<'_> {
             )
         } else if !self.has_op("cgroup_set_bandwidth") && !self.needs_limit_hook() {
             Some(
-                "a changed cpu.max does not hold before the next start: the kernel does not tell of it",
+                "a changed cpu.max takes effect only at the next start: this kernel does not report the change",
             )
         } else {
             None

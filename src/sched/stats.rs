@@ -53,7 +53,7 @@ const COUNTERS: [(gth_counter, &str, &str); gth_counter::GTH_NR_COUNTERS.0 as us
     (gth_counter::GTH_COUNT_MARKS_ENDED, "traffic: marks ended", "traffic_marks_ended"),
     (
         gth_counter::GTH_COUNT_MARKS_REFUSED,
-        "traffic: refused, max_tasks are marked",
+        "traffic: refused by max_tasks",
         "traffic_marks_refused",
     ),
 ];

@@ -363,7 +363,7 @@ impl Session<'_> {
             ),
             (
                 lost.events - self.reported.events,
-                "packets were dropped: they came faster than gthctl read them",
+                "packets were not shown: they came faster than gthctl read them",
             ),
             (
                 lost.drops - self.reported.drops,

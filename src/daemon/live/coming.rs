@@ -229,7 +229,7 @@ impl LivePolicy {
     /// Drops the policy that waits for its interrupts: another one replaces it.
     fn give_up(&mut self) {
         if let Some(coming) = self.coming.take() {
-            let what = "the policy file has changed while this policy's interrupts were placed";
+            let what = "the policy file changed while this policy's interrupts were being placed";
             let e = Error::failure(what).help("look at it, and apply again");
             if let Whence::Request { reply, .. } = coming.whence {
                 reply.send(Reply::Failed(e.into()));

@@ -685,7 +685,10 @@ fn load(
     if let (None, Some(why)) = (context.pods, context.pods_doubt()) {
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
         notes.extend(of_pods.map(|rule| {
-            format!("{}: {}: {why}; the rule matches nothing until then", rule.location, rule.name)
+            format!(
+                "{}: {}: {why}; the rule matches nothing until the API answers",
+                rule.location, rule.name
+            )
         }));
     }
     Ok(Loaded { text, policy, file_rules, compiled, allocated, pod_nics: Vec::new(), notes })

@@ -297,7 +297,7 @@ mod tests {
         // It reads both lists only after gthctl has stopped waiting.
         let daemon = Daemon::new(&tree, &[0, 2500, 0]);
         let e = ban(&tree, &[38]).unwrap_err();
-        assert!(e.what.contains("cannot be told: its socket: no answer in 1.5 s; not all"), "{e}");
+        assert!(e.what.contains("leave alone: its socket: no answer in 1.5 s; not all"), "{e}");
         assert_eq!((affinity(&tree, 38), told(&tree)), ("0-3".into(), Some(vec![38])));
         let asked = daemon.asked();
         assert_eq!(asked, ["setup", "settings ban irqs 7 38\0", "settings ban irqs 7\0"]);

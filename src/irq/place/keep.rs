@@ -413,7 +413,7 @@ mod tests {
 
         let notes = keeper.set(&both, Absent::Await).unwrap();
         assert!(notes[0].starts_with("p.yaml:5:3: \"eth9\": no such network device"), "{notes:?}");
-        assert!(notes[0].ends_with("; gthctl places its interrupts once that has changed"));
+        assert!(notes[0].ends_with("; gthctl places the interrupts when that is fixed"));
         assert_eq!(affinities(&tree), ["3"; 5]);
         assert_eq!(report(&tree, &keeper).waiting, notes);
     }

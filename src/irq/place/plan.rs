@@ -356,7 +356,7 @@ impl Plan {
             Some(other) if other.wanted == *wanted => Ok(()),
             Some(other) => {
                 let (one, two) = (shown(&other.wanted), shown(wanted));
-                let what = format!("{target} is wanted on CPUs {one} and {two}");
+                let what = format!("{target} is placed twice, on CPUs {one} and on CPUs {two}");
                 Err(Error::new(ExitCode::Usage, what).help("place it once"))
             }
         }
@@ -374,7 +374,7 @@ impl Plan {
 /// Why something is placed later.
 fn later(e: &Error) -> String {
     let e = Error { help: None, ..e.clone() };
-    format!("{e}; gthctl places its interrupts once that has changed")
+    format!("{e}; gthctl places the interrupts when that is fixed")
 }
 
 impl Placement {
@@ -715,7 +715,7 @@ mod tests {
             (&changes[0][..], &changes[6][..]),
             ("eth0: IRQ 37 3", "0000:03:02.1: IRQ 51 2")
         );
-        let conflict = "eth0: IRQ 37 is wanted on CPUs 3 and 2; gthctl places its interrupts once \
+        let conflict = "eth0: IRQ 37 is placed twice, on CPUs 3 and on CPUs 2; gthctl places the interrupts \
                         that has changed";
         assert_eq!(waiting, [conflict]);
         // The CPUs are checked though there is no pod.
@@ -751,7 +751,7 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let two = [on("eth0", "1"), on("eth0", "2")];
         let why = Plan::of(&tree.host(), &two).unwrap_err().to_string();
-        assert_eq!(why, "eth0: IRQ 37 is wanted on CPUs 1 and 2; place it once");
+        assert_eq!(why, "eth0: IRQ 37 is placed twice, on CPUs 1 and on CPUs 2; place it once");
         let same = [on("eth0", "1"), on("eth0", "1")];
         assert_eq!(Plan::of(&tree.host(), &same).unwrap().changes.len(), 5);
     }

@@ -146,9 +146,9 @@ fn the_parent_of_a_macvlan_while_the_pod_is_there(gthctl: Gthctl, api: &TestApi)
     assert!(gthctl.says("interrupts of n3 of pods on CPUs 2", 1), "{}", gthctl.stderr());
     misses("no pod of this node has these labels and namespaces");
     api.put("upf", r#","labels":{"app":"upf"}"#, "Pending");
-    misses("no annotation tells of its networks");
+    misses("it has no annotation about its networks");
     tell(api, &network("core/n3", "net1"));
-    misses("no process of it is there");
+    misses("none of its processes is running");
     assert_eq!(affinities("eth1"), before);
 
     let pod = Pod::new(&[
