@@ -310,7 +310,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	if (is_priority(c->rank)) {
 		if (!c->held)
 			set_held(cpu, true);
-		requeue_victim(c);
+		if (cpu == bpf_get_smp_processor_id()) /* not for a CPU without a tick: sched_tick_remote() */
+			requeue_victim(c);
 	}
 	if (tctx)
 		keep_share(tctx->group);

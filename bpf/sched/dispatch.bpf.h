@@ -219,15 +219,20 @@ __noinline int take_stale(u64 dsq, s32 cpu)
 	return false;
 }
 
-/* At most every other time, so that queue order holds for the rest. */
+/*
+ * At most every other time, so that queue order holds for the rest. It also looks into one other LLC: real-time
+ * tasks may have all CPUs of that one which a task there may use, and balance() goes by the load.
+ */
 static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 {
+	bool far = machine.nr_llcs > 1 && !pool_is_exclusive(pool);
 	u64 now = now_ns();
 
 	if (now - c->looked_at < LOOK_NS)
 		return false;
 	c->looked_at = now;
-	c->took_stale = !c->took_stale && (take_stale(pool_dsq(pool), cpu) || take_stale(cpu_dsq(cpu), cpu));
+	c->took_stale = !c->took_stale && (take_stale(pool_dsq(pool), cpu) || take_stale(cpu_dsq(cpu), cpu) ||
+					  (far && take_stale(pool_dsq(c->next_llc), cpu)));
 	return c->took_stale;
 }
 

@@ -101,7 +101,8 @@ static __always_inline s32 local_cpu_pinned(struct task_struct *p, const struct 
 		*path = GTH_PATH_PREEMPT;
 		return claim_cpu(cpu, plan->rank) || give_way(plan, cpu, enq_flags) ? cpu : NO_CPU;
 	}
-	if (is_percpu_kthread(p)) {
+	/* Two of them whose slices end would never leave the local DSQ empty: the CPU would look into no other. */
+	if (is_percpu_kthread(p) && ((enq_flags & ENQ_WAKEUP) || !waits_locally(cpu))) {
 		*path = GTH_PATH_KTHREAD;
 		return cpu;
 	}

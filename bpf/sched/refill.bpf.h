@@ -55,28 +55,59 @@ __noinline int runs_anyway(struct task_struct *p __arg_trusted)
 	return !tctx || must_run(p) || now_ns() - tctx->queued_at >= machine.most_held_ns;
 }
 
-/* Where a task that is not held back any more waits, and by which key. */
-__noinline u64 waiting_place(struct task_struct *p __arg_trusted, u64 *key __arg_nonnull)
+/* Where a task that is not held back any more waits. */
+struct released {
+	u64 dsq;
+	u64 key;
+	s32 kick;	/* the CPU to wake up for it, if that is idle */
+};
+
+/*
+ * One that a rule's exclusive CPUs are for waits for those; any other one where home_of() says. Without a kick
+ * nothing would wake up those CPUs.
+ */
+static __always_inline struct home home_after_release(struct task_struct *p, struct task_ctx *tctx,
+						      struct released *to)
+{
+	u64 match = *(volatile u64 *)&tctx->match;
+	const struct gth_rule *rule = is_current(tctx, match) ? rule_in(match) : NULL;
+	u32 generation = rule ? match_generation(match) : tunables.generation;
+	u32 index = GTH_MASK_RULE + match_rule(match);
+	s32 cpu = NO_CPU;
+
+	if (rule && can_kick() && is_entitled(p, rule, generation, index))
+		cpu = any_cpu_in(p, generation, index);
+	if (cpu < 0)
+		return home_of(p, tunables.generation, false);
+	make_room(cpu);
+	to->kick = pick_idle_in(p, generation, index);
+	return (struct home){ .pool = cpu_pool(live_tables(generation), cpu), .cpu = NO_CPU };
+}
+
+__noinline int waiting_place(struct task_struct *p __arg_trusted, struct released *to __arg_nonnull)
 {
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct home home;
 
-	*key = 0;
+	*to = (struct released){ .dsq = cpu_dsq(cpu), .kick = cpu };
 	if (!tctx) {
 		note_arrival(&cpu_of(cpu)->own_came_at);
-		return cpu_dsq(cpu);
+		return 0;
 	}
-	home = home_of(p, tunables.generation, false);
-	*key = is_priority(tctx->rank) ? prio_key(tctx->rank) : tctx->vtime;
+	home = home_after_release(p, tctx, to);
+	change_clock(p, home.pool);
+	to->key = tctx->vtime;
 	if (is_priority(tctx->rank)) {
 		note_arrival(&pool_of(home.pool)->priority_came_at);
-		return prio_dsq(home.pool);
+		to->key = prio_key(tctx->rank);
+		to->dsq = prio_dsq(home.pool);
+	} else if (home.cpu < 0 && !is_pinned(p)) {
+		to->dsq = pool_dsq(home.pool);
+	} else {
+		note_arrival(&cpu_of(cpu)->own_came_at);
 	}
-	if (home.cpu < 0 && !is_pinned(p))
-		return pool_dsq(home.pool);
-	note_arrival(&cpu_of(cpu)->own_came_at);
-	return cpu_dsq(cpu);
+	return 0;
 }
 
 /* Moves tasks back; returns how many it looked at, up to MAX_RELEASED. */
@@ -86,16 +117,17 @@ __noinline u32 release_from(u32 index, bool throttled)
 	u32 looks = unknown_zero;
 
 	bpf_for_each(scx_dsq, p, held_dsq(index), 0) {
-		u64 dsq, key;
+		struct released to;
 
 		if (looks >= MAX_RELEASED)
 			break;
 		looks++;
 		if (throttled && !runs_anyway(p))
 			continue;
-		dsq = waiting_place(p, &key);
-		dsq_move_to_vtime(THIS_ITERATION, p, dsq, key);
-		kick_if_idle(scx_bpf_task_cpu(p));
+		waiting_place(p, &to);
+		dsq_move_to_vtime(THIS_ITERATION, p, to.dsq, to.key);
+		if (to.kick >= 0)
+			kick_if_idle(to.kick);
 	}
 	return looks;
 }

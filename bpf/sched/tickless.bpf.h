@@ -26,12 +26,15 @@ static __always_inline void make_room(s32 cpu)
 		kick_preempt(cpu);
 }
 
-/* No task waits for @cpu, which is exclusive and can be kicked. */
+/*
+ * No task waits for @cpu, which is exclusive and can be kicked. Nor does one in its local DSQ: without a tick
+ * it would wait there for the sleep of the task that runs.
+ */
 __noinline int is_lonely(s32 cpu, u32 pool)
 {
 	struct waiting waiting;
 
-	if (!can_kick() || !pool_is_exclusive(pool))
+	if (!can_kick() || !pool_is_exclusive(pool) || waits_locally(cpu))
 		return false;
 	waiting = count_waiting(pool, cpu);
 	return !waiting.own && !waiting.shared && !waiting.priority;

@@ -50,7 +50,8 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 
 /*
  * Whether a normal task can wait for the end of the turn on @cpu in its local DSQ. Nobody else waits there, nor
- * did anybody in the pool at the last tick: to count those takes longer than all else here.
+ * did anybody for the CPU or its pool at the last tick: to count those takes longer than all else here. Two
+ * tasks that hand on in turn never leave the local DSQ empty, so the CPU looks into no other.
  */
 static __always_inline bool may_wait_on(struct task_struct *p, const struct plan *plan, s32 cpu)
 {
@@ -60,7 +61,7 @@ static __always_inline bool may_wait_on(struct task_struct *p, const struct plan
 
 	return can_empty_local_dsq() && !c->endless && c->rank == GTH_RANK_NORMAL &&
 	       llc_of(cpu) == llc_of(plan->cpu) && mask && may_run_on(p, mask, cpu) &&
-	       !pool_of(plan->pool)->waiting && !waits_locally(cpu);
+	       !pool_of(plan->pool)->waiting && !c->waiting && !waits_locally(cpu);
 }
 
 enum {
@@ -173,6 +174,9 @@ static __always_inline bool comes_next(const struct plan *plan)
  * A task that has waited may be farther behind than a sleeper may lag (set_clock()). Its turn
  * counts as no farther behind. Otherwise a task that hardly runs would wait for such a turn.
  *
+ * Where a real-time task has taken the CPU, the record is still that of the task before it. What goes
+ * into the local DSQ then waits for the real-time task's sleep.
+ *
  * With @sync, from a waker that passes something on, a turn that has just begun lasts until
  * the next tick: a sender of many messages is not switched out for each one.
  */
@@ -190,7 +194,7 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	least = pool_of(plan->pool)->vtime_now - tunables.slice_ns + tunables.slice_min_ns;
 	there = (s64)(c->turn_vtime - least) < 0 ? least : c->turn_vtime;
 	there += virtual_time(ran, c->turn_pace);
-	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)tunables.slice_min_ns)
+	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)tunables.slice_min_ns || runs_above_us(cpu))
 		return false;
 	if (sync && ran < SETTLED_NS) {
 		c->overdue = true;

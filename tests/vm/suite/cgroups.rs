@@ -4,6 +4,7 @@ use std::fs;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use crate::exclusive::seen_on;
 use crate::support::cgroup::{Cgroup, CpuHierarchy, cpus_used};
 use crate::support::gthctl::NO_RULES;
 use crate::support::kernel;
@@ -168,6 +169,22 @@ fn a_limit_holds_for_priority_tasks_too() {
     let gthctl = shared::scheduler("strategies: [{command_regex: ^spinner$, priority: true}]");
     std::thread::sleep(SETTLE);
     near(&cpus_used(&[&limited], WATCH), &[0.3], 5.0);
+    gthctl.stop();
+}
+
+/// The tasks of an exclusive rule go on there when their limit lets them, and not on the CPUs of others.
+#[test]
+fn tasks_that_a_limit_held_back_return_to_their_exclusive_cpus() {
+    const CPU: usize = 2;
+    let limited = Cgroup::with("limited", &[("cpu.max", "50000 100000")]).and_spinners(2);
+    let _others = task::spinners(2 * kernel::cpus(), "other");
+    let rule = format!("{{command_regex: ^spinner$, cpus: {CPU}, exclusive: true}}");
+    let gthctl = shared::scheduler(&format!("strategies: [{rule}]"));
+    std::thread::sleep(SETTLE);
+    near(&cpus_used(&[&limited], WATCH), &[0.5], 5.0);
+    let elsewhere = (0..kernel::cpus()).filter(|&cpu| cpu != CPU);
+    let seen: usize = elsewhere.map(|cpu| seen_on(cpu, limited.tasks(), SETTLE)).sum();
+    assert_eq!(seen, 0, "times that one was seen on another CPU");
     gthctl.stop();
 }
 

@@ -8,16 +8,14 @@ use std::time::Duration;
 use crate::support::gthctl::NO_RULES;
 use crate::support::kernel;
 use crate::support::shared;
-use crate::support::task::Task;
+use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
 /// A turn lasts for 200 us at least, in which a slow host sends one message.
 pub const VM: Vm = vm::VIRTUAL;
 
-/// A pair that works in turn on one CPU, while the other one is idle. A tick comes in the midst of a turn.
-#[test]
-fn ticks_leave_a_pair_on_its_cpu() {
-    let gthctl = shared::scheduler(NO_RULES);
+/// Two tasks that wake each other up by pipes, in turn.
+fn pair() -> [Task; 2] {
     let answers = |mut from: PipeReader, mut to: PipeWriter| {
         Task::fork("pair", move |shared| {
             loop {
@@ -30,7 +28,14 @@ fn ticks_leave_a_pair_on_its_cpu() {
     };
     let [(from_one, mut to_other), (from_other, to_one)] = [(); 2].map(|()| io::pipe().unwrap());
     to_other.write_all(&[0]).unwrap();
-    let [first, _second] = [answers(from_one, to_one), answers(from_other, to_other)];
+    [answers(from_one, to_one), answers(from_other, to_other)]
+}
+
+/// Such a pair on one CPU, while the other one is idle. A tick comes in the midst of a turn.
+#[test]
+fn ticks_leave_a_pair_on_its_cpu() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let [first, _second] = pair();
     std::thread::sleep(Duration::from_millis(300));
     let counts = || {
         let answers = u64::from(first.shared().answer.load(Ordering::Relaxed));
@@ -54,6 +59,24 @@ fn ticks_leave_a_pair_on_its_cpu() {
         if stays() { stayed += 1 } else { left += 1 }
     }
     assert_eq!(stayed, 3, "{left} times it did not");
+    gthctl.stop();
+}
+
+/// A pair never leaves the CPU's local DSQ empty. A task that may run on that CPU only has its turns all the
+/// same.
+#[test]
+fn a_pair_leaves_its_cpu_to_one_that_is_bound_to_it() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let _pair = pair();
+    std::thread::sleep(Duration::from_millis(300));
+    let bound = [0, 1].map(|cpu| Task::fork_on("bound", Some(&[cpu]), task::spin));
+    for _ in 0..3 {
+        let handed_over = gthctl.counter("PATH_HANDED_OVER");
+        let parts = task::times(&bound, Duration::from_millis(500));
+        let handed_over = gthctl.counter("PATH_HANDED_OVER") - handed_over;
+        println!("{parts:.3?} of 0.5 s each, {handed_over} handed over");
+        assert!(parts.iter().all(|part| *part > 0.12), "{parts:?}");
+    }
     gthctl.stop();
 }
 

@@ -4,6 +4,7 @@
 use std::fs;
 use std::ops::Range;
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::gthctl::{report, status};
 use crate::support::kernel;
 use crate::support::mix::Mix;
+use crate::support::plane;
 use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
@@ -255,28 +257,31 @@ fn latest(tasks: &[Task]) -> Duration {
     Duration::from_nanos(waits.max().expect("a wake-up"))
 }
 
-/// A real-time task takes the CPU on which priority tasks sleep. They wake up on the other CPU that
-/// they may use. They do not wait until the kernel's throttling ends the real-time task's turn
-/// after 0.95 s.
+/// A real-time task takes the CPU on which tasks sleep, with priority and without. They wake up on the
+/// other CPU that they may use. They do not wait until the kernel ends the real-time task's turn after
+/// 0.95 s.
 #[test]
-fn priority_tasks_keep_clear_of_a_real_time_one() {
+fn tasks_that_wake_up_keep_clear_of_a_real_time_one() {
     let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
     let _load = task::spinners(kernel::cpus() * 2, "load");
     for round in 1..=3 {
-        let prio: Vec<Task> = (0..4)
-            .map(|_| Task::fork_on("prio", Some(&[1]), task::wake_often(100_000_000)))
-            .collect();
-        std::thread::sleep(Duration::from_millis(300));
-        prio.iter().for_each(|task| task::set_affinity(task.pid, &[1, 2]));
+        // Those without priority have the other CPU in the same last-level cache.
+        let [prio, normal] = [("prio", 2), ("normal", 0)].map(|(comm, other)| {
+            let sleeper = |_| Task::fork_on(comm, Some(&[1]), task::wake_often(100_000_000));
+            let sleepers: Vec<Task> = (0..4).map(sleeper).collect();
+            std::thread::sleep(Duration::from_millis(200));
+            sleepers.iter().for_each(|task| task::set_affinity(task.pid, &[1, other]));
+            sleepers
+        });
         let realtime = Task::fork_on("realtime", Some(&[1]), |shared| {
             task::become_realtime();
             task::spin(shared)
         });
         std::thread::sleep(Duration::from_millis(1500));
-        let late = latest(&prio);
+        let late = [&prio, &normal].map(|tasks| latest(tasks));
         println!("{round}: the latest {late:?}, the real-time task ran {:?}", realtime.cpu_time());
         assert!(realtime.cpu_time() > Duration::from_secs(1));
-        assert!(late < Duration::from_millis(300), "{round}: {late:?}");
+        assert!(late.iter().all(|late| *late < Duration::from_millis(300)), "{round}: {late:?}");
     }
     assert!(!gthctl.has_ended());
     gthctl.stop();
@@ -392,6 +397,50 @@ fn a_real_time_task_leaves_the_kernels_part_to_others() {
             std::thread::sleep(Duration::from_millis(500));
         }
     }
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// Two kernel threads of a CPU that never sleep leave a part of it to tasks that may run nowhere else.
+#[test]
+fn busy_kernel_threads_of_a_cpu_leave_it_to_others() {
+    const CPU: usize = 2;
+    let mut gthctl = start("", "strategies: []");
+    if !plane::insert_with("no-btf", "busy", &[&format!("cpu={CPU}")]) {
+        gthctl.stop();
+        return;
+    }
+    let bound = spinners_on(2, "bound", &[CPU]);
+    std::thread::sleep(Duration::from_secs(1));
+    let parts = task::times(&bound, Duration::from_secs(3));
+    plane::succeeds(Command::new("rmmod").arg("busy"));
+    println!("{parts:.3?} of 3 s each");
+    assert!(parts.iter().all(|part| *part > 0.3), "{parts:?}");
+    assert!(!gthctl.has_ended());
+    gthctl.stop();
+}
+
+/// Where the kernel has no ext server, nothing ends the turn of a real-time task that never sleeps. A task
+/// whose other CPU has another last-level cache is found from there.
+#[test]
+fn a_task_beside_a_real_time_one_is_found_from_another_cache() {
+    if Path::new(EXT_SERVERS).exists() {
+        println!("skipped: this kernel has ext servers");
+        return;
+    }
+    let mut gthctl = start("", "strategies: []");
+    let _load = task::spinners(kernel::cpus() * 2, "load");
+    let normal = Task::fork_on("normal", Some(&[1]), task::wake_often(100_000_000));
+    std::thread::sleep(Duration::from_millis(200));
+    task::set_affinity(normal.pid, &[1, 2]);
+    let _realtime = Task::fork_on("realtime", Some(&[1]), |shared| {
+        task::become_realtime();
+        task::spin(shared)
+    });
+    std::thread::sleep(LIMIT - Duration::from_secs(1));
+    let late = latest(&[normal]);
+    println!("the latest {late:?}");
+    assert!(late < Duration::from_secs(3), "{late:?}");
     assert!(!gthctl.has_ended());
     gthctl.stop();
 }

@@ -71,6 +71,34 @@ fn a_lone_task_has_no_tick_until_others_come() {
     gthctl.stop();
 }
 
+/// The rule's task preempts one that may run nowhere else. That one waits in the CPU's local DSQ: the rule's
+/// task is not alone, though no other DSQ holds a task.
+#[test]
+fn who_was_preempted_there_has_its_turns() {
+    const WORK: u64 = 500_000_000;
+    let policy = "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true, priority: true}]";
+    let gthctl = shared::scheduler(policy);
+    let pinned = Task::fork_on("pinned", Some(&[CPU]), |shared| {
+        loop {
+            let begin = task::now();
+            task::use_cpu(2_000_000);
+            shared.add_latency(task::now() - begin);
+            task::sleep_until(task::now() + 500_000);
+        }
+    });
+    let _hot = Task::fork("hot", |_| {
+        loop {
+            task::sleep_until(task::now() + 10_000_000);
+            task::run_for(WORK);
+        }
+    });
+    std::thread::sleep(Duration::from_secs(5));
+    let longest = pinned.shared().latencies().last().copied().map(Duration::from_nanos).unwrap();
+    println!("longest {longest:?} for 2 ms");
+    assert!(longest < Duration::from_nanos(WORK / 2), "{longest:?}");
+    gthctl.stop();
+}
+
 #[test]
 fn a_policy_that_gives_the_cpu_to_all_ends_it() {
     let (gthctl, hot) = lonely();

@@ -105,12 +105,17 @@ pub fn insert_gtp5g(variant: &str) -> bool {
 /// Inserts a module of tests/vm/modules; false, and a line that says why, where it could not be
 /// built.
 pub fn insert(variant: &str, name: &str) -> bool {
+    insert_with(variant, name, &[])
+}
+
+/// The same with parameters of the module.
+pub fn insert_with(variant: &str, name: &str, parameters: &[&str]) -> bool {
     if let Ok(why) = std::env::var("TEST_MODULES_SKIPPED") {
         println!("skipped: {why}");
         return false;
     }
     let module = path("TEST_MODULES").join(variant).join(format!("{name}.ko"));
-    succeeds(Command::new("insmod").arg(module));
+    succeeds(Command::new("insmod").arg(module).args(parameters));
     true
 }
 
