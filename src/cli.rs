@@ -136,7 +136,8 @@ pub enum Command {
 ///
 /// It follows both files while it runs: a new policy is in force as soon as its file is closed, and
 /// so are the slices of the config file, even if that file did not exist at the start. A file that
-/// turns bad is reported and changes nothing.
+/// turns bad is reported and changes nothing. The kernel sends no event when a directory farther up is
+/// renamed or mounted over, or when another machine writes over NFS: that takes up to 30 s.
 /// Both must be regular files. A note warns if users other than root can change one of them, by its
 /// mode or owner or those of a directory or link on its path.
 ///

@@ -29,6 +29,8 @@ pub fn run(args: &RunArgs) -> Result<()> {
         debug: args.debug,
     };
     let service = Service::read(options)?;
+    // Before the metrics: a second gthctl would only say that their port is taken.
+    let lock = Service::claim()?;
     let compat = args.metrics_compat;
     let start = |address| Server::start(address, move || current(compat));
     let metrics = args.metrics.map(start).transpose()?;
@@ -36,7 +38,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
         server.announce();
     }
     let mut stats = None;
-    service.run(&mut || stats = stats.take().or_else(serve_tools))
+    service.run(lock, &mut || stats = stats.take().or_else(serve_tools))
 }
 
 /// For sched_ext's tools; gthctl works as well without.

@@ -113,6 +113,11 @@ impl Again {
     }
 }
 
+/// The error of a step, with the time since when it is the same as `before`.
+pub fn since_when(before: Option<(Error, SystemTime)>, e: &Error) -> (Error, SystemTime) {
+    before.filter(|(same, _)| same == e).unwrap_or_else(|| (e.clone(), SystemTime::now()))
+}
+
 /// An error that only a changed file can fix.
 fn is_mistake(e: &Error) -> bool {
     e.at.is_some()
@@ -122,6 +127,15 @@ fn is_mistake(e: &Error) -> bool {
 mod tests {
     use super::*;
     use crate::base::error::Location;
+
+    #[test]
+    fn the_same_error_is_as_old_as_at_first() {
+        let [one, other] = ["one", "other"].map(Error::failure);
+        let first = (one.clone(), SystemTime::UNIX_EPOCH);
+        assert_eq!(since_when(Some(first.clone()), &one), first);
+        assert!(since_when(Some(first), &other).1 > SystemTime::UNIX_EPOCH);
+        assert_eq!(since_when(None, &one).0, one);
+    }
 
     #[test]
     fn tried_again_until_it_is_done() {

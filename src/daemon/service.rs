@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, poll};
 use nix::sys::signal::Signal;
 use nix::sys::signalfd::SignalFd;
 
-use super::again::{Again, Step};
+use super::again::{self, Again, Step};
 use super::allocations::Allocations;
 use super::config::Config;
 use super::control::server::{Asked, Server};
@@ -166,12 +166,18 @@ impl Service {
         })
     }
 
-    /// Schedules until SIGINT or SIGTERM, a hang-up of its terminal, or an end by the
-    /// kernel. Calls `loaded` each time the scheduler has been loaded.
-    pub fn run(mut self, loaded: &mut dyn FnMut()) -> Result<()> {
+    /// Makes this process the one that schedules, until the lock is dropped.
+    ///
+    /// Fails without the capabilities, and when another process does already.
+    pub fn claim() -> Result<Lock> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         capabilities::check_capabilities("loading a scheduler", &status)?;
-        let _lock = Lock::take(Path::new(RUN_LOCK))?;
+        Lock::take(Path::new(RUN_LOCK))
+    }
+
+    /// Schedules until SIGINT or SIGTERM, a hang-up of its terminal, or an end by the
+    /// kernel. Calls `loaded` each time the scheduler has been loaded.
+    pub fn run(mut self, _lock: Lock, loaded: &mut dyn FnMut()) -> Result<()> {
         let record = Path::new(last_run::FILE);
         match last_run::begin(record, self.started) {
             Ok(before) => self.before = before,
@@ -396,7 +402,8 @@ impl Service {
         let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
         if is_due(Watched::Config, Step::Config) {
             let done = self.reload_config(scheduler, topology);
-            self.rejected = done.as_ref().err().map(|e| (e.clone(), SystemTime::now()));
+            let before = self.rejected.take();
+            self.rejected = done.as_ref().err().map(|e| again::since_when(before, e));
             self.again.note(Step::Config, done);
         }
         let pods_changed = self.pods.update();

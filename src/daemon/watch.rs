@@ -40,6 +40,9 @@ const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// How often to check the files without inotify.
 const LOOK: Duration = Duration::from_secs(1);
+/// How often to check them with it. Nobody sends an event when a directory farther up is renamed, when
+/// something is mounted over one, or when another machine changes a file on NFS.
+const SELDOM: Duration = Duration::from_secs(30);
 /// How often a file's path may change while the watches are set up; later changes are left
 /// to their events.
 const CHANGES: usize = 8;
@@ -56,8 +59,9 @@ pub struct Watch {
     inbox: Arc<Inbox>,
     /// Its events come after all that the kernel has told before.
     marker: Option<Marker>,
-    /// Why the files are checked once a second, and when next.
+    /// Why the files are checked once a second.
     problem: Option<String>,
+    /// When they are checked next.
     look_at: Option<Instant>,
 }
 
@@ -158,6 +162,8 @@ impl Watch {
                 State::Settling(at) if at <= now => {
                     file.state = State::Unchanged;
                     file.since = None;
+                    // So that the next look finds only what comes later.
+                    file.print = print(&file.path);
                     changed.push(index);
                 }
                 State::Settling(at) => next = Some(next.map_or(at, |next: Instant| next.min(at))),
@@ -215,7 +221,7 @@ impl Watch {
                 break;
             }
         }
-        self.look_at = problem.is_some().then(|| Instant::now() + LOOK);
+        self.look_at = Some(Instant::now() + if problem.is_some() { LOOK } else { SELDOM });
         self.problem = problem.map(|problem| problem.to_string());
     }
 
@@ -649,6 +655,30 @@ mod tests {
         assert!(!dir.is_woken(300), "by what concerns no file");
         dir.write("f", "2");
         assert!(dir.is_woken(1000));
+    }
+
+    /// No event comes from there.
+    #[test]
+    fn a_directory_farther_up_is_exchanged() {
+        let mut dir = Dir::new();
+        for name in ["now/conf", "next/conf"] {
+            fs::create_dir_all(dir.path(name)).unwrap();
+            dir.write(&format!("{name}/f"), name);
+        }
+        dir.watch("now/conf/f");
+        while dir.told().is_some() {}
+        rename(dir.path("now"), dir.path("before")).unwrap();
+        rename(dir.path("next"), dir.path("now")).unwrap();
+        let watch = dir.watch.as_mut().unwrap();
+        let left = watch.look_at.unwrap().saturating_duration_since(Instant::now());
+        assert!(left > LOOK && left <= SELDOM, "{left:?}");
+        watch.look_at = Some(Instant::now());
+        assert!(dir.told().is_some());
+        // It watches the new ones from then on, and says each change once.
+        dir.write("now/conf/f", "2");
+        dir.assert_told();
+        dir.watch.as_mut().unwrap().look_at = Some(Instant::now());
+        assert_eq!(dir.told(), None);
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! Other schedulers: the one in the kernel, and services that load one or move tasks.
 
-use std::fs;
-
 use super::sight::Sight;
 use super::tuned;
 use crate::base::finding::Finding;
@@ -60,11 +58,11 @@ fn processes(sight: &Sight<'_>) -> Vec<Process> {
     let proc = sight.host.proc();
     let process = |pid: u32| {
         // The kernel's own ones for sched_ext have names such as scx_enable_helper.
-        let stat = fs::read_to_string(proc.join(format!("{pid}/stat"))).ok()?;
+        let stat = procfs::text(proc.join(format!("{pid}/stat"))).ok()?;
         if procfs::is_of_kernel(&stat) {
             return None;
         }
-        let comm = fs::read_to_string(proc.join(format!("{pid}/comm"))).ok()?.trim_end().to_owned();
+        let comm = procfs::text(proc.join(format!("{pid}/comm"))).ok()?.trim_end().to_owned();
         let cgroup = procfs::cgroup(&proc, pid).unwrap_or_default();
         let of = |service: &&str| cgroup.split('/').any(|part| part == *service);
         Some(Process { pid, comm, service: SERVICES.into_iter().find(of) })

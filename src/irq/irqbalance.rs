@@ -251,8 +251,8 @@ impl Irqbalance {
 /// which only root can write. Any user can give a process any name.
 fn is_irqbalance(host: &Host, pid: u32) -> bool {
     let dir = host.proc().join(pid.to_string());
-    let comm = fs::read_to_string(dir.join("comm"));
-    let status = fs::read_to_string(dir.join("status"));
+    let comm = procfs::text(dir.join("comm"));
+    let status = procfs::text(dir.join("status"));
     comm.is_ok_and(|comm| comm.trim_end() == NAME)
         && status.is_ok_and(|status| is_roots(&status))
         && is_its_file(&dir.join("exe"))

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// An id is the inode number of the cgroup's directory (kernel/cgroup/cgroup.c, `cgroup_id()`).
 pub fn paths(ids: impl IntoIterator<Item = u64>) -> BTreeMap<u64, String> {
     let mut paths = ids.into_iter().map(|id| (id, None)).collect::<BTreeMap<_, _>>();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = super::procfs::text("/proc/self/mountinfo").unwrap_or_default();
     if let (Some(root), false) = (hierarchy(&mounts), paths.is_empty()) {
         find(&root, &root, &mut paths);
     }

@@ -14,11 +14,17 @@ use super::sysfs::entries;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
 
+/// The text of a file of /proc. The kernel prints names of tasks and cgroups as they are, and whoever
+/// gives them need not give UTF-8: what is none becomes U+FFFD.
+pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// What policies may ask about the thread `tid`, by the names that users know; `None` if
 /// there is no such thread. `proc_root` is /proc except in tests.
 pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> {
     let dir = proc_root.join(tid.to_string());
-    let status = fs::read_to_string(dir.join("status")).ok()?;
+    let status = text(dir.join("status")).ok()?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         line.strip_prefix(':').map(str::trim)
@@ -26,8 +32,7 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> 
     let leader = proc_root.join(field("Tgid")?);
     let mut facts = Vec::new();
     let mut add = |name, value: Option<String>| facts.extend(value.map(|value| (name, value)));
-    let comm =
-        |dir: PathBuf| fs::read_to_string(dir.join("comm")).ok().map(|s| s.trim_end().into());
+    let comm = |dir: PathBuf| text(dir.join("comm")).ok().map(|s| s.trim_end().into());
     add("comm", comm(dir.clone()));
     add("comm of the process", comm(leader));
     add("exe", fs::read_link(dir.join("exe")).ok().map(|path| path.display().to_string()));
@@ -72,7 +77,7 @@ impl Process {
     /// It is unknown whether there is one, say for want of descriptors or memory.
     pub fn find(proc_root: &Path, pid: u32) -> io::Result<Option<Self>> {
         let path = proc_root.join(format!("{pid}/stat"));
-        Ok(if_there(fs::read_to_string(path))?
+        Ok(if_there(text(path))?
             .and_then(|stat| Some(Self { pid, start_ticks: stat_field(&stat, 22)? })))
     }
 }
@@ -114,15 +119,14 @@ pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
 
 /// The path of the thread's cgroup, as policies match it; `None` when there is no such thread.
 pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
-    let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
-    cgroup_of(&text)
+    cgroup_of(&text(proc_root.join(tid.to_string()).join("cgroup")).ok()?)
 }
 
 /// The path of the thread's cgroup in the hierarchy with that controller of cgroup v1; the unified
 /// hierarchy has none (`""`). `None` when there is no such thread or hierarchy.
 pub fn cgroup_with(proc_root: &Path, tid: u32, controller: &str) -> Option<String> {
-    let text = fs::read_to_string(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
-    text.lines().find_map(|line| {
+    let cgroups = text(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
+    cgroups.lines().find_map(|line| {
         let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         controllers.split(',').any(|name| name == controller).then(|| path.into())
     })
@@ -131,7 +135,7 @@ pub fn cgroup_with(proc_root: &Path, tid: u32, controller: &str) -> Option<Strin
 /// The CPUs that the thread may run on, by its affinity and its cpuset (proc_pid_status(5),
 /// `Cpus_allowed_list`); `None` when there is no such thread.
 pub fn cpus_allowed(proc_root: &Path, tid: u32) -> Option<CpuList> {
-    let status = fs::read_to_string(proc_root.join(tid.to_string()).join("status")).ok()?;
+    let status = text(proc_root.join(tid.to_string()).join("status")).ok()?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     list.trim().parse().ok()
 }
@@ -167,6 +171,27 @@ mod tests {
         assert!(text("cgroup").starts_with('/'));
         assert!(text("netns").parse::<u64>().is_ok());
         assert!(super::facts(Path::new("/proc"), 4_194_304).is_none());
+    }
+
+    /// Any user can give such a name to a task of theirs.
+    #[test]
+    fn names_that_are_no_utf8() {
+        let dir = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &[u8]| fs::write(dir.path().join("7").join(name), text).unwrap();
+        fs::create_dir(dir.path().join("7")).unwrap();
+        let fields = "0 ".repeat(18);
+        write("stat", &[b"7 (\xff) S ", fields.as_bytes(), b"4711 0\n"].concat());
+        write("status", b"Name:\t\xff\nTgid:\t7\nUid:\t0\t8\t0\t0\nCpus_allowed_list:\t1-2\n");
+        write("comm", b"\xff\n");
+        write("cgroup", b"0::/a\xff\n");
+        let found = Process::find(dir.path(), 7).unwrap();
+        assert_eq!(found, Some(Process { pid: 7, start_ticks: 4711 }));
+        let facts = facts(dir.path(), 7).unwrap();
+        assert!(facts.contains(&("comm", "\u{fffd}".into())), "{facts:?}");
+        assert!(facts.contains(&("user", "8".into())), "{facts:?}");
+        assert_eq!(cgroup(dir.path(), 7).unwrap(), "/a\u{fffd}");
+        assert_eq!(cpus_allowed(dir.path(), 7).unwrap().to_string(), "1-2");
     }
 
     #[test]

@@ -1,9 +1,8 @@
 //! Which tasks are real-time tasks (sched(7)): they go before everything that sched_ext schedules.
 
-use std::fs;
 use std::path::Path;
 
-use super::procfs::{is_of_kernel, processes, stat_field};
+use super::procfs::{is_of_kernel, processes, stat_field, text};
 use super::sysfs::entries;
 use crate::base::error::Result;
 
@@ -22,7 +21,7 @@ pub struct Thread {
 pub fn threads(proc_root: &Path) -> Result<Vec<Thread>> {
     let mut found = Vec::new();
     for pid in processes(proc_root)? {
-        let Ok(stat) = fs::read_to_string(proc_root.join(format!("{pid}/stat"))) else { continue };
+        let Ok(stat) = text(proc_root.join(format!("{pid}/stat"))) else { continue };
         if is_of_kernel(&stat) {
             continue;
         }
@@ -36,9 +35,9 @@ pub fn threads(proc_root: &Path) -> Result<Vec<Thread>> {
 
 /// The thread with its files in `dir`, if it is a real-time one.
 fn thread(dir: &Path, name: &str) -> Option<Thread> {
-    let stat = fs::read_to_string(dir.join("stat")).ok()?;
+    let stat = text(dir.join("stat")).ok()?;
     let policy: u32 = stat_field(&stat, 41)?;
-    let comm = || fs::read_to_string(dir.join("comm")).map(|comm| comm.trim_end().to_owned());
+    let comm = || text(dir.join("comm")).map(|comm| comm.trim_end().to_owned());
     [SCHED_FIFO, SCHED_RR]
         .contains(&policy)
         .then(|| Some(Thread { tid: name.parse().ok()?, comm: comm().ok()? }))?
@@ -46,6 +45,8 @@ fn thread(dir: &Path, name: &str) -> Option<Thread> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     /// PF_KTHREAD (include/linux/sched.h).

@@ -28,7 +28,7 @@ pub fn uid(root: &Root, user: &str) -> Result<Option<u32>> {
     if let Ok(uid) = user.parse() {
         return Ok(Some(uid));
     }
-    let passwd = procfs::if_there(fs::read_to_string(root.path(PASSWD)))
+    let passwd = procfs::if_there(procfs::text(root.path(PASSWD)))
         .map_err(|e| Error::failure(format!("{PASSWD}: {e}")))?;
     Ok(passwd.and_then(|passwd| {
         passwd.lines().find_map(|line| {

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
-use crate::kernel::procfs::stat_field;
+use crate::kernel::procfs::{self, stat_field};
 
 /// What a CPU has done since boot, in clock ticks (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,8 +64,8 @@ fn cpu(line: &str) -> Option<(u32, CpuTimes)> {
 /// The times of a thread; `None` if there is none, or no longer.
 pub fn task(proc_root: &Path, pid: u32, tid: u32) -> Option<TaskTimes> {
     let dir = proc_root.join(format!("{pid}/task/{tid}"));
-    let stat = fs::read_to_string(dir.join("stat")).ok()?;
-    let status = fs::read_to_string(dir.join("status")).ok()?;
+    let stat = procfs::text(dir.join("stat")).ok()?;
+    let status = procfs::text(dir.join("status")).ok()?;
     let schedstat = fs::read_to_string(dir.join("schedstat")).ok();
     let switches = |name: &str| -> Option<u64> {
         status.lines().find_map(|line| line.strip_prefix(name))?.trim().parse().ok()

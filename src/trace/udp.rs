@@ -2,7 +2,6 @@
 //! port or did not fit.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -126,7 +125,7 @@ impl Sockets {
         for pid in procfs::processes(&self.proc_root)? {
             let dir = self.proc_root.join(pid.to_string());
             for inode in udp_sockets::open_in(&dir, inodes).collect::<BTreeSet<_>>() {
-                let comm = fs::read_to_string(dir.join("comm")).unwrap_or_default();
+                let comm = procfs::text(dir.join("comm")).unwrap_or_default();
                 let process = Process { pid, comm: comm.trim_end().to_owned() };
                 processes.entry(inode).or_default().push(process);
             }

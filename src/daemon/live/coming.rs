@@ -20,6 +20,8 @@ pub(super) struct Coming {
     new: Loaded,
     whence: Whence,
     begin: Instant,
+    /// The policy in force has come to want its own interrupts elsewhere meanwhile.
+    others_moved: bool,
 }
 
 /// Where a policy comes from.
@@ -125,7 +127,7 @@ impl LivePolicy {
         if let (true, Some(irqs)) = (others, &mut self.irqs) {
             // First what may be refused.
             let ticket = irqs.set(&placements);
-            self.coming = Some(Coming { ticket, new, whence, begin });
+            self.coming = Some(Coming { ticket, new, whence, begin, others_moved: false });
             return Ok(());
         }
         self.finish(scheduler, context, new, whence, begin)
@@ -156,6 +158,9 @@ impl LivePolicy {
                     if let Err(e) = self.refuse(coming.whence, e) {
                         let stays = "the previous settings stay in force";
                         log::error(format_args!("{e}; {stays}"));
+                    }
+                    if coming.others_moved {
+                        self.keep_irqs();
                     }
                     Ok(())
                 }
@@ -238,8 +243,13 @@ impl LivePolicy {
         }
     }
 
-    /// Places the interrupts as the policy in force wants.
+    /// Places the interrupts as the policy in force wants. While another policy waits for its own, this
+    /// waits, too: the order would undo the other one's placements, or the thread would skip its order.
     pub(super) fn keep_irqs(&mut self) {
+        if let Some(coming) = &mut self.coming {
+            coming.others_moved = true;
+            return;
+        }
         if let Some(irqs) = &mut self.irqs {
             irqs.keep(&self.now.placements());
         }

@@ -160,8 +160,12 @@ impl LivePolicy {
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
         let new = load(self.now.text.clone(), self.file.as_deref(), context, Vec::new())?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
+        let moves = new.placements() != self.now.placements();
         self.now = self.with_same_processes(new, 0..);
         self.out_of_step = false;
+        if moves {
+            self.keep_irqs();
+        }
         Ok(())
     }
 

@@ -716,7 +716,7 @@ mod tests {
             ("eth0: IRQ 37 3", "0000:03:02.1: IRQ 51 2")
         );
         let conflict = "eth0: IRQ 37 is placed twice, on CPUs 3 and on CPUs 2; gthctl places the interrupts \
-                        that has changed";
+                        when that is fixed";
         assert_eq!(waiting, [conflict]);
         // The CPUs are checked though there is no pod.
         let e = Plan::of(&tree.host(), &[of_pods(&[], "9")]).unwrap_err();

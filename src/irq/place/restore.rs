@@ -189,12 +189,16 @@ fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts
         None => entry.without_banned(host),
         Some(_) => entry.wanted().clone(),
     };
-    let found = entry.read(host).unwrap_or_default().map(|found| found.allowed);
+    let (found, unread) = match entry.read(host) {
+        Ok(found) => (found.map(|found| found.allowed), None),
+        Err(e) => (None, Some(e.to_string())),
+    };
     let moved = found.as_ref().is_some_and(|cpus| {
         // A change that was killed may not have got this far.
         *cpus != placed && entry.before.as_ref() != Some(cpus)
     });
     let (state, why) = match &found {
+        None if unread.is_some() => (State::Failed, unread),
         None => (State::Gone, None),
         Some(_) if !entry.is_same(host, interrupts) => (State::Replaced, None),
         Some(_) if entry.by() == Some(By::Policy) => (State::KeptByPolicy, None),
@@ -223,6 +227,24 @@ mod tests {
     use super::*;
     use crate::irq::place::plan::{Masks, Placement};
     use crate::irq::tree::{Machine, Tree, affinities, affinity, on, pin, place, saved};
+
+    /// For want of descriptors, for example.
+    #[test]
+    fn what_cannot_be_read_now_stays_saved() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        pin(&tree, "eth0", "2");
+        let list = tree.path("proc/irq/38/smp_affinity_list");
+        fs::remove_file(&list).unwrap();
+        fs::create_dir(&list).unwrap();
+        let done = restore(&tree.host(), None).unwrap();
+        let failed: Vec<_> = done.restored.iter().filter(|b| b.state == State::Failed).collect();
+        assert_eq!(failed.len(), 1, "{done:?}");
+        assert!(failed[0].why.as_ref().is_some_and(|why| why.contains("directory")), "{failed:?}");
+        fs::remove_dir(&list).unwrap();
+        tree.write("proc/irq/38/smp_affinity_list", "2\n");
+        restore(&tree.host(), None).unwrap();
+        assert_eq!(affinity(&tree, 38), "0-3");
+    }
 
     #[test]
     fn exactly_what_was_there() {

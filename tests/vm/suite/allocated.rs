@@ -9,7 +9,7 @@ use crate::exclusive::seen_on;
 use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::gthctl::{notes, report};
 use crate::support::kernel::{self, cpu_of, runs_on};
-use crate::support::nic::{Pair, Restore, affinities, affinity, irq_of, taken};
+use crate::support::nic::{Pair, Restore, affinities, affinity, hold_irq_lock, irq_of, taken};
 use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
@@ -191,6 +191,37 @@ fn interrupts_leave_cpus_that_become_exclusive_and_come_back() {
     assert!(kernel::wait(SOON, || affinity(input) == "3"));
     node.a = None;
     assert!(becomes("") && kernel::wait(SOON, || ["eth0", "eth1"].map(affinities) == before));
+    gthctl.stop();
+}
+
+/// What the policy in force wants of its interrupts changes while another policy waits for its own.
+#[test]
+fn a_policy_that_waits_for_its_interrupts_gets_them_though_cpusets_change() {
+    let _restore = Restore;
+    let with =
+        |cpu: u32| format!("irq: [{{avoid: exclusive}}, {{nic: eth1, cpus: {cpu}}}]\n{POLICY}");
+    let gthctl = shared::scheduler(&format!("irq: {{avoid: exclusive}}\n{POLICY}"));
+    let generation = || report(&["status"])["generation"].as_u64().unwrap();
+    let waiting = "waits for its interrupts to be placed";
+    let waits = || notes(&report(&["status"])).iter().any(|note| note.ends_with(waiting));
+    let lock = hold_irq_lock();
+    let before = generation();
+    fs::write(gthctl.policy(), with(1)).unwrap();
+    assert!(kernel::wait(SOON, waits));
+    // The first one is being placed; this one comes after it.
+    fs::write(gthctl.policy(), with(2)).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let mut node = Node::new("3", "0-2");
+    node.add(1);
+    assert!(becomes("3"));
+    drop(lock);
+    assert!(kernel::wait(SOON, || !waits()), "{}", gthctl.stderr());
+    let on_2 = || affinities("eth1").values().all(|cpus| cpus == "2");
+    let off_3 = || affinities("eth0").values().all(|cpus| !cpus.ends_with('3'));
+    let placed = || on_2() && off_3();
+    assert!(kernel::wait(SOON, placed), "{:?}", ["eth0", "eth1"].map(affinities));
+    assert!(generation() > before);
+    node.a = None;
     gthctl.stop();
 }
 

@@ -1,6 +1,7 @@
 //! A machine has one scheduler, and one gthctl that manages it.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -49,9 +50,14 @@ fn nobody_can_hold_the_lock() {
 fn a_second_one_is_told_of_the_first() {
     let first = shared::scheduler(NO_RULES);
     let files = gthctl::files("", NO_RULES);
-    let second = gthctl::output(&mut gthctl::command(&files, &[]));
-    assert_eq!(second.code(), 6, "{}", second.stderr);
-    assert!(second.stderr.contains(&format!("PID {}", first.pid())), "{}", second.stderr);
+    // Also where it would serve metrics at the port of the first one.
+    let port = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = port.local_addr().unwrap().to_string();
+    for options in [&[][..], &["--metrics", &address]] {
+        let second = gthctl::output(&mut gthctl::command(&files, options));
+        assert_eq!(second.code(), 6, "{}", second.stderr);
+        assert!(second.stderr.contains(&format!("PID {}", first.pid())), "{}", second.stderr);
+    }
     assert_eq!(kernel::ops(), "gthctl");
     first.stop();
 }
