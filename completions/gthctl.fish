@@ -27,7 +27,7 @@ end
 complete -c gthctl -n "__fish_gthctl_needs_command" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_needs_command" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_needs_command" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_needs_command" -s V -l version -d 'Print version'
 complete -c gthctl -n "__fish_gthctl_needs_command" -f -a "run" -d 'Load the scheduler and run until stopped'
@@ -51,12 +51,12 @@ never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l gtp-time -d 'Also measure how long GTP packets take in a kernel module, for rules with `gtp`: a second probe at each packet'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l pod-counters -d 'Also count what the tasks of each pod of this Kubernetes node do, for the metrics: run and waiting time, preemptions, migrations and switches'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l debug -d 'Log more, as `debug: true` in the config file does'
-complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand run" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback init help" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback init help" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback init help" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback init help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback init help" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and not __fish_seen_subcommand_from apply check diff show status explain rollback init help" -f -a "check" -d 'Check a policy file for this machine'
@@ -75,7 +75,7 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -l dry-run -d 'Show what would change and change nothing'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s y -l yes -d 'Do not ask; needed if standard input or output is no terminal'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from apply" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -83,7 +83,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -91,7 +91,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -101,7 +101,7 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l tasks -d 'Show the tasks instead: a row for each thread under a rule, with its pod and the generation by which the kernel schedules it. After a change, a thread takes the new one when it next runs'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l plot -d 'Draw for each rule, and for the tasks without one, how long wake-ups took until the task ran'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from show" -s h -l help -d 'Print help'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -109,7 +109,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -117,7 +117,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -127,14 +127,14 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -l dry-run -d 'Show what would change and change nothing'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s y -l yes -d 'Do not ask; needed if standard input or output is no terminal'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from rollback" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from init" -s o -l output -d 'Where to write it; - for standard output' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from init" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from init" -l force -d 'Replace the file if it exists'
-complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from init" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from init" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from init" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "apply" -d 'Make a policy the live one'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "check" -d 'Check a policy file for this machine'
@@ -153,7 +153,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l color -d 'When 
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l ready -d 'Print one line, and fail unless the scheduler is loaded and the kernel schedules by the policy in force. A rejected file is no failure: the policy before it stays in force'
-complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s c -l config -d 'Also check this config file' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l nfd -d 'Also write what the machine has to a file for node-feature-discovery, which makes it labels of the Kubernetes node, such as gthctl.sched_ext=true' -r -F
@@ -163,14 +163,14 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l metrics-compat -d 'Also print the metrics of pods by the names of another program' -r -f -a "gthulhu\t'gthulhu_pod_..., as Gthulhu\'s monitor exports them'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l file -d 'Replace FILE instead of printing' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s d -l delay -d 'How often to look, in seconds (0.1 to 3600)' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s o -l output -d 'Print this after one delay, and end' -r -f -a "table\t''
@@ -180,7 +180,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l color -d 'When to 
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l once -d 'Print the tables after one delay, and end'
-complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand top" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l port -d 'Its UDP port' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l duration -d 'How long each row takes, 60s at most' -r
@@ -193,7 +193,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s f -l function -d 'Any function of the kernel or a module, instead of a data plane' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l pid -d 'Only this process or thread' -r
@@ -217,7 +217,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l latency -d 'Also
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l histogram -d 'Also plot the time in each function'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l kprobe -d 'Use kprobes even with BTF; slower, but the module can be unloaded'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l suggest -d 'Watch silently, for 10 s or --duration, then print a policy for what it saw: rules for tasks, and irq for NICs whose packets are processed in softirq'
-complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand trace" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l interval -d 'How often, with --watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l duration -d 'End after this time, with --watch' -r
@@ -228,7 +228,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_s
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s w -l watch -d 'Repeat until Ctrl-C; JSON has one object per line'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "pin" -d 'Place a NIC\'s interrupts'
@@ -245,7 +245,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s w -l watch -d 'Repeat until Ctrl-C; JSON has one object per line'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s c -l cpus -d 'The CPUs, as a list: 0-3,8' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s q -l queue -d 'Only the IRQs of this queue; may be repeated' -r
@@ -264,7 +264,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l ban -d 'Tell a running irqbalance by its socket to leave these IRQs alone'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l force -d 'Place them even if irqbalance is running'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l dry-run -d 'Show what would change and change nothing'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -272,7 +272,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from restore" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -280,7 +280,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from drift" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l duration -d 'How long to watch' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
@@ -289,7 +289,7 @@ yaml\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l wide -d 'Print tables as wide as what they hold. Without it, a terminal gets tables of its width: long cells are cut (…), and sentences go on in the next line'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from advise" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "pin" -d 'Place a NIC\'s interrupts'

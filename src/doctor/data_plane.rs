@@ -75,7 +75,7 @@ mod tests {
         tree.write("proc/kallsyms", "0 t gtp_encap_recv\t[gtp]\n");
         let old = found();
         assert_eq!(old[0].level, Level::Warning);
-        assert!(old[0].what.ends_with("it has no gtp_dev_xmit"), "{old:?}");
+        assert!(old[0].what.ends_with("it lacks gtp_dev_xmit"), "{old:?}");
         tree.write("proc/kallsyms", "0 t gtp_encap_recv\t[gtp]\n0 t gtp_dev_xmit\t[gtp]\n");
         assert!(found()[0].what.contains("cannot trace"), "{:?}", found());
         tree.write("sys/bus/event_source/devices/kprobe/type", "8\n");

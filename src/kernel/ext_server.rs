@@ -37,7 +37,7 @@ mod tests {
     fn without_debugfs_it_says_what_is_missing() {
         let dir = tempfile::tempdir().unwrap();
         let error = start(dir.path(), 3).unwrap_err().to_string();
-        assert!(error.starts_with("CPU 3: beside a real-time task"), "{error}");
+        assert!(error.starts_with("CPU 3: the ext server has stopped"), "{error}");
         assert!(error.contains("cpu3/runtime: No such file"), "{error}");
     }
 
