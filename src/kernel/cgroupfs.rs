@@ -5,13 +5,15 @@ use std::fs;
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
+use super::procfs;
+
 /// The paths of the cgroups with these ids, below the root of the hierarchy that has the cpu
 /// controller. A cgroup that is gone, or outside of the caller's cgroup namespace, is missing.
 ///
 /// An id is the inode number of the cgroup's directory (kernel/cgroup/cgroup.c, `cgroup_id()`).
 pub fn paths(ids: impl IntoIterator<Item = u64>) -> BTreeMap<u64, String> {
     let mut paths = ids.into_iter().map(|id| (id, None)).collect::<BTreeMap<_, _>>();
-    let mounts = super::procfs::text("/proc/self/mountinfo").unwrap_or_default();
+    let mounts = procfs::text("/proc/self/mountinfo").unwrap_or_default();
     if let (Some(root), false) = (hierarchy(&mounts), paths.is_empty()) {
         find(&root, &root, &mut paths);
     }

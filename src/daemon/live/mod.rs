@@ -160,13 +160,20 @@ impl LivePolicy {
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
         let new = load(self.now.text.clone(), self.file.as_deref(), context, Vec::new())?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
-        let moves = new.placements() != self.now.placements();
-        self.now = self.with_same_processes(new, 0..);
+        let new = self.with_same_processes(new, 0..);
+        self.replace(new);
         self.out_of_step = false;
+        Ok(())
+    }
+
+    /// Makes `new` the policy that is in force, with its interrupts; returns the one before.
+    fn replace(&mut self, new: Loaded) -> Loaded {
+        let moves = new.placements() != self.now.placements();
+        let old = std::mem::replace(&mut self.now, new);
         if moves {
             self.keep_irqs();
         }
-        Ok(())
+        old
     }
 
     /// From now on, places the interrupts of existing NICs as the policy in force says;
@@ -342,14 +349,10 @@ impl LivePolicy {
             scheduler.set_policy(&new.compiled)?;
             self.out_of_step = false;
         }
-        let moves = new.placements() != self.now.placements();
         let is_new = |note: &&String| !self.now.notes.contains(note);
         log::notes(&new.notes.iter().filter(is_new).cloned().collect::<Vec<_>>());
-        let old = std::mem::replace(&mut self.now, new);
+        let old = self.replace(new);
         self.say_pod_nics(&old.pod_nics);
-        if moves {
-            self.keep_irqs();
-        }
         Ok(differs)
     }
 

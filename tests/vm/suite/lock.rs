@@ -50,7 +50,7 @@ fn nobody_can_hold_the_lock() {
 fn a_second_one_is_told_of_the_first() {
     let first = shared::scheduler(NO_RULES);
     let files = gthctl::files("", NO_RULES);
-    // Also where it would serve metrics at the port of the first one.
+    // Also where it would serve metrics at a port that is taken, as by the first one.
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap().to_string();
     for options in [&[][..], &["--metrics", &address]] {
