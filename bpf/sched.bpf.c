@@ -290,7 +290,9 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
  * A priority task waits in a DSQ if it found no CPU to take over, or if its
  * waker broke its promise to sleep. A tick ends that at the latest. It also ends
  * the turn of a task that has to be matched by a newer policy, of one that was asked
- * to leave and could not, and one for whose end a task waits (is_overdue()).
+ * to leave and could not, and one for whose end a task waits (is_overdue()). And
+ * that of one without an end beside which something waits, and of any one while tasks
+ * wait that their limits do not hold back any more.
  *
  * A task may also have been queued just as a CPU went idle that had already looked into
  * the DSQ. A tick of any other CPU finds it.
@@ -323,6 +325,9 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 		return;
 	}
 	if (waiting.priority && prio_key_rank(prio_head_key(pool, cpu)) < c->rank && !is_protected(c))
+		task_set_slice(p, 0);
+	if ((c->endless && (waiting.own || waiting.shared || waiting.priority || waits_locally(cpu))) ||
+	    *(volatile u32 *)&limits.released)
 		task_set_slice(p, 0);
 	if (can_kick() && !pool_is_exclusive(pool))
 		kick_for_waiting(&waiting, pool);

@@ -16,6 +16,7 @@ struct {
 	u32 epoch;		/* counts changes of which cgroups are limited; 0: none yet */
 	u32 top;		/* no place in `of` from here on is taken */
 	u32 released;		/* some group's `released` is set */
+	u64 due;		/* when the timer runs next; now_ns() */
 	u32 of[GTH_MAX_GROUPS];	/* groups that are limited or were; ROOT_GROUP: free */
 } limits;
 
@@ -84,12 +85,20 @@ static __always_inline bool holds_up_rcu(struct task_struct *p)
 }
 
 /*
+ * The bits of task_struct.jobctl (include/linux/sched/jobctl.h) by which a task is to stop: STOP_PENDING,
+ * TRAP_STOP, TRAP_NOTIFY, TRAP_FREEZE. Others stay after it has gone on, such as the number of the signal.
+ */
+enum {
+	JOBCTL_IS_TO_STOP = 1 << 17 | 1 << 19 | 1 << 20 | 1 << 23,
+};
+
+/*
  * A task that is to end, or to stop for a signal, a debugger or the freezer, has to run for that.
  * On its way to do_exit() a killed task has taken the signal and is not PF_EXITING yet.
  */
 static __always_inline bool must_run(struct task_struct *p)
 {
-	return (p->flags & (PF_EXITING | PF_KTHREAD)) || p->jobctl || holds_up_rcu(p) ||
+	return (p->flags & (PF_EXITING | PF_KTHREAD)) || (p->jobctl & JOBCTL_IS_TO_STOP) || holds_up_rcu(p) ||
 	       (p->pending.signal.sig[0] & SIGKILL_BIT) || (p->signal->flags & SIGNAL_GROUP_EXIT);
 }
 

@@ -172,8 +172,13 @@ static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tct
 		return cpu;
 	if (pinned)
 		return local_cpu_pinned(p, plan, cpu, enq_flags, path);
-	if (plan->affinity_override)
-		return NO_CPU;
+	if (plan->affinity_override) {
+		*path = GTH_PATH_IDLE;
+		other = pick_idle_of_others(p, cpu);
+		if (other >= 0)
+			occupy(other, plan->rank);
+		return other;
+	}
 	*path = GTH_PATH_PREEMPT;
 	if (is_priority(plan->rank) && (is_new || (enq_flags & ENQ_REENQ) ||
 					(cpu_of(cpu)->gives_way && !(enq_flags & ENQ_WAKEUP)))) {
@@ -216,7 +221,7 @@ __noinline int kick_for(struct task_struct *p __arg_trusted, const struct plan *
 			kick_if_idle(plan->cpu);
 	}
 	if (plan->place.exclusive)
-		make_room(plan->cpu);
+		make_room_for(p, plan->cpu);
 	return 0;
 }
 
@@ -241,7 +246,7 @@ static __always_inline void wait_for_cpu(struct task_struct *p, struct task_ctx 
 		give_up_place(plan);
 	if (one_cpu) {
 		kick_if_idle(cpu);
-		make_room(cpu);
+		make_room_for(p, cpu);
 	} else {
 		kick_for(p, plan);
 	}

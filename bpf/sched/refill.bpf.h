@@ -60,6 +60,7 @@ struct released {
 	u64 dsq;
 	u64 key;
 	s32 kick;	/* the CPU to wake up for it, if that is idle */
+	s32 room;	/* the CPU to make room on, if that needs no tick; or NO_CPU */
 };
 
 /*
@@ -79,7 +80,7 @@ static __always_inline struct home home_after_release(struct task_struct *p, str
 		cpu = any_cpu_in(p, generation, index);
 	if (cpu < 0)
 		return home_of(p, tunables.generation, false);
-	make_room(cpu);
+	to->room = cpu;
 	to->kick = pick_idle_in(p, generation, index);
 	return (struct home){ .pool = cpu_pool(live_tables(generation), cpu), .cpu = NO_CPU };
 }
@@ -90,12 +91,14 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct home home;
 
-	*to = (struct released){ .dsq = cpu_dsq(cpu), .kick = cpu };
+	*to = (struct released){ .dsq = cpu_dsq(cpu), .kick = cpu, .room = NO_CPU };
 	if (!tctx) {
 		note_arrival(&cpu_of(cpu)->own_came_at);
 		return 0;
 	}
 	home = home_after_release(p, tctx, to);
+	if (home.cpu >= 0) /* which is exclusive to others */
+		to->room = cpu;
 	change_clock(p, home.pool);
 	to->key = tctx->vtime;
 	if (is_priority(tctx->rank)) {
@@ -110,11 +113,12 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 	return 0;
 }
 
-/* Moves tasks back; returns how many it looked at, up to MAX_RELEASED. */
-__noinline u32 release_from(u32 index, bool throttled)
+/* Moves tasks back, MAX_RELEASED at most. Returns whether there may be more of them. */
+__noinline int release_from(u32 index, bool throttled)
 {
 	struct task_struct *p;
 	u32 looks = unknown_zero;
+	bool all = true;
 
 	bpf_for_each(scx_dsq, p, held_dsq(index), 0) {
 		struct released to;
@@ -122,14 +126,18 @@ __noinline u32 release_from(u32 index, bool throttled)
 		if (looks >= MAX_RELEASED)
 			break;
 		looks++;
-		if (throttled && !runs_anyway(p))
+		if (throttled && !runs_anyway(p)) {
+			all = false;
 			continue;
+		}
 		waiting_place(p, &to);
 		dsq_move_to_vtime(THIS_ITERATION, p, to.dsq, to.key);
 		if (to.kick >= 0)
 			kick_if_idle(to.kick);
+		if (to.room >= 0)
+			make_room(to.room);
 	}
-	return looks;
+	return all && looks >= MAX_RELEASED;
 }
 
 /* Makes the next CPU that looks for a task move those of the group. */
@@ -153,7 +161,7 @@ __noinline int release_some(void)
 		if (index == ROOT_GROUP || !group || !group->limit.released)
 			continue;
 		group->limit.released = false;
-		if (release_from(index, group->limit.throttled) == MAX_RELEASED && !group->limit.throttled) {
+		if (release_from(index, group->limit.throttled)) {
 			release(&group->limit);
 			break;
 		}
@@ -192,7 +200,10 @@ __noinline u64 refill_group(u32 index, u64 now)
 	return limit->period_end;
 }
 
-/* A CPU that looks for a task releases those that may run; wakes one if all are idle. */
+/*
+ * A CPU that looks for a task releases those that may run; wakes an idle one for that. It may be an exclusive one,
+ * for which they wait, while all others are busy.
+ */
 static __always_inline void wake_one(void)
 {
 	const struct cpumask *mask;
@@ -201,9 +212,20 @@ static __always_inline void wake_one(void)
 	bpf_rcu_read_lock();
 	mask = mask_of(tunables.generation, GTH_MASK_NORMAL);
 	cpu = mask ? pick_idle_cpu(mask, 0) : NO_CPU;
+	if (cpu < 0) {
+		mask = (const struct cpumask *)preemptible_cpus();
+		cpu = mask ? pick_idle_cpu(mask, 0) : NO_CPU;
+	}
 	bpf_rcu_read_unlock();
 	if (cpu >= 0)
 		kick_if_idle(cpu);
+}
+
+/* Lets the timer run after @ns. */
+static __always_inline void refill_in(struct refill_timer *timer, u64 now, u64 ns)
+{
+	limits.due = now + ns;
+	bpf_timer_start(&timer->timer, ns, 0);
 }
 
 static int refill(void *map, u32 *key, struct refill_timer *timer)
@@ -227,7 +249,7 @@ static int refill(void *map, u32 *key, struct refill_timer *timer)
 	if (limits.released)
 		wake_one();
 	if (limits.top)
-		bpf_timer_start(&timer->timer, next > now + MIN_REFILL_NS ? next - now : MIN_REFILL_NS, 0);
+		refill_in(timer, now, next > now + MIN_REFILL_NS ? next - now : MIN_REFILL_NS);
 	return 0;
 }
 
@@ -277,6 +299,15 @@ static __always_inline void next_epoch(void)
 	__sync_fetch_and_add(&limits.epoch, 1);
 }
 
+/* Not later than it would run anyway: whoever sets limits again and again would put it off for ever. */
+static __always_inline void refill_soon(struct refill_timer *timer, u64 now)
+{
+	s64 left = limits.due - now;
+
+	if (left > MIN_REFILL_NS || left < -(s64)MAX_REFILL_NS)
+		refill_in(timer, now, MIN_REFILL_NS);
+}
+
 /* Sets a group's limit; its tasks go by it at once. */
 __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 {
@@ -301,12 +332,12 @@ __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 	}
 	unthrottle(limit, now);
 	release(limit);
+	next_epoch(); /* before any_limit() says that there is one */
 	if (was == NO_QUOTA)
 		__sync_fetch_and_add(&limits.nr, 1);
 	else if (limit->quota == NO_QUOTA)
 		__sync_fetch_and_add(&limits.nr, -1);
-	next_epoch();
-	bpf_timer_start(&timer->timer, MIN_REFILL_NS, 0);
+	refill_soon(timer, now);
 	return 0;
 }
 

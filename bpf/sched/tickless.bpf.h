@@ -27,6 +27,18 @@ static __always_inline void make_room(s32 cpu)
 }
 
 /*
+ * The same for @p, unless its turn there has just ended. Then the next task begins after @p was queued, so it gets
+ * no endless slice (is_lonely()), and a kick would end its turn at once.
+ */
+static __always_inline void make_room_for(struct task_struct *p, s32 cpu)
+{
+	const struct rq *rq = is_tickless(cpu) ? rq_of(cpu) : NULL;
+
+	if (!rq || rq->curr->pid != p->pid)
+		make_room(cpu);
+}
+
+/*
  * No task waits for @cpu, which is exclusive and can be kicked. Nor does one in its local DSQ: without a tick
  * it would wait there for the sleep of the task that runs.
  */

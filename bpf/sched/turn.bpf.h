@@ -80,12 +80,24 @@ __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 c
 	return 0;
 }
 
-/* The last child pays what the task was charged between that fork and its end. */
+/*
+ * The lead in virtual time that ends with the task, beyond what its last child took over. What it has waited for
+ * since is none.
+ */
+static __always_inline s64 unpaid_lead(const struct task_ctx *tctx)
+{
+	s64 lead = tctx->vtime - pool_of(tctx->pool)->vtime_now;
+
+	return tctx->heir_id && tctx->since_fork < lead ? tctx->since_fork : lead;
+}
+
+/* The last child pays for it. */
 static __always_inline bool pass_on_debt(struct task_ctx *tctx)
 {
 	struct task_struct *heir;
 	struct task_ctx *to;
 	bool passed = false;
+	s64 lead;
 
 	if (!tctx->heir_id)
 		return false;
@@ -94,19 +106,14 @@ static __always_inline bool pass_on_debt(struct task_ctx *tctx)
 		return false;
 	to = task_of(heir);
 	if (to && to->id == tctx->heir_id) {
-		if (tctx->since_fork > 0)
-			to->vtime += tctx->since_fork;
+		lead = unpaid_lead(tctx);
+		if (lead > 0)
+			to->vtime += lead;
 		tctx->since_fork = 0;
 		passed = true;
 	}
 	bpf_task_release(heir);
 	return passed;
-}
-
-/* The lead in virtual time that ends with the task, beyond what its last child took over. */
-static __always_inline s64 unpaid_lead(const struct task_ctx *tctx)
-{
-	return tctx->heir_id ? tctx->since_fork : (s64)(tctx->vtime - pool_of(tctx->pool)->vtime_now);
 }
 
 /*
@@ -117,12 +124,16 @@ static __always_inline s64 unpaid_lead(const struct task_ctx *tctx)
 static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	u64 total = p->se.sum_exec_runtime;
+	s64 lead;
 
 	if (!(p->flags & PF_EXITING) || is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	if (tctx->group != ROOT_GROUP) {
-		owe(tctx->group, unpaid_lead(tctx));
+		lead = unpaid_lead(tctx);
+		owe(tctx->group, lead);
 		tctx->since_fork = 0;
+		if (lead > 0) /* it may sleep again before it has ended */
+			tctx->vtime -= lead;
 	} else if (!pass_on_debt(tctx)) {
 		advance_clock(tctx->pool, cpu, 2 * virtual_time(total - tctx->turn_began, tctx->pace));
 	}

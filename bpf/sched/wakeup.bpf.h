@@ -29,6 +29,12 @@ __noinline int note_work(void)
 	return 0;
 }
 
+/* For a task whose CPUs are all exclusive to others: its previous one, or another of them. */
+static __always_inline s32 pick_idle_of_others(struct task_struct *p, s32 prev)
+{
+	return take_idle(p, p->cpus_ptr, prev) ? prev : pick_idle_cpu(p->cpus_ptr, 0);
+}
+
 __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull,
 			 s32 prev, u64 wake_flags)
 {
@@ -38,6 +44,8 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 		return scx_bpf_test_and_clear_cpu_idle(plan->cpu) ? plan->cpu : NO_CPU;
 	if (is_priority(plan->rank) && none_is_idle())
 		return NO_CPU;
+	if (plan->affinity_override)
+		return pick_idle_of_others(p, prev);
 	if (plan->place.first != NO_MASK) {
 		cpu = pick_idle_at(p, prev, plan->place.generation, plan->place.first);
 		if (cpu >= 0)

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -73,6 +74,23 @@ fn only_the_matched_run_there() {
     runs_alone(before);
     assert!(gthctl.counter("COUNT_RESERVED_AVOIDED") > 0);
     assert!(gthctl.counter("COUNT_RESERVED_KTHREAD") > 0);
+    gthctl.stop();
+}
+
+/// A child begins where its parent is. It goes on where nothing runs, though nothing but exclusive CPUs are its own.
+#[test]
+fn those_that_can_run_nowhere_else_use_all_idle_cpus_of_others() {
+    let mut confined = Cgroup::with("confined", &[]);
+    let gthctl =
+        shared::scheduler("strategies: [{command_regex: ^hot$, cpus: 2-3, exclusive: true}]");
+    let dir = confined.file();
+    confined.add(Task::start_in_cgroup("parent", &dir, |_| {
+        task::set_affinity(0, &[2, 3]);
+        task::fork_below(task::spin_on);
+        task::spin_on();
+    }));
+    let used = cpus_used(&[&confined], Duration::from_secs(2));
+    assert!(used[0] > 1.5, "{used:?}");
     gthctl.stop();
 }
 

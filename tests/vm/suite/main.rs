@@ -36,6 +36,7 @@ mod isolated;
 mod kubernetes;
 mod large;
 mod lifecycle;
+mod limits;
 mod lock;
 mod manager;
 mod marks;
@@ -72,7 +73,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 54] = modules![
+const MODULES: [(&str, Vm); 55] = modules![
     access,
     allocated,
     builtin_idle,
@@ -99,6 +100,7 @@ const MODULES: [(&str, Vm); 54] = modules![
     kubernetes,
     large,
     lifecycle,
+    limits,
     lock,
     manager,
     marks,

@@ -1,7 +1,8 @@
-//! CPUs that need no tick (`nohz_full=`): tests/vm/test boots a VM with the last one such.
+//! CPUs that need no tick (`nohz_full=`): tests/vm/test boots a VM with the last two such.
 
 use std::time::{Duration, Instant};
 
+use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::kernel;
 use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task};
@@ -28,7 +29,7 @@ fn ticks() -> u64 {
 
 /// A scheduler with the policy, and a task that has its CPU to itself and no longer has a tick.
 fn lonely() -> (Lease, Task) {
-    assert_eq!(kernel::read("/sys/devices/system/cpu/nohz_full").trim(), CPU.to_string());
+    assert_eq!(kernel::read("/sys/devices/system/cpu/nohz_full").trim(), "1-2");
     let gthctl = shared::scheduler(POLICY);
     let hot = Task::spinner("hot");
     let is_there = || kernel::cpu_of(hot.pid) == Some(CPU);
@@ -99,11 +100,70 @@ fn who_was_preempted_there_has_its_turns() {
     gthctl.stop();
 }
 
+/// Nothing sees that it waits there but the CPU itself, which looks at nothing while a slice without an end lasts.
+#[test]
+fn who_was_held_back_by_a_limit_comes_back_there() {
+    let mut limited = Cgroup::with("limited", &[("cpu.max", "20000 100000")]);
+    let gthctl = shared::scheduler(POLICY);
+    let dir = limited.file();
+    limited.add(Task::start_in_cgroup("pinned", &dir, |shared| {
+        task::set_affinity(0, &[CPU]);
+        task::spin(shared);
+    }));
+    let _hot = Task::spinner("hot");
+    let used = cpus_used(&[&limited], Duration::from_secs(5));
+    assert!(used[0] > 0.1, "{used:?}");
+    gthctl.stop();
+}
+
+/// Both want the CPU at the same time, again and again. Neither is put off by the other one's end of a turn.
+#[test]
+fn two_of_one_rank_there_take_turns() {
+    const WORK: u64 = 5_000_000;
+    const PERIOD: u64 = 200_000_000;
+    let policy = "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true, priority: true, \
+                  execution_time: 20ms}]";
+    let gthctl = shared::scheduler(policy);
+    let tasks = ["hot-a", "hot-b"].map(|name| {
+        Task::fork(name, |shared| {
+            loop {
+                let at = (task::now() / PERIOD + 1) * PERIOD;
+                task::sleep_until(at);
+                task::use_cpu(WORK);
+                shared.add_latency(task::now() - at);
+            }
+        })
+    });
+    for task in &tasks {
+        let times = task.samples(20);
+        let median = Duration::from_nanos(times[times.len() / 2]);
+        println!("{median:?} for 5 ms: {times:?}");
+        assert!(median < Duration::from_nanos(8 * WORK), "{times:?}");
+    }
+    gthctl.stop();
+}
+
+/// The third task gets room on one of the two CPUs. The task on the other one has no tick and no kick, so
+/// only the kernel's look at such CPUs, once a second, ends its turn.
+#[test]
+fn tasks_share_all_cpus_of_their_rule() {
+    let gthctl =
+        shared::scheduler("strategies: [{command_regex: ^hot, cpus: 1-2, exclusive: true}]");
+    let mut tasks = task::spinners(2, "hot");
+    let are_alone = || task::times(&tasks, Duration::from_secs(1)).iter().all(|&part| part > 0.9);
+    assert!(kernel::wait(Duration::from_secs(10), are_alone));
+    tasks.push(Task::spinner("hot-too"));
+    std::thread::sleep(Duration::from_secs(1));
+    let times = task::times(&tasks, Duration::from_secs(4));
+    assert!(times.iter().all(|time| (2.2..3.2).contains(time)), "{times:?}");
+    gthctl.stop();
+}
+
 #[test]
 fn a_policy_that_gives_the_cpu_to_all_ends_it() {
     let (gthctl, hot) = lonely();
     gthctl.replace("strategies: []");
-    let mut tasks = task::spinners(3, "cold");
+    let mut tasks = task::spinners(5, "cold");
     tasks.push(hot);
     let are_equal = || {
         let parts = task::times(&tasks, Duration::from_secs(1));

@@ -56,8 +56,9 @@ pub const VIRTUAL: Vm = Vm { name: "virtual", alone: false, virtual_time: true, 
 /// For a test that the kernel takes no scheduler where CPUs are isolated.
 pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", alone: false, ..TIMING };
 
-/// As [`TIMING`], where the last CPU needs no tick.
-pub const TICKLESS: Vm = Vm { name: "tickless", parameters: "nohz_full=1", ..TIMING };
+/// As [`TIMING`], with another CPU, where the last two need no tick.
+pub const TICKLESS: Vm =
+    Vm { name: "tickless", smp: "3,sockets=1,cores=3", parameters: "nohz_full=1-2", ..TIMING };
 
 /// A large machine: two sockets, eight last-level caches, two threads a core.
 pub const LARGE: Vm =
