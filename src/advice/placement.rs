@@ -153,7 +153,9 @@ fn command(nic: &str, irqs: &[&ListedIrq], some: bool, places: &CpuList, list: &
     let mut order: Vec<u32> = places.iter().collect();
     let taken = |cpu: u32| irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
     order.sort_by_key(|&cpu| !taken(cpu));
-    let cpus: CpuList = order.into_iter().take(queues.len().max(1)).collect();
+    // A driver's names may not say which queue is whose.
+    let shares = if queues.is_empty() { irqs.len() } else { queues.len() };
+    let cpus: CpuList = order.into_iter().take(shares).collect();
     let mut command = format!("gthctl irq pin {nic} --cpus {cpus}");
     if cpus.len() > 1 {
         command += " --spread";
@@ -238,6 +240,16 @@ mod tests {
         let none = advice(&tree, "enp5s0", &[row(2, Context::Task, 9)], "0-1,3", "2-3");
         assert!(none.commands.is_empty());
         assert!(none.facts.last().unwrap().ends_with("no CPU is free for its interrupts"));
+    }
+
+    /// As gve's, whose IRQs are of queues all the same.
+    #[test]
+    fn names_that_do_not_tell_queues() {
+        let tree = Tree::machine(&Machine::TWO_NODES);
+        let text = std::fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        tree.write("proc/interrupts", &text.replace("enp5s0-TxRx-", "gve-ntfy-blk"));
+        let seen = advice(&tree, "enp5s0", &[row(3, Context::Task, 9)], "", "");
+        assert_eq!(seen.commands, ["gthctl irq pin enp5s0 --cpus 0-2 --spread"]);
     }
 
     #[test]

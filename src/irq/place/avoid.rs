@@ -1,17 +1,21 @@
 //! Keeping interrupts away from CPUs: they stay where they were, but for these CPUs.
 
-use super::saved::Saved;
+use super::saved::{Saved, comes_to};
 use super::target::Target;
 use crate::base::cpulist::CpuList;
-use crate::base::error::Result;
+use crate::base::error::{ExitCode, Result};
 use crate::irq::banned;
 use crate::irq::host::Host;
+use crate::irq::inventory::interrupts::Interrupts;
 
 /// Where interrupts go that may not come to some CPUs.
 pub(super) struct Detour<'a> {
     host: &'a Host,
+    interrupts: &'a Interrupts,
+    /// `None` also for an ordinary user, who may not read it.
     saved: Option<Saved>,
     away: &'a CpuList,
+    online: &'a CpuList,
     /// For interrupts whose CPUs all have to be avoided.
     others: CpuList,
 }
@@ -20,39 +24,45 @@ impl<'a> Detour<'a> {
     /// Away from `away`.
     ///
     /// Fails when the saved state cannot be read.
-    pub fn new(host: &'a Host, away: &'a CpuList, online: &CpuList) -> Result<Self> {
+    pub fn new(
+        host: &'a Host,
+        interrupts: &'a Interrupts,
+        away: &'a CpuList,
+        online: &'a CpuList,
+    ) -> Result<Self> {
         let others: CpuList = online.iter().filter(|&cpu| !away.contains(cpu)).collect();
         let banned = banned::cpus(host);
         let wanted: CpuList = others.iter().filter(|&cpu| !banned.contains(cpu)).collect();
         let others = if wanted.is_empty() { others } else { wanted };
-        Ok(Self { host, saved: Saved::load(host)?, away, others })
+        let saved = match Saved::load(host) {
+            Err(e) if e.code == ExitCode::Permission => None,
+            saved => saved?,
+        };
+        Ok(Self { host, interrupts, saved, away, online, others })
     }
 
-    /// The CPUs for an IRQ that may come to `now`; `None` if it may stay where it was before gthctl
-    /// moved it.
-    pub fn of(&self, target: &Target, now: &CpuList) -> Option<CpuList> {
-        let meets = |cpus: &CpuList| cpus.iter().any(|cpu| self.away.contains(cpu));
+    /// The CPUs for an IRQ that may come to `now`.
+    pub fn of(&self, target: &Target, now: &CpuList) -> CpuList {
         let entry = self.saved.as_ref().and_then(|saved| saved.entry(target));
+        let entry = entry.filter(|entry| entry.is_same(self.host, self.interrupts));
+        // Somebody else has moved it, to where it may be.
+        let by_policy = entry.and_then(|entry| entry.by_policy.as_ref());
+        if by_policy.is_some_and(|placed| placed != now) && !comes_to(now, self.away) {
+            return now.clone();
+        }
         let base = match entry {
             Some(entry) => entry.by_hand.clone().unwrap_or_else(|| entry.without_banned(self.host)),
             None => now.clone(),
         };
-        if !meets(&base) {
-            return None;
-        }
-        // Somebody else has moved it, to where it may be.
-        let by_policy = entry.and_then(|entry| entry.by_policy.as_ref());
-        if by_policy.is_some_and(|placed| placed != now) && !meets(now) {
-            return Some(now.clone());
-        }
         let left: CpuList = base.iter().filter(|&cpu| !self.away.contains(cpu)).collect();
-        Some(if left.is_empty() { self.others.clone() } else { left })
+        if comes_to(&left, self.online) { left } else { self.others.clone() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::base::cpulist::CpuList;
+    use crate::irq::place::drift;
     use crate::irq::place::keep::Keeper;
     use crate::irq::place::plan::{Absent, Avoid, Placement};
     use crate::irq::place::restore::restore;
@@ -118,6 +128,21 @@ mod tests {
     }
 
     #[test]
+    fn what_others_moved_stays_there_while_it_may() {
+        let tree = Tree::with_this_process();
+        let mut keeper = Keeper::new(tree.host());
+        avoid(&mut keeper, "3");
+        tree.write("proc/irq/38/smp_affinity_list", "1\n");
+        for away in ["2-3", "3", "0,3"] {
+            avoid(&mut keeper, away);
+            assert_eq!(affinity(&tree, 38), "1", "{away}");
+        }
+        assert_eq!(drift::look(&tree.host()).unwrap().away().count(), 0);
+        avoid(&mut keeper, "1");
+        assert_eq!(affinity(&tree, 38), "0,2-3");
+    }
+
+    #[test]
     fn what_was_placed_by_hand_avoids_them_too() {
         let tree = Tree::with_this_process();
         pin(&tree, "eth0", "2");
@@ -126,6 +151,45 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-1"; 5]);
         avoid(&mut keeper, "3");
         assert_eq!(affinities(&tree), ["2"; 5]);
+        // Somebody moves one there.
+        tree.write("proc/irq/38/smp_affinity_list", "3\n");
+        avoid(&mut keeper, "3");
+        assert_eq!(affinities(&tree), ["2"; 5]);
+    }
+
+    /// What is saved about the number's last device says nothing about the next one.
+    #[test]
+    fn the_irq_of_another_device_avoids_them() {
+        let tree = Tree::with_this_process();
+        pin(&tree, "eth0", "1");
+        tree.irq_40_passes_to_another_device();
+        tree.write("proc/irq/40/smp_affinity_list", "0-3\n");
+        avoid(&mut Keeper::new(tree.host()), "3");
+        assert_eq!(affinities(&tree), ["1", "1", "1", "0-2", "1"]);
+    }
+
+    /// An IRQ's list may hold CPUs that are not online. The kernel takes no list of these alone.
+    #[test]
+    fn one_that_has_no_other_cpu_online() {
+        let tree = Tree::with_this_process();
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        tree.write("proc/irq/38/smp_affinity_list", "2-3\n");
+        avoid(&mut Keeper::new(tree.host()), "2");
+        assert_eq!([37, 38].map(|irq| affinity(&tree, irq)), ["0-1,3", "0-1"]);
+    }
+
+    /// It would move them to where they may not be, though all are elsewhere now.
+    #[test]
+    fn refused_beside_irqbalance() {
+        let tree = Tree::with_this_process();
+        for irq in 37..=41 {
+            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-1\n");
+        }
+        tree.irqbalance(42);
+        let mut keeper = Keeper::new(tree.host());
+        let e = keeper.set(&[off("3")], Absent::Refuse).unwrap_err();
+        assert!(e.what.starts_with("irqbalance is running (PID 42) and "), "{e}");
+        keeper.set(&[off("")], Absent::Refuse).unwrap();
     }
 
     #[test]

@@ -68,7 +68,7 @@ pub fn look(host: &Host) -> Result<Drift> {
         let state = match &found {
             None => State::Gone,
             Some(_) if !entry.is_same(host, &interrupts) => State::Replaced,
-            Some(found) if found.allowed == *entry.wanted() => State::InPlace,
+            Some(found) if entry.is_met_by(&found.allowed) => State::InPlace,
             Some(found) if entry.before.as_ref() == Some(&found.allowed) => State::Unfinished,
             Some(_) => State::Moved,
         };

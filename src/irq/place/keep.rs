@@ -143,7 +143,7 @@ impl Keeper {
     ///
     /// Fails as [`Keeper::set`] does, but keeps them anyway.
     pub fn keep(&mut self, placements: &[Placement]) -> Result<Vec<String>> {
-        self.set(placements, Absent::Await).inspect_err(|e| {
+        self.set(placements, Absent::Keep).inspect_err(|e| {
             let now = Instant::now();
             let (waiting, moved) = (vec![e.to_string()], self.kept.moved);
             let (placements, plan) = (placements.to_vec(), Plan::default());
@@ -206,7 +206,7 @@ impl Keeper {
             return Ok(None);
         }
         self.plan_at = now + PLAN;
-        let (mut plan, waiting) = Plan::with(&self.host, &self.kept.placements, Absent::Await)?;
+        let (mut plan, waiting) = Plan::with(&self.host, &self.kept.placements, Absent::Keep)?;
         let whole = plan.clone();
         plan.changes.retain(|change| !change.is_met_by(&change.now));
         let done = if plan.changes.is_empty() {
@@ -220,7 +220,7 @@ impl Keeper {
         (self.kept.plan, self.kept.waiting) = (whole, waiting);
         self.said = None;
         // What has gone need not stay saved.
-        self.release_others();
+        log::notes(&self.release_others());
         Ok(done)
     }
 
@@ -416,6 +416,29 @@ mod tests {
         assert!(notes[0].ends_with("; gthctl places the interrupts when that is fixed"));
         assert_eq!(affinities(&tree), ["3"; 5]);
         assert_eq!(report(&tree, &keeper).waiting, notes);
+    }
+
+    /// CPU 3 is offline, and eth1 is down: its interrupts have no names then.
+    #[test]
+    fn what_waits_does_not_keep_others_waiting() {
+        let tree = Tree::with_this_process();
+        tree.pci("pci0000:00/0000:00:04.0", "ixgbe", &[50]);
+        tree.nic("eth1", "pci0000:00/0000:00:04.0");
+        tree.write("proc/irq/50/smp_affinity_list", "0-3\n");
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let queue = |nic, number, cpus| Placement { queues: [number].into(), ..on(nic, cpus) };
+        let placements = [queue("eth0", 0, "3"), queue("eth1", 0, "1"), queue("eth0", 1, "1")];
+        let mut keeper = Keeper::new(tree.host());
+        let waiting = keeper.keep(&placements).unwrap();
+        assert!(waiting[0].starts_with("CPUs 3 are not online; "), "{waiting:?}");
+        assert!(waiting[1].starts_with("eth1 has no IRQ of queue 0; "), "{waiting:?}");
+        assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "1", "1"]);
+        tree.write("proc/irq/40/smp_affinity_list", "0-1\n");
+        keeper.look_now(Instant::now() + LOOK).unwrap().unwrap();
+        assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "1", "1"]);
+        tree.write("sys/devices/system/cpu/online", "0-3\n");
+        keeper.look_now(Instant::now() + PLAN + LONGEST).unwrap().unwrap();
+        assert_eq!(affinities(&tree), ["0-3", "3", "3", "1", "1"]);
     }
 
     #[test]

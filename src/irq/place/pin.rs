@@ -121,8 +121,11 @@ fn make(
     mut new: Saved,
 ) -> Result<Vec<Done>> {
     ban.make(host)?;
-    for Change { target, wanted, .. } in &plan.changes {
-        target.write(host, wanted)?;
+    for (change, before) in plan.changes.iter().zip(befores) {
+        // What only has to stay away from CPUs may be one that nobody can move.
+        if change.away.is_empty() || *before != change.wanted {
+            change.target.write(host, &change.wanted)?;
+        }
     }
     let mut changes = Vec::new();
     for (Change { target, wanted, .. }, before) in plan.changes.iter().zip(befores) {
@@ -194,7 +197,8 @@ fn with_changes(
     for entry in &mut new.entries {
         entry.target = entry.target_now(host);
     }
-    for (Change { target, wanted, .. }, before) in plan.changes.iter().zip(befores) {
+    for (change, before) in plan.changes.iter().zip(befores) {
+        let Change { target, wanted, away, .. } = change;
         let ifindex = ifindex(host, &target.nic);
         // Neither are the masks of another NIC that had this name.
         new.entries.retain(|entry| {
@@ -208,6 +212,7 @@ fn with_changes(
                 original: before.clone(),
                 banned: banned::cpus(host),
                 by_policy: None,
+                away: CpuList::default(),
                 by_hand: None,
                 before: None,
             });
@@ -215,7 +220,13 @@ fn with_changes(
         let Some(entry) = new.entry_mut(target) else { continue };
         entry.before = Some(before.clone());
         let wanted = Some(wanted.clone());
+        entry.away = away.clone();
         match by {
+            // Somebody else has moved it, and it may stay there: with the next policy, too.
+            By::Policy
+                if !away.is_empty()
+                    && wanted.as_ref() == Some(before)
+                    && entry.by_policy.is_some() => {}
             By::Policy => entry.by_policy = wanted,
             // The policy that had placed it is no longer in force.
             By::Hand => (entry.by_policy, entry.by_hand) = (None, wanted),

@@ -1,13 +1,14 @@
 //! What goes where: which IRQs and masks of a NIC a placement selects, and which CPUs each
 //! gets.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde::Serialize;
 
 use super::avoid::Detour;
-use super::saved::Source;
+use super::saved::{Source, is_met};
 use super::target::{Part, Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Location, Result};
@@ -79,13 +80,16 @@ pub enum OnIrqbalance {
     Ban,
 }
 
-/// What to do about a NIC that is missing or down.
+/// What to do about a NIC that is missing or down, and about other placements that are not possible now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// It is an error.
+    /// Each is an error.
     Refuse,
-    /// Its interrupts are placed when it comes.
+    /// The interrupts of such a NIC are placed when it comes. All else is an error.
     Await,
+    /// Each placement waits until it is possible, and the others are made. Only what cannot be read is
+    /// an error.
+    Keep,
 }
 
 /// What becomes of the queues' masks.
@@ -132,10 +136,7 @@ pub struct Change {
 impl Change {
     /// Whether the target may stay on these CPUs.
     pub fn is_met_by(&self, now: &CpuList) -> bool {
-        match self.away.is_empty() {
-            true => *now == self.wanted,
-            false => !now.is_empty() && !now.iter().any(|cpu| self.away.contains(cpu)),
-        }
+        is_met(now, &self.wanted, &self.away)
     }
 }
 
@@ -149,8 +150,8 @@ impl Plan {
         Ok(Self::with(host, placements, Absent::Refuse)?.0)
     }
 
-    /// As [`Plan::of`]. With [`Absent::Await`], the second value says why some placements have
-    /// to wait.
+    /// As [`Plan::of`], unless `absent` says otherwise. The second value says why some placements
+    /// have to wait.
     pub fn with(
         host: &Host,
         placements: &[Placement],
@@ -169,22 +170,21 @@ impl Plan {
         placements
             .sort_by_key(|one| (one.avoid.is_some(), one.nic.is_empty(), one.of_pods.is_some()));
         for placement in placements {
-            let Some(devices) = &placement.of_pods else {
-                waiting.extend(plan.place(&machine, placement, &topology, absent)?);
-                continue;
-            };
-            if placement.avoid.is_none() {
+            if placement.of_pods.is_some() && placement.avoid.is_none() && absent != Absent::Keep {
                 check_cpus(&placement.cpus, &topology).map_err(|e| placement.at(e))?;
             }
-            for nic in devices {
-                let one = Placement { nic: nic.clone(), of_pods: None, ..placement.clone() };
+            let waits = |e: &Error| {
+                placement.of_pods.is_some() || (absent == Absent::Keep && e.source.is_none())
+            };
+            for one in placement.of_devices() {
                 let before = plan.clone();
-                waiting.extend(
-                    plan.place(&machine, &one, &topology, Absent::Await).unwrap_or_else(|e| {
+                match plan.place(&machine, &one, &topology, absent) {
+                    Err(e) if waits(&e) => {
                         plan = before;
-                        Some(later(&e))
-                    }),
-                );
+                        waiting.push(later(&e));
+                    }
+                    done => waiting.extend(done?),
+                }
             }
         }
         Ok((plan, waiting))
@@ -276,8 +276,8 @@ impl Plan {
         if any { Ok(()) } else { Err(not_in_use(host, placement, nics)) }
     }
 
-    /// Adds the IRQs that may come to CPUs that they have to avoid. Those that other placements
-    /// are about stay with these.
+    /// Adds all IRQs if there are CPUs that they have to avoid: also those that stay where they are, as
+    /// irqbalance may move them. Those that other placements are about stay with these.
     fn avoid(
         &mut self,
         machine: &Machine<'_>,
@@ -285,7 +285,11 @@ impl Plan {
         nics: &[Nic],
         topology: &Topology,
     ) -> Result<()> {
-        let detour = Detour::new(machine.host, &placement.away, &topology.online)?;
+        if placement.away.is_empty() {
+            return Ok(());
+        }
+        let detour =
+            Detour::new(machine.host, machine.interrupts, &placement.away, &topology.online)?;
         for (nic, irq) in nics.iter().flat_map(|nic| nic.irqs.iter().map(move |irq| (nic, irq))) {
             let target = target(nic, irq);
             let planned = |change: &Change| change.target.is_same(&target);
@@ -293,7 +297,7 @@ impl Plan {
                 continue;
             }
             let Some(now) = target.read(machine.host)? else { continue };
-            let Some(wanted) = detour.of(&target, &now.allowed) else { continue };
+            let wanted = detour.of(&target, &now.allowed);
             self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             self.changes.push(Change {
                 source: Source::of(machine.host, machine.interrupts, irq.irq),
@@ -378,6 +382,13 @@ fn later(e: &Error) -> String {
 }
 
 impl Placement {
+    /// The placement of each device that it stands for now.
+    fn of_devices(&self) -> Vec<Cow<'_, Self>> {
+        let Some(devices) = &self.of_pods else { return vec![Cow::Borrowed(self)] };
+        let of = |nic: &String| Self { nic: nic.clone(), of_pods: None, ..self.clone() };
+        devices.iter().map(|nic| Cow::Owned(of(nic))).collect()
+    }
+
     /// The error with the placement's place in the policy file.
     fn at(&self, e: Error) -> Error {
         Error { at: self.location.clone().or(e.at), ..e }

@@ -66,6 +66,9 @@ pub struct Entry {
     /// Where the running policy wants it. This overrides `by_hand`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_policy: Option<CpuList>,
+    /// If not empty: with `by_policy`, it may be anywhere but there.
+    #[serde(default, skip_serializing_if = "CpuList::is_empty")]
+    pub away: CpuList,
     /// Where `gthctl irq pin` put it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<CpuList>,
@@ -189,6 +192,14 @@ impl Entry {
         self.by_policy.as_ref().or(self.by_hand.as_ref()).unwrap_or(&self.original)
     }
 
+    /// Whether it may stay on these CPUs.
+    pub fn is_met_by(&self, now: &CpuList) -> bool {
+        match self.by_policy {
+            Some(_) => is_met(now, self.wanted(), &self.away),
+            None => now == self.wanted(),
+        }
+    }
+
     /// Where it was before gthctl's first change, without CPUs that irqbalance's configuration has
     /// banned since; but for these alone there would be none.
     pub fn without_banned(&self, host: &Host) -> CpuList {
@@ -256,6 +267,19 @@ impl Source {
     }
 }
 
+/// Whether an IRQ that may go to `cpus` may come to one of `others`.
+pub fn comes_to(cpus: &CpuList, others: &CpuList) -> bool {
+    cpus.iter().any(|cpu| others.contains(cpu))
+}
+
+/// Whether what is wanted on CPUs, or anywhere but on those of `away`, may stay on the CPUs `now`.
+pub fn is_met(now: &CpuList, wanted: &CpuList, away: &CpuList) -> bool {
+    match away.is_empty() {
+        true => now == wanted,
+        false => !now.is_empty() && !comes_to(now, away),
+    }
+}
+
 /// The number of a network device. No other device has it at the same time.
 pub fn ifindex(host: &Host, nic: &str) -> Option<u32> {
     number(&host.sys().join("class/net").join(nic).join("ifindex"))
@@ -310,6 +334,7 @@ mod tests {
             original: "0-3".parse().unwrap(),
             banned: CpuList::default(),
             by_policy: None,
+            away: CpuList::default(),
             by_hand: Some("2".parse().unwrap()),
             before: None,
         };

@@ -284,6 +284,23 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     assert_eq!(nobody.code(), 3, "{}", nobody.stderr);
 }
 
+/// The kernel keeps only the CPUs of a mask that are online: the rest of it cannot be put back.
+#[test]
+fn a_mask_is_put_back_as_far_as_its_cpus_are_online() {
+    const MASK: &str = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
+    let _restore = Restore;
+    fs::write(MASK, "f").unwrap();
+    report(&["pin", "eth0", "--cpus", "0", "--rps"]);
+    assert_eq!(kernel::read(MASK), "1");
+    let offline = Offline::take(3);
+    let restored = irq(&["restore"]);
+    let mask = kernel::read(MASK);
+    drop(offline);
+    fs::write(MASK, "0").unwrap();
+    assert_eq!((restored.code(), mask.as_str()), (0, "7"), "{}", restored.stderr);
+    assert!(!Path::new(SAVED).exists());
+}
+
 #[test]
 fn a_macvlan_means_the_nic_under_it() {
     if !has_module("macvlan") {
@@ -434,7 +451,7 @@ fn advice_from_the_traffic() {
     let advice = std::thread::scope(|scope| {
         let advice = scope.spawn(|| report(&["advise", "eth0", "--duration", "3s"]));
         while !advice.is_finished() {
-            plane.ping(20);
+            plane.ping_for_long(20);
         }
         advice.join().unwrap()
     });

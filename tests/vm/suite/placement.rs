@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::gthctl::{self, notes, policy, report};
+use crate::support::gthctl::{self, NO_RULES, notes, policy, report};
 use crate::support::kernel;
 use crate::support::nic::{
     self, Pair, Restore, SAVED, affinities, affinity, hold_irq_lock, irq_of, on, taken,
@@ -178,6 +178,15 @@ fn a_policy_is_checked_without_root() {
     let shown: Value = serde_json::from_str(&checked.stdout).unwrap();
     assert_eq!(shown["irq"][0], json!({"nic": "eth0", "cpus": "1", "spread": true}));
     assert!(checked.stderr.contains("\"eth9\": no such network device"), "{}", checked.stderr);
+
+    // What is saved of interrupts is for root alone.
+    let lease = shared::scheduler(NO_RULES);
+    let rule = "strategies: [{command_regex: ^hot$, cpus: 3, exclusive: true}]";
+    fs::write(&file, format!("{rule}\nirq: {{avoid: exclusive}}\n")).unwrap();
+    assert_eq!(fs::metadata("/run/gthctl").unwrap().permissions().mode() & 0o77, 0);
+    let checked = gthctl::output(command.uid(65534).gid(65534));
+    assert_eq!(checked.code(), 0, "{}", checked.stderr);
+    lease.stop();
 }
 
 #[test]
