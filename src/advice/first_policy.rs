@@ -2,11 +2,10 @@
 
 use std::borrow::Cow;
 
-use super::suggested_policy::{pattern, quoted};
+use super::suggested_policy::{pattern, quoted, short};
 use super::user_plane::{Program, UserPlane};
 use crate::base::cpulist::CpuList;
 use crate::base::escape;
-use crate::policy::MAX_NAME;
 
 /// With so few CPUs, none is proposed as exclusive.
 const FEW_CPUS: usize = 4;
@@ -74,10 +73,10 @@ fn rules_for_programs(plane: &UserPlane) -> String {
         if conditions.contains(&of_program) {
             continue;
         }
-        let short: String = escape::line(&program.comm).chars().take(MAX_NAME - 8).collect();
-        let name = match names.contains(&short) {
-            true => format!("{short} {}", program.pid),
-            false => short,
+        let name = short(&program.comm);
+        let name = match names.contains(&name) {
+            true => format!("{name} {}", program.pid),
+            false => name,
         };
         text += &format!(
             "\n  # PID {}{}\n{}  - name: {}\n{of_program}    # Before all other tasks.\n    priority: true\n{}",
@@ -163,6 +162,7 @@ mod tests {
     use super::*;
     use crate::advice::user_plane::Nic;
     use crate::base::escape::NASTY;
+    use crate::base::root::Root;
     use crate::gtp::Module;
     use crate::policy::cgroups::Home;
     use crate::policy::{Cpus, Policy, forgery};
@@ -171,7 +171,8 @@ mod tests {
     #[track_caller]
     fn policy(text: &str) -> Policy {
         let (policy, notes) = Policy::parse(text, Path::new("p.yaml")).expect(text);
-        assert_eq!((notes, forgery::notes(&policy)), (vec![], vec![]), "{text}");
+        let forgeable = forgery::notes(&policy, &Root::at("/no-such-directory"));
+        assert_eq!((notes, forgeable), (vec![], vec![]), "{text}");
         policy
     }
 
@@ -211,6 +212,14 @@ mod tests {
         assert!(policy.rules.iter().all(|rule| rule.effects.priority.is_some()));
         assert!(text.contains("  # PID 12, which has the GTP-U port (UDP 2152) open\n"), "{text}");
         assert!(text.contains("# NIC: n6, near CPUs 2-3\n"), "{text}");
+    }
+
+    #[test]
+    fn a_program_without_a_name_has_a_rule_too() {
+        let text = text(&plane(vec![Program { comm: String::new(), ..upf(10) }]));
+        let rule = &policy(&text).rules[0];
+        assert_eq!(rule.name, "unnamed");
+        assert_eq!(rule.conditions.command_regex.as_deref(), Some("^$"));
     }
 
     /// The proposals in comments are right, too.

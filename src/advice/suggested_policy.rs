@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::iter;
 
 use super::packets::{PacketsByCpu, entries, with_at_least};
 use crate::base::cpulist::CpuList;
@@ -81,7 +82,12 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
     text += "strategies:\n";
     let others: CpuList = facts.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
     let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
-    text.extend(tasks.iter().map(|(name, totals)| rule(name, totals, place.as_ref(), facts)));
+    let mut names: Vec<String> = Vec::new();
+    for (task, totals) in &tasks {
+        let name = task.name_of_rule(&names);
+        text += &rule(&name, task, totals, place.as_ref(), facts);
+        names.push(name);
+    }
     Some(text)
 }
 
@@ -98,9 +104,10 @@ fn tasks(rows: &[Row], all: u64) -> Vec<(TaskName, TaskTotals)> {
     tasks
 }
 
-/// The rule for one task, on the CPUs `place` if there is a choice.
+/// The rule `name` for one task, on the CPUs `place` if there is a choice.
 fn rule(
-    name: &TaskName,
+    name: &str,
+    task: &TaskName,
     totals: &TaskTotals,
     place: Option<&CpuList>,
     facts: &TraceFacts<'_>,
@@ -111,12 +118,12 @@ fn rule(
         "  # {:.0} packets/s on CPUs {cpus}{}\n  - name: {}\n",
         facts.per_second(totals.packets),
         home.map_or(String::new(), |home| format!(", in {}", escape::line(home))),
-        quoted(&escape::line(&name.comm).chars().take(MAX_NAME).collect::<String>()),
+        quoted(name),
     );
-    if let Some(unit) = &name.unit {
+    if let Some(unit) = &task.unit {
         text += &format!("    systemd_unit: {}\n", quoted(unit));
     }
-    let pattern = format!("^{}$", pattern(&name.comm));
+    let pattern = format!("^{}$", pattern(&task.comm));
     text += &format!("    command_regex: {}\n    priority: true\n", quoted(&pattern));
     if let Some(place) = place {
         text += &format!("    cpus: {}\n", quoted(&place.to_string()));
@@ -172,6 +179,21 @@ impl TaskName {
         let unit = unit.filter(|unit| matches!(escape::line(unit), Cow::Borrowed(_)));
         Self { comm: row.comm.clone(), unit }
     }
+
+    /// What to call its rule, unlike these others.
+    fn name_of_rule(&self, others: &[String]) -> String {
+        let comm = short(&self.comm);
+        let with_unit = self.unit.as_ref().map(|unit| short(&format!("{comm} {unit}")));
+        let numbered = (2..).map(|number: usize| format!("{comm} {number}"));
+        let mut names = iter::once(comm.clone()).chain(with_unit).chain(numbered);
+        names.find(|name| !others.contains(name)).unwrap_or_default()
+    }
+}
+
+/// A rule's name for a task that is called so. A number fits behind it.
+pub(super) fn short(comm: &str) -> String {
+    let comm = if comm.is_empty() { "unnamed" } else { comm };
+    escape::line(comm).chars().take(MAX_NAME - 8).collect()
 }
 
 #[derive(Default)]
@@ -282,6 +304,33 @@ mod tests {
         assert_eq!(conditions.command_regex.as_deref(), Some("^a b\"c$"));
         assert!(policy.rules.iter().all(|rule| rule.effects.priority.is_some()));
         assert!(policy.rules.iter().all(|rule| rule.effects.cpus.is_none()));
+    }
+
+    #[test]
+    fn rules_have_different_names() {
+        let long = "\u{1b}".repeat(15);
+        let tasks = [
+            ("", None),
+            ("upf", None),
+            ("upf", Some("a.service")),
+            ("upf", Some("b.service")),
+            ("upf a.service", None),
+            (long.as_str(), None),
+            (long.as_str(), Some("a.service")),
+        ];
+        let rows = tasks.map(|(comm, unit)| {
+            let mut row = Row::of_packets(comm, 0, Context::Task, 400);
+            row.home.unit = unit.map(Into::into);
+            row
+        });
+        let text = suggest(&rows).unwrap();
+        let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+        let names: Vec<_> = policy.rules.iter().map(|rule| rule.name.as_str()).collect();
+        let cut = short(&long);
+        let second = format!("{cut} 2");
+        let of_upf = ["upf", "upf a.service", "upf b.service", "upf a.service 2"];
+        assert_eq!(names[..3], ["unnamed", cut.as_str(), second.as_str()]);
+        assert_eq!(names[3..], of_upf);
     }
 
     /// A name must not end a comment: what follows would be a rule.

@@ -428,6 +428,10 @@ impl Service {
             self.again.note(Step::PodCounters, counted);
         }
         self.follow_api(scheduler, topology);
+        // The file may be as before by then, so that reading it again repairs nothing.
+        if self.policy.is_out_of_step() {
+            self.again.add(Step::Refresh);
+        }
     }
 
     /// Brings strategies that the API has sent into force.
@@ -438,9 +442,6 @@ impl Service {
         let done = self.policy.take_strategies(scheduler, &context, &self.api.name());
         let done = self.api.settle(strategies, done, scheduler.generation());
         self.again.note(Step::Strategies, done);
-        if self.policy.is_out_of_step() {
-            self.again.add(Step::Refresh);
-        }
     }
 
     fn reload_policy(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {

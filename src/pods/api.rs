@@ -1,6 +1,7 @@
 //! Where the Kubernetes API is, and a client for it.
 
 use std::error::Error as StdError;
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,9 +88,9 @@ fn kubeconfig(settings: &PodSettings, root: &Root) -> Result<(Kubeconfig, String
     if let Some(path) = &settings.kubeconfig {
         return read(std::slice::from_ref(path));
     }
-    if let Some(list) = root.var("KUBECONFIG") {
-        let paths = std::env::split_paths(&list).filter(|path| !path.as_os_str().is_empty());
-        return read(&paths.collect::<Vec<_>>());
+    let listed = root.var("KUBECONFIG").map(|list| existing(&list)).unwrap_or_default();
+    if !listed.is_empty() {
+        return read(&listed);
     }
     if let Some(kubeconfig) = service_account(root) {
         return Ok((kubeconfig, "the service account".to_owned()));
@@ -101,6 +102,12 @@ fn kubeconfig(settings: &PodSettings, root: &Root) -> Result<(Kubeconfig, String
         None => Err(Error::failure("no Kubernetes API: no kubeconfig and no service account")
             .help("set monitor.kubeconfig_path in the config file")),
     }
+}
+
+/// The files in `list`, as in `$KUBECONFIG`, without those that do not exist: kubectl leaves them
+/// out, too (tools/clientcmd/loader.go: `Load`).
+fn existing(list: &OsStr) -> Vec<PathBuf> {
+    std::env::split_paths(list).filter(|path| path.try_exists().unwrap_or(true)).collect()
 }
 
 /// Reads kubeconfig files; if two set the same, the first wins.
@@ -307,8 +314,19 @@ mod tests {
         let server = kube::Config::try_from(merged).unwrap().cluster_url;
         assert_eq!(server, "http://given/");
         assert_eq!(source.matches(':').count(), 1, "{source}");
-        let missing = |name: &str| (name == "KUBECONFIG").then(|| "/missing:/too".into());
-        let e = kubeconfig(&PodSettings::default(), &tree(&root, missing)).unwrap_err();
+        let [first, second] = &paths;
+        let list = std::env::join_paths([first, &PathBuf::from("/missing"), second]).unwrap();
+        assert_eq!(existing(&list), paths);
+        let missing = |name: &str| (name == "KUBECONFIG").then(|| "/missing::/too".into());
+        let next = self::server(&PodSettings::default(), &tree(&root, missing));
+        assert_eq!(next.as_deref(), Some("http://node/"));
+    }
+
+    #[test]
+    fn a_given_one_must_exist() {
+        let root = full();
+        let given = PodSettings { kubeconfig: Some("/missing".into()), node: None };
+        let e = kubeconfig(&given, &tree(&root, |_| None)).unwrap_err();
         assert_eq!(
             e.to_string(),
             "kubeconfig /missing: No such file or directory (os error 2); \

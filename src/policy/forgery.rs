@@ -3,7 +3,8 @@
 //! SECURITY.md gives the reasons, condition by condition.
 
 use super::patterns::{self, Budget};
-use super::{Conditions, CpuLimit, Cpus, Effects, Policy, Rule, cgroups, globs};
+use super::{Conditions, CpuLimit, Cpus, Effects, Policy, Rule, cgroups, globs, resolve};
+use crate::base::root::Root;
 use crate::base::yaml::quote;
 
 /// How any user could meet the conditions of a rule.
@@ -16,13 +17,13 @@ pub struct Forgery {
 }
 
 /// A note on each rule that gives any user a priority or exclusive CPUs.
-pub fn notes(policy: &Policy) -> Vec<String> {
-    policy.rules.iter().filter_map(note).collect()
+pub fn notes(policy: &Policy, root: &Root) -> Vec<String> {
+    policy.rules.iter().filter_map(|rule| note(rule, root)).collect()
 }
 
-fn note(rule: &Rule) -> Option<String> {
+fn note(rule: &Rule, root: &Root) -> Option<String> {
     let gain = gain(&rule.effects)?;
-    let Forgery { how, ends } = forgeable(&rule.conditions)?;
+    let Forgery { how, ends } = forgeable(&rule.conditions, root)?;
     Some(format!("{}: {}: {how} and get {gain}; {ends} prevents that", rule.location, rule.name))
 }
 
@@ -40,7 +41,7 @@ fn gain(effects: &Effects) -> Option<String> {
 }
 
 /// How any user could meet these conditions; `None` if a user cannot meet one of them.
-pub fn forgeable(conditions: &Conditions) -> Option<Forgery> {
+pub fn forgeable(conditions: &Conditions, root: &Root) -> Option<Forgery> {
     let c = conditions;
     let out_of_reach = c.pid.is_some()
         || c.container.is_some()
@@ -48,7 +49,7 @@ pub fn forgeable(conditions: &Conditions) -> Option<Forgery> {
         || is_out_of_reach(&c.user, |user| !(c.include_children && is_root(user)))
         || is_out_of_reach(&c.systemd_unit, |unit| !users_have_unit(unit))
         || is_out_of_reach(&c.cgroup, |cgroup| !users_have_cgroup(cgroup))
-        || is_out_of_reach(&c.netns, |netns| !users_have_netns(netns));
+        || is_out_of_reach(&c.netns, |netns| !users_have_netns(netns, root));
     if out_of_reach {
         return None;
     }
@@ -92,26 +93,37 @@ fn is_root(user: &str) -> bool {
 /// What every match of a glob begins with. A glob is compiled only if this leaves the answer
 /// open: compiling a hundred takes longer than bringing a policy into force.
 fn beginning(glob: &str) -> &str {
-    glob.split(['*', '?', '[', '{', '\\']).next().unwrap_or_default()
+    glob.split(['*', '?', '[', '{']).next().unwrap_or_default()
 }
 
 fn begin_alike(a: &str, b: &str) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
+/// Whether this, behind `user-` in a glob, stands for UIDs that need not be listed.
+fn means_many(uid: &str) -> bool {
+    uid.split('/').next().is_some_and(|uid| uid.contains(['*', '?', '[']))
+}
+
 fn users_have_unit(glob: &str) -> bool {
+    if glob.strip_prefix("user-").is_some_and(means_many) {
+        return true;
+    }
     let names = OF_USERS.iter().flat_map(|path| path.split('/')).filter(|name| !name.is_empty());
     let mut names = names.chain(["user@", "session-"]);
     if !names.any(|name| begin_alike(beginning(glob), name)) {
         return false;
     }
     // A full name of a systemd-logind unit means one user.
-    let is_name = !glob.contains(['*', '?', '[', '{', '\\']);
+    let is_name = !glob.contains(['*', '?', '[', '{']);
     let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
     cgroups::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
 }
 
 fn users_have_cgroup(glob: &str) -> bool {
+    if glob.strip_prefix("/user.slice/user-").is_some_and(means_many) {
+        return true;
+    }
     if !OF_USERS.iter().any(|path| begin_alike(beginning(glob), path)) {
         return false;
     }
@@ -133,16 +145,20 @@ fn can_match_below(pattern: &str, paths: &[&str]) -> bool {
     paths.iter().any(|path| dfas.iter().any(|dfa| dfa.finds_some(path.as_bytes())))
 }
 
-/// Everyone is in the first network namespace; a path where users can write may link to
-/// another.
-fn users_have_netns(netns: &str) -> bool {
+/// Everyone is in the first network namespace, if it can be seen whether this is it; a path where
+/// users can write may link to another.
+fn users_have_netns(netns: &str, root: &Root) -> bool {
     const FIRST: [&str; 3] = ["/proc/1/", "/proc/self/", "/proc/thread-self/"];
     const WRITABLE: [&str; 5] = ["/home/", "/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/"];
-    FIRST.iter().chain(&WRITABLE).any(|dir| netns.starts_with(dir))
+    let first = resolve::netns(root, "/proc/1/ns/net");
+    (first.is_some() && resolve::netns(root, netns) == first)
+        || FIRST.iter().chain(&WRITABLE).any(|dir| netns.starts_with(dir))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, symlink};
     use std::path::Path;
 
     use super::*;
@@ -151,9 +167,18 @@ mod tests {
         Policy::parse(&format!("strategies:\n{rules}"), Path::new("p.yaml")).expect(rules).0
     }
 
+    /// Where nothing can be looked up.
+    fn nowhere() -> Root {
+        Root::at("/no-such-directory")
+    }
+
     fn is_forgeable(conditions: &str) -> bool {
+        is_forgeable_at(conditions, &nowhere())
+    }
+
+    fn is_forgeable_at(conditions: &str, root: &Root) -> bool {
         let policy = policy(&format!("- {{{conditions}, priority: 1}}"));
-        forgeable(&policy.rules[0].conditions).is_some()
+        forgeable(&policy.rules[0].conditions, root).is_some()
     }
 
     #[test]
@@ -167,6 +192,8 @@ mod tests {
             "exe: '**/upf', command_regex: ^upf$, threads: ^rx, gtp: gtp5g",
             "cgroup: /user.slice",
             "cgroup: '/user.slice/*/session-*'",
+            "cgroup: '/user.slice/user-1*'",
+            "cgroup: '/user.slice/user-100?.slice/session-*'",
             "cgroup: '/user.slice/**/upf.service'",
             "cgroup: '**/upf.service'",
             "cgroup: '*'",
@@ -179,6 +206,8 @@ mod tests {
             "systemd_unit: cron.service",
             "systemd_unit: '*.slice'",
             "systemd_unit: 'user-*.slice'",
+            "systemd_unit: 'user-1*.slice'",
+            "systemd_unit: 'user-[1-3]???.slice'",
             "systemd_unit: 'user@*.service'",
             "systemd_unit: 'session-*'",
             "netns: /proc/1/ns/net",
@@ -202,12 +231,14 @@ mod tests {
             "systemd_unit: 'upf@*.service', include_children: true",
             "systemd_unit: user@1000.service",
             "systemd_unit: user-1000.slice",
+            r"systemd_unit: upf@n3\x2dcore.service",
             "systemd_unit: session-3.scope",
             "cgroup: /system.slice/upf.service",
             "cgroup: '/system.slice/upf*/**'",
             "cgroup: '/core*/**/upf.service'",
             "cgroup: '/{core,machine}.slice/*'",
             "cgroup: /user.slice/user-1000.slice",
+            "cgroup: '/user.slice/user-1000.slice/session-*'",
             "container: 0123abcd",
             "selectors: [{key: app, value: upf}]",
             "k8s_namespace: core",
@@ -218,6 +249,25 @@ mod tests {
             "exe: /usr/bin/upf, user: upf",
         ] {
             assert!(!is_forgeable(conditions), "{conditions}");
+        }
+    }
+
+    #[test]
+    fn everybody_is_in_the_first_network_namespace() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["proc/1/ns/net", "run/netns/first"] {
+            let file = dir.path().join(name);
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            symlink("/proc/self/ns/net", file).unwrap();
+        }
+        let root = Root::at(dir.path());
+        let first = fs::metadata("/proc/self/ns/net").unwrap().ino();
+        for netns in [first.to_string(), "first".into(), "/run/netns/first".into()] {
+            assert!(is_forgeable_at(&format!("netns: {netns}"), &root), "{netns}");
+            assert!(!is_forgeable(&format!("netns: {netns}")), "{netns}");
+        }
+        for netns in [(first + 1).to_string(), "other".into()] {
+            assert!(!is_forgeable_at(&format!("netns: {netns}"), &root), "{netns}");
         }
     }
 
@@ -235,7 +285,7 @@ mod tests {
              - {gtp: {port: 2152}, priority: 1}\n",
         );
         assert_eq!(
-            notes(&policy),
+            notes(&policy, &nowhere()),
             [
                 "p.yaml:2:4: gnb: any user can name a task like that and get priority 0; user: or systemd_unit: prevents that",
                 "p.yaml:3:4: rule 2: any user can run \"/usr/bin/upf\" with their own code in it (LD_PRELOAD) and get priority 20 and exclusive CPUs 2-3; user: or systemd_unit: prevents that",

@@ -6,10 +6,14 @@ use std::fmt;
 
 use globset::{ErrorKind, GlobBuilder};
 
+use super::patterns::{self, Budget};
+
 /// Why a text is not a valid glob.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadGlob {
     Syntax(ErrorKind),
+    /// A `[...]` that could mean `/` or a part of a character.
+    Class,
     /// It must be a path from the root.
     NotFromRoot,
 }
@@ -18,6 +22,7 @@ impl fmt::Display for BadGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Syntax(kind) => write!(f, "{kind}"),
+            Self::Class => f.write_str("[...] may hold only ASCII characters other than /"),
             Self::NotFromRoot => f.write_str("not a path from the root, such as /kubelet.slice"),
         }
     }
@@ -28,7 +33,8 @@ impl std::error::Error for BadGlob {}
 /// The whole path of an executable.
 ///
 /// In all globs here `*`, `?`, `[...]` stay within one directory, `**` crosses
-/// directories, `{a,b}` is either. Fails with the reason when `glob` is invalid.
+/// directories, `{a,b}` is either, a backslash is itself: systemd writes `\x2d` in units' names.
+/// Fails with the reason when `glob` is invalid.
 pub fn exe(glob: &str) -> Result<String, BadGlob> {
     Ok(format!("^{}$", translate(glob)?))
 }
@@ -39,23 +45,65 @@ pub fn cgroup(glob: &str) -> Result<String, BadGlob> {
     Ok(format!("^{}(?:/|$)", translate(glob)?))
 }
 
+/// Whether some path from the root has a match of `pattern`, which [`exe`] or [`cgroup`] made of
+/// `glob`.
+pub fn can_match(glob: &str, pattern: &str) -> bool {
+    // Compiling takes long.
+    if glob.starts_with('/') || glob.starts_with("**/") {
+        return true;
+    }
+    match patterns::compile(&[(0, pattern)], &mut Budget::default()) {
+        Ok(dfas) => dfas.iter().any(|dfa| dfa.finds_some(b"/")),
+        // Compiling the policy tells why.
+        Err(_) => true,
+    }
+}
+
 /// A glob as an unanchored regular expression over bytes.
 pub fn translate(glob: &str) -> Result<String, BadGlob> {
-    let glob = GlobBuilder::new(glob)
+    let built = GlobBuilder::new(glob)
         .literal_separator(true)
-        .backslash_escape(true)
+        .backslash_escape(false)
+        .empty_alternates(true)
         .build()
         .map_err(|e| BadGlob::Syntax(e.kind().clone()))?;
+    check_classes(glob)?;
     // globset's own form is (?-u)^...$.
-    let regex = glob.regex();
+    let regex = built.regex();
     let inner = regex.strip_prefix("(?-u)").unwrap_or(regex);
     let inner = inner.strip_prefix('^').unwrap_or(inner);
-    Ok(format!("(?:{})", inner.strip_suffix('$').unwrap_or(inner)))
+    let inner = inner.strip_suffix('$').unwrap_or(inner);
+    // globset escapes every other ^: this is where what must not match begins.
+    Ok(format!("(?:{})", inner.replace("[^", "[^/")))
+}
+
+/// Fails if a `[...]` of `glob`, which globset takes, means more than one byte within a directory.
+fn check_classes(glob: &str) -> Result<(), BadGlob> {
+    let mut rest = glob;
+    while let Some((_, class)) = rest.split_once('[') {
+        let members = class.strip_prefix(['!', '^']).unwrap_or(class);
+        let is_negated = members.len() < class.len();
+        // A ] in front is a member.
+        let end = members.char_indices().skip(1).find(|&(_, c)| c == ']');
+        let (members, after) = members.split_at(end.map_or(members.len(), |(end, _)| end));
+        if !members.is_ascii() || (!is_negated && has_slash(members.as_bytes())) {
+            return Err(BadGlob::Class);
+        }
+        rest = after;
+    }
+    Ok(())
+}
+
+/// Whether `/` is one of these members of a class, or within a range of them.
+fn has_slash(members: &[u8]) -> bool {
+    let spans = |part: &[u8]| part[1] == b'-' && (part[0]..part[2]).contains(&b'/');
+    members.contains(&b'/') || members.windows(3).any(spans)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::policy::cgroups::unit;
     use crate::policy::patterns::found;
 
     #[test]
@@ -79,6 +127,40 @@ mod tests {
             assert!(!of(glob, "/x/a.slice/b"), "{glob}");
         }
         assert!(!of("/a.slice/b", "/a.slice/bc"));
+    }
+
+    #[test]
+    fn alternatives_may_be_empty() {
+        let of = |path: &str| found(&exe("/opt/upf{,-2}{}").unwrap(), path);
+        assert!(of("/opt/upf") && of("/opt/upf-2") && !of("/opt/upf-"));
+    }
+
+    /// As systemd escapes the names of units, and so /proc/PID/cgroup shows them.
+    #[test]
+    fn a_backslash_is_itself() {
+        let path = r"/system.slice/system-upf.slice/upf@n3\x2dcore.service";
+        assert!(found(&unit(r"upf@n3\x2dcore.service").unwrap(), path));
+        assert!(found(&unit(r"upf@n3[\]x2d*.service").unwrap(), path));
+        assert!(found(&cgroup(r"/**/upf@n3\x2dcore.service").unwrap(), path));
+        assert!(!found(&unit("upf@n3x2dcore.service").unwrap(), path));
+    }
+
+    #[test]
+    fn classes_stay_within_one_directory() {
+        let of = |glob: &str, path: &str| found(&exe(glob).unwrap(), path);
+        let glob = "/opt/upf[!0-9]bin";
+        assert!(!of(glob, "/opt/upf/bin") && !of(glob, "/opt/upf1bin") && of(glob, "/opt/upf-bin"));
+        assert!(of("/a[^]b-]", "/a^") && !of("/a[^]b-]", "/a]") && !of("/a[^]b-]", "/a/"));
+        assert!(of("/a[!/]", "/ab") && !of("/a[!/]", "/a/"));
+        assert!(of("/a[[^]", "/a[") && of("/a[[^]", "/a^"));
+        let path = "/system.slice/foo.service/upf.service";
+        assert!(!found(&unit("*[!-]upf.service").unwrap(), path));
+        for bad in
+            ["/a[/]b", "/a[.-0]", "/a[+-9]", "[!-z]upf[*-~]", "/[é]", "/[!é]", "/[a]{[a-é],b}"]
+        {
+            assert_eq!(exe(bad), Err(BadGlob::Class), "{bad}");
+        }
+        assert!(of("/[a-c][]x][0-9-]", "/b]-"));
     }
 
     #[test]

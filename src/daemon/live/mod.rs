@@ -688,7 +688,7 @@ fn load(
     };
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
-    notes.extend(forgery::notes(&policy));
+    notes.extend(forgery::notes(&policy, machine.root));
     if let (None, Some(why)) = (context.pods, context.pods_doubt()) {
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
         notes.extend(of_pods.map(|rule| {

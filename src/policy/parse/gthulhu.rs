@@ -33,6 +33,8 @@ pub(super) const SCHEDULING: &str = "scheduling";
 pub(super) const ANSWER: [&str; 3] = ["success", "message", "timestamp"];
 
 pub(super) fn is_json(text: &str) -> bool {
+    // YAML allows a byte order mark, serde_json does not.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
@@ -183,6 +185,13 @@ mod tests {
         }
         let plain = r#"{"strategies": [{"priority": true, "pid": 1}, {"pid": 2, "execution_time": 20000}]}"#;
         assert_eq!(read(plain).1, [""; 0]);
+    }
+
+    #[test]
+    fn a_byte_order_mark_changes_nothing() {
+        let (policy, notes) = read(&format!("\u{feff}{{\"strategies\": {STRATEGIES}}}"));
+        assert_eq!(levels(&policy), MEANT);
+        assert!(notes[0].contains("read as in Gthulhu's files"), "{notes:?}");
     }
 
     #[test]

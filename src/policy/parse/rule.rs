@@ -193,20 +193,22 @@ fn pid(field: &Field) -> Result<u32> {
 fn exe(field: &Field) -> Result<String> {
     let what = "the path of an executable (a glob such as /usr/bin/upf or **/upf)";
     let glob = short(field, what, MAX_TEXT)?;
-    if !glob.starts_with(['/', '*', '{', '[']) {
+    let pattern = globs::exe(glob).map_err(|why| bad_glob(field, &why))?;
+    if !globs::can_match(glob, &pattern) {
         return Err(field.expected(what));
     }
-    globs::exe(glob).map_err(|why| bad_glob(field, &why))?;
     Ok(glob.into())
 }
 
 fn cgroup(field: &Field) -> Result<String> {
     let what = "a cgroup's path from the root (a glob such as /system.slice/upf.service)";
     let glob = short(field, what, MAX_TEXT)?;
-    if !glob.starts_with(['/', '*']) || glob == "/" {
+    let pattern = globs::cgroup(glob).map_err(|why| bad_glob(field, &why))?;
+    // Every task is in the root or below.
+    let is_root = glob.trim_end_matches('/').is_empty();
+    if is_root || !globs::can_match(glob, &pattern) {
         return Err(field.expected(what));
     }
-    globs::cgroup(glob).map_err(|why| bad_glob(field, &why))?;
     Ok(glob.into())
 }
 
@@ -748,6 +750,32 @@ mod tests {
             let found = error(&format!("{{priority: 1, {rule}}}"));
             assert!(found.ends_with(&format!(": rule 1: {message}")), "{found}");
         }
+    }
+
+    #[test]
+    fn globs_match_some_paths_but_not_all() {
+        for good in ["{/a.slice,/b.slice}", "**", "**/upf", "*/upf", "*{/a,b}", "{b,/a}/*"] {
+            for key in ["cgroup", "exe"] {
+                only(&format!("{{{key}: '{good}', priority: 1}}"));
+            }
+        }
+        only("{cgroup: '*', priority: 1}");
+        for bad in ["*upf", "**upf", "*?", "{a,*b}", "[a]", "?a", "a/b"] {
+            for (key, expected) in
+                [("cgroup", "a cgroup's path from"), ("exe", "the path of an executable")]
+            {
+                let found = error(&format!("{{{key}: '{bad}', priority: 1}}"));
+                let message = format!("p.yaml:2:{}: rule 1: {key}: expected ", key.len() + 6);
+                assert!(found.starts_with(&format!("{message}{expected}")), "{found}");
+            }
+        }
+        for root in ["/", "//", "///"] {
+            let found = error(&format!("{{cgroup: {root}, priority: 1}}"));
+            assert!(found.contains("cgroup: expected a cgroup's path from the root"), "{found}");
+        }
+        let found = error("{exe: '/a[/]', priority: 1}");
+        let why = "exe: bad glob \"/a[/]\": [...] may hold only ASCII characters other than /";
+        assert_eq!(found, format!("p.yaml:2:9: rule 1: {why}"));
     }
 
     #[test]
