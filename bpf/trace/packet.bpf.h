@@ -28,8 +28,8 @@ static __always_inline bool follows_packets(void)
 
 /*
  * One is enough: a data plane runs with softirqs disabled or in one, and its entry
- * functions do not call each other. Of others (any function may be traced) the inner
- * one has the packet.
+ * functions do not call each other. Of others (any function may be traced) the outer
+ * one has a packet that it hands to the inner one.
  */
 struct packet {
 	u64 skb;		/* its address, to compare; 0: none */
@@ -107,24 +107,34 @@ static __always_inline u32 refusal_of(u64 cookie)
 	return (cookie >> GTH_TRACE_REFUSAL_SHIFT) & 0xf;
 }
 
+/* Only version 1 has one: GTPv0 has its sequence number there (3GPP TS 09.60, 6). */
+static __always_inline void take_teid(struct packet *packet, const struct gtpu *header)
+{
+	packet->has_teid = header->flags >> 5 == 1;
+	packet->teid = packet->has_teid ? __builtin_bswap32(header->teid) : 0;
+}
+
 static __always_inline void packet_enters(u64 cookie, const struct sk_buff *skb)
 {
+	u32 tid = bpf_get_current_pid_tgid(), entry = function_of(cookie) + 1;
 	struct packet *packet = packet_slot();
 	struct gtpu header;
 
 	if (!packet || !skb || !is_entry(cookie))
 		return;
+	/* The outer function has it. If that is this one, it has missed the end of its last call. */
+	if (packet->skb == (u64)skb && packet->tid == tid && packet->entry != entry)
+		return;
 	*packet = (struct packet){
 		.skb = (u64)skb,
-		.tid = bpf_get_current_pid_tgid(),
-		.entry = function_of(cookie) + 1,
+		.tid = tid,
+		.entry = entry,
 		.bytes = BPF_CORE_READ(skb, len),
 	};
 	if (!judges_packets() || !has_gtpu(cookie) || !read_gtpu(skb, &header))
 		return;
 	packet->message = GTH_MESSAGE(header.flags >> 5, header.type);
-	packet->has_teid = true;
-	packet->teid = __builtin_bswap32(header.teid);
+	take_teid(packet, &header);
 }
 
 /* Linux's IS_ERR() (include/linux/err.h). */

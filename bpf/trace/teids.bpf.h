@@ -26,8 +26,7 @@ static __always_inline void note_sent_teid(const struct sk_buff *skb)
 		return;
 	if (bpf_probe_read_kernel(&header.flags, sizeof(header) - sizeof(header.udp), BPF_CORE_READ(skb, data)))
 		return;
-	packet->has_teid = true;
-	packet->teid = __builtin_bswap32(header.teid);
+	take_teid(packet, &header);
 }
 
 static __always_inline void count_teid(const struct packet *packet)

@@ -1,5 +1,6 @@
 //! The counts.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use libbpf_rs::{MapCore, MapFlags};
@@ -64,6 +65,23 @@ pub struct Count {
     pub times: Histogram,
 }
 
+#[cfg(test)]
+impl Count {
+    /// A count for tests: `packets` of 100 bytes by the thread `tid` on CPU 0.
+    pub fn of_packets(tid: u32, packets: u64) -> Self {
+        Self {
+            key: Key { started_ns: 1, tid, tgid: 5, function: 0, context: Context::Task, cpu: 0 },
+            comm: "nr-gnb".into(),
+            tid_inside: tid,
+            tgid_inside: 5,
+            packets,
+            bytes: 100 * packets,
+            last: Duration::ZERO,
+            times: Histogram::default(),
+        }
+    }
+}
+
 /// What was not counted or not sent, for want of room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
@@ -92,13 +110,13 @@ impl Tracer {
         Ok(counts)
     }
 
-    /// Drops the counts of tasks that have ended, by `is_gone`.
-    pub fn forget(&self, is_gone: impl Fn(u32) -> bool) {
+    /// Drops the counts of these threads.
+    pub fn forget(&self, tids: &HashSet<u32>) {
         let keys: Vec<_> = self.counts.keys().collect();
         for bytes in keys {
             // SAFETY: as in counts().
             let key = unsafe { bytes.as_ptr().cast::<gth_trace_key>().read_unaligned() };
-            if key.tid != 0 && is_gone(key.tid) {
+            if tids.contains(&key.tid) {
                 // It may be gone already.
                 let _ = self.counts.delete(&bytes);
             }

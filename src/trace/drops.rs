@@ -169,7 +169,9 @@ impl Drops {
         let place = self.places.get(&key.location).and_then(Option::as_ref);
         let is_in_entry = entry.zip(place).is_some_and(|(entry, at)| at.is_in(&entry.symbol));
         let is_in_module = place.is_some_and(|at| at.is_of(self.module));
-        let is_ours = self.module.is_some() && (is_in_entry || is_in_module);
+        // Where the kernel hides its addresses, only a refusal tells.
+        let is_refused = key.location > 0 && place.is_none() && key.refused > 0;
+        let is_ours = self.module.is_some() && (is_in_entry || is_in_module || is_refused);
         let direction = entry.map_or(Direction::Both, |entry| entry.direction);
         let (outcome, stretch, direction) = match key.end {
             End::GTH_END_DROPPED => (Outcome::Dropped, Stretch::DataPlane, direction),
@@ -392,6 +394,22 @@ mod tests {
             Some((Outcome::Buffered, Why::Buffered)),
         );
         assert_eq!(outcome("napi_consume_skb", None, 0), None);
+    }
+
+    #[test]
+    fn what_is_refused_and_consumed_is_dropped_where_addresses_are_hidden() {
+        let (mut drops, functions) = drops("gtp5g_dev_xmit", Some("gtp5g"));
+        drops.places.insert(AT, None);
+        let outcome = |refused| {
+            let key = gth_drop_key {
+                refused,
+                ..key(End::GTH_END_CONSUMED, &functions, "gtp5g_dev_xmit")
+            };
+            drops.kind(&key, &functions).map(|kind| (kind.outcome, kind.why))
+        };
+        let refused = number(&functions, "pdr_find_by_ipv4");
+        assert_eq!(outcome(refused), Some((Outcome::Dropped, Why::NoPdr)));
+        assert_eq!(outcome(0), None);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What a trace shows: an interval's counts by task, CPU and function.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::counts::{Context, Count, Key};
 use super::feed::Feed;
 use super::histogram::Histogram;
+use super::rates::rate;
 use crate::gtp::{Direction, Function, Stage};
 use crate::policy::cgroups::Home;
 
@@ -80,7 +81,7 @@ pub struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    /// `home_of` tells where a thread is; it is called once per thread.
+    /// `home_of` tells where a thread is; it is called once per thread, while that is counted.
     pub fn new(functions: &'a [Function], home_of: fn(u32) -> Home) -> Self {
         Self { functions, before: HashMap::new(), homes: HashMap::new(), home_of }
     }
@@ -99,18 +100,21 @@ impl<'a> Reporter<'a> {
             busy.then(b.packets.cmp(&a.packets)).then_with(|| place(a).cmp(&place(b)))
         });
         self.before = counts.into_iter().map(|count| (count.key, count)).collect();
+        let counted: HashSet<(u32, u64)> =
+            self.before.keys().map(|key| (key.tid, key.started_ns)).collect();
+        self.homes.retain(|thread, _| counted.contains(thread));
         rows
     }
 
     fn row(&self, count: &Count, now: Duration, interval: Duration) -> Row {
         let Key { started_ns, tid, tgid, function, context, cpu } = count.key;
         let function = &self.functions[function];
-        let before = self.before.get(&count.key);
-        let new = count.packets - before.map_or(0, |before| before.packets);
-        let new_bytes = count.bytes - before.map_or(0, |before| before.bytes);
-        let per_second = |n: u64| n as f64 / interval.as_secs_f64().max(1e-9);
+        // A forgotten task's counts begin anew.
+        let before = self.before.get(&count.key).filter(|old| old.packets <= count.packets);
+        let (old_packets, old_bytes) = before.map_or((0, 0), |old| (old.packets, old.bytes));
+        let seconds = interval.as_secs_f64();
         let times = match before {
-            Some(before) if new > 0 => count.times.since(&before.times),
+            Some(before) if count.packets > old_packets => count.times.since(&before.times),
             _ => count.times.clone(),
         };
         Row {
@@ -126,8 +130,8 @@ impl<'a> Reporter<'a> {
             stage: function.stage,
             packets: count.packets,
             bytes: count.bytes,
-            packets_per_second: per_second(new),
-            bytes_per_second: per_second(new_bytes),
+            packets_per_second: rate(count.packets, old_packets, seconds),
+            bytes_per_second: rate(count.bytes, old_bytes, seconds),
             p50_ns: times.percentile(0.5),
             p99_ns: times.percentile(0.99),
             times,
@@ -172,4 +176,35 @@ pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
     }
     totals.sort_by_key(|total| total.cpu);
     totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::functions::Target;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn counts_that_begin_anew_have_no_huge_rate() {
+        let functions = Target::functions(&["entry".into()]).functions;
+        let mut reporter = Reporter::new(&functions, |_| Home::default());
+        let mut rates = |packets| {
+            let rows = reporter.rows(vec![Count::of_packets(7, packets)], SECOND, SECOND);
+            (rows[0].packets_per_second, rows[0].bytes_per_second)
+        };
+        assert_eq!(rates(10), (10.0, 1_000.0));
+        assert_eq!(rates(3), (3.0, 300.0));
+        assert_eq!(rates(5), (2.0, 200.0));
+    }
+
+    #[test]
+    fn only_the_homes_of_counted_threads_are_kept() {
+        let functions = Target::functions(&["entry".into()]).functions;
+        let mut reporter = Reporter::new(&functions, |_| Home::default());
+        for tid in [7, 8] {
+            reporter.rows(vec![Count::of_packets(tid, 1)], SECOND, SECOND);
+        }
+        assert_eq!(reporter.homes.into_keys().collect::<Vec<_>>(), [(8, 1)]);
+    }
 }

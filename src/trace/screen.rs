@@ -28,16 +28,18 @@ pub fn size(in_place: bool) -> (usize, usize) {
     }
 }
 
-/// The table of rows and the lines below it, `notes` the last, in at most `height` lines of `width`.
+/// The table of rows and the lines below it, `notes` the last, in fewer than `height` lines of
+/// `width`. The CPUs take at most a third of them.
 pub fn screen(
     rows: &[Row],
     cpus: &[CpuTotal],
     notes: Vec<String>,
     (width, height): (usize, usize),
 ) -> String {
-    let below: Vec<String> = cpus.iter().map(cpu_line).chain(notes).collect();
-    // The head, the line under it, and one for what is left out.
-    let room = height.saturating_sub(below.len() + 4).max(1);
+    let cpus = cut(cpus.iter().map(cpu_line).collect(), height / 3, "CPUs");
+    let below: Vec<String> = cpus.into_iter().chain(notes).collect();
+    // The head, the line under it, one for what is left out, an empty one, and the cursor's.
+    let room = height.saturating_sub(below.len() + 5).max(1);
     let mut lines = table(&HEAD, rows.iter().take(room).map(cells));
     match rows.len() {
         0 => lines.push("no packets yet".into()),
@@ -46,17 +48,30 @@ pub fn screen(
     }
     lines.push(String::new());
     lines.extend(below);
-    let fitted =
-        lines.iter().map(|line| escape::line(line).chars().take(width).collect::<String>());
-    fitted.collect::<Vec<_>>().join("\n")
+    lines.iter().map(|line| fitted(line, width)).collect::<Vec<_>>().join("\n")
 }
 
 /// The sections below the table, an empty line before each, in at most two thirds of `height`.
 pub fn below(sections: &[Section], (width, height): (usize, usize)) -> Vec<String> {
     let lines = sections.iter().filter(|section| !section.table.is_empty());
     let lines = lines.flat_map(|section| iter::once("").chain(section.table.iter().map(|l| &**l)));
-    let fitted = lines.map(|line| escape::line(line).chars().take(width).collect());
-    fitted.take(height / 3 * 2).collect()
+    let lines = cut(lines.map(Into::into).collect(), height / 3 * 2, "lines");
+    lines.iter().map(|line| fitted(line, width)).collect()
+}
+
+/// At most `most` of the lines, and at least one. Where some are left out, the last says how many.
+fn cut(mut lines: Vec<String>, most: usize, what: &str) -> Vec<String> {
+    let all = lines.len();
+    if all > most {
+        lines.truncate(most.saturating_sub(1));
+        lines.push(format!("and {} more {what}", all - lines.len()));
+    }
+    lines
+}
+
+/// `line` on a terminal of this width.
+fn fitted(line: &str, width: usize) -> String {
+    escape::line(line).chars().take(width).collect()
 }
 
 /// A table's lines.
@@ -324,8 +339,8 @@ mod tests {
         let cpus =
             [CpuTotal { cpu: 1, packets_per_second: 99.6, in_softirq: 0.0, irqs: Vec::new() }];
         let text = screen(&rows, &cpus, vec!["not traced: gtp_rx".into()], (200, 12));
-        assert!(text.lines().count() <= 12, "{text}");
-        assert!(text.contains("and 24 more"), "{text}");
+        assert!(text.lines().count() < 12, "{text}");
+        assert!(text.contains("and 25 more"), "{text}");
         assert!(text.contains("CPU 1: 100 packets/s, 0 of them"), "{text}");
         assert!(text.ends_with("not traced: gtp_rx"), "{text}");
         for cell in [
@@ -348,6 +363,25 @@ mod tests {
         let narrow = screen(&rows, &cpus, Vec::new(), (40, 12));
         assert!(narrow.lines().all(|line| line.chars().count() <= 40));
         assert!(screen(&[], &[], Vec::new(), (80, 24)).contains("no packets yet"));
+    }
+
+    #[test]
+    fn what_is_below_the_table_leaves_room_for_it_and_says_what_is_left_out() {
+        let rows: Vec<Row> = (1..=30).map(row).collect();
+        let cpu = |cpu| CpuTotal { cpu, packets_per_second: 9.0, in_softirq: 0.0, irqs: vec![] };
+        let cpus: Vec<CpuTotal> = (0..30).map(cpu).collect();
+        let text = screen(&rows, &cpus, Vec::new(), (200, 12));
+        assert!(text.lines().count() < 12, "{text}");
+        assert!(text.contains("CPU 2: ") && !text.contains("CPU 3: "), "{text}");
+        assert!(text.ends_with("and 27 more CPUs"), "{text}");
+        let whole = screen(&rows, &cpus, Vec::new(), (usize::MAX, usize::MAX));
+        assert!(whole.contains("CPU 29: ") && !whole.contains("more"), "{whole}");
+        let table = (0..30).map(|i| format!("line {i}")).collect();
+        let section = Section { table, ..Section::default() };
+        let lines = below(std::slice::from_ref(&section), (6, 12));
+        assert_eq!(lines.len(), 8, "{lines:?}");
+        assert_eq!((&*lines[0], &*lines[6], &*lines[7]), ("", "line 5", "and 24"));
+        assert_eq!(below(&[section], (200, 60)).len(), 31);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! One trace from start to end: attach, show the counts, stop.
 
-use std::io::{IsTerminal, Write, stdout};
+use std::collections::HashSet;
+use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::attach::{How, Settings, Tracer};
-use super::counts::Lost;
+use super::counts::{Count, Lost};
 use super::events::Events;
 use super::feed::{Feed, Feeds};
 use super::functions::Target;
@@ -22,10 +23,11 @@ use super::verdicts;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
-use crate::base::output::redrawn;
+use crate::base::output::{put, redrawn};
 use crate::base::signals::{self, catch_signals};
 use crate::base::time;
 use crate::gtp::Function;
+use crate::kernel::kallsyms::{self, KALLSYMS};
 use crate::kernel::modules::{self, Life};
 use crate::kernel::procfs;
 use crate::policy::cgroups::Home;
@@ -211,7 +213,13 @@ impl Session<'_> {
 
     fn trace(&mut self) -> Result<TraceTotals> {
         let is_quiet = self.options.output == Output::Quiet;
-        let mut reporter = Reporter::new(self.functions, home_of);
+        if kallsyms::are_hidden(Path::new(KALLSYMS)) {
+            log::note(kallsyms::HIDDEN);
+        }
+        // Elsewhere /proc knows the threads by other numbers, or does not know them.
+        let are_shown = procfs::is_of_first_namespace(Path::new("/proc"));
+        let home = if are_shown { home_of } else { |_| Home::default() };
+        let mut reporter = Reporter::new(self.functions, home);
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
         if let Some(sockets) = &mut self.sockets
             && sockets.look()?.is_empty()
@@ -221,7 +229,7 @@ impl Session<'_> {
         let Options { interval, duration, once, .. } = *self.options;
         let mut pace = Pace::new(interval, duration, once);
         if self.is_in_place() {
-            print("\x1b[2J")?;
+            put("\x1b[2J")?;
         }
         loop {
             let most = if self.events.is_some() { EVENTS_CHECK } else { MODULE_CHECK };
@@ -235,9 +243,10 @@ impl Session<'_> {
             let is_end = stop || pace.is_over();
             let counts = self.tracer.counts()?;
             let clock = Duration::from_nanos(time::monotonic()?);
-            let old = |last: Duration| clock.saturating_sub(last) > FORGET_AFTER;
-            if counts.iter().any(|count| old(count.last)) {
-                self.tracer.forget(|tid| !Path::new(&format!("/proc/{tid}")).exists());
+            let is_gone = |tid: u32| are_shown && !Path::new(&format!("/proc/{tid}")).exists();
+            let ended = ended_tasks(self.options.output, &counts, clock, is_gone);
+            if !ended.is_empty() {
+                self.tracer.forget(&ended);
             }
             let rows = |reporter: &mut Reporter<'_>, time| {
                 let mut rows = reporter.rows(counts, clock, time);
@@ -284,7 +293,7 @@ impl Session<'_> {
                 _ => text += &(screen::event_line(event) + "\n"),
             }
         }
-        print(&text)
+        put(&text)
     }
 
     fn show(&mut self, rows: &[Row], sections: &[Section], feeds: &mut Feeds<'_>) -> Result<()> {
@@ -319,7 +328,7 @@ impl Session<'_> {
             }
             Output::Quiet => {}
         }
-        print(&text)
+        put(&text)
     }
 
     /// The tables of all, in the terminal's size if they are redrawn in place.
@@ -397,18 +406,62 @@ fn is_wanted(options: &Options, cpu: u32) -> bool {
     options.cpus.as_ref().is_none_or(|cpus| cpus.contains(cpu))
 }
 
+/// The threads to forget at `now`: all their packets were more than [`FORGET_AFTER`] ago, and they
+/// have ended, by `is_gone`. A quiet trace forgets none: it tells of all when it ends.
+fn ended_tasks(
+    output: Output,
+    counts: &[Count],
+    now: Duration,
+    is_gone: impl Fn(u32) -> bool,
+) -> HashSet<u32> {
+    if output == Output::Quiet {
+        return HashSet::new();
+    }
+    let is_old = |count: &&Count| now.saturating_sub(count.last) > FORGET_AFTER;
+    let (old, recent): (Vec<&Count>, Vec<&Count>) = counts.iter().partition(is_old);
+    let tids = |counts: Vec<&Count>| -> HashSet<u32> {
+        counts.into_iter().map(|count| count.key.tid).collect()
+    };
+    let mut idle = &tids(old) - &tids(recent);
+    // The idle CPUs' softirqs are of no task.
+    idle.retain(|&tid| tid != 0 && is_gone(tid));
+    idle
+}
+
 fn home_of(tid: u32) -> Home {
     let cgroup = procfs::cgroup(Path::new("/proc"), tid);
     cgroup.map(|path| Home::of(&path)).unwrap_or_default()
 }
 
 fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {
-    print(&json_line(kind, value)?)
+    put(&json_line(kind, value)?)
 }
 
-pub(super) fn print(text: &str) -> Result<()> {
-    let mut out = stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(|e| Error::failure(format!("standard output: {e}")))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_is_forgotten_once_it_has_ended_and_all_its_packets_are_old() {
+        let count = |tid, cpu, seconds| {
+            let mut count = Count::of_packets(tid, 1);
+            count.key.cpu = cpu;
+            count.last = Duration::from_secs(seconds);
+            count
+        };
+        let counts = [
+            // Both of 7's are old; one of 8's is not.
+            count(7, 0, 1),
+            count(7, 1, 2),
+            count(8, 0, 1),
+            count(8, 1, 60),
+            // It still runs.
+            count(9, 0, 1),
+            count(0, 0, 1),
+        ];
+        let now = Duration::from_secs(61);
+        let forgotten = |output| ended_tasks(output, &counts, now, |tid| tid != 9);
+        assert_eq!(forgotten(Output::Table), HashSet::from([7]));
+        assert!(forgotten(Output::Quiet).is_empty());
+    }
 }

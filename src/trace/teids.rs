@@ -1,6 +1,7 @@
 //! Packets by tunnel (bpf/trace/teids.bpf.h): who sends and receives most.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::Hash;
 
 use libbpf_rs::{MapCore, MapFlags};
 use serde::{Serialize, Serializer};
@@ -20,7 +21,7 @@ const TOP: usize = 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 struct Tunnel {
     direction: Direction,
-    /// `None`: the packet ended before it got one, or its header was unreadable.
+    /// `None`: the packet ended before it got one, or its header was unreadable or of GTPv0.
     #[serde(serialize_with = "in_hex")]
     teid: Option<u32>,
 }
@@ -102,7 +103,8 @@ fn read(
 ) -> Result<HashMap<Tunnel, Count>> {
     let failed = |e| Error::failure(format!("reading the tunnels: {e}"));
     let mut counts: HashMap<Tunnel, Count> = HashMap::new();
-    for bytes in tracer.teids.keys() {
+    let most = 2 * tracer.teids.max_entries() as usize;
+    for bytes in each_once(tracer.teids.keys(), most) {
         // SAFETY: the map's keys are of this type, all integers.
         let key = unsafe { bytes.as_ptr().cast::<gth_teid_key>().read_unaligned() };
         let entry = (key.entry as usize).checked_sub(1).and_then(|index| functions.get(index));
@@ -123,6 +125,16 @@ fn read(
     }
     counts.retain(|_, count| count.packets > 0);
     Ok(counts)
+}
+
+/// Each of `keys` once, from at most `most` steps of a walk over the map. The kernel begins the walk
+/// again when it has meanwhile forgotten the key that the walk is at.
+fn each_once<K: Clone + Eq + Hash>(
+    keys: impl Iterator<Item = K>,
+    most: usize,
+) -> impl Iterator<Item = K> {
+    let mut seen = HashSet::new();
+    keys.take(most).filter(move |key| seen.insert(key.clone()))
 }
 
 fn hex(teid: Option<u32>) -> String {
@@ -186,6 +198,12 @@ mod tests {
         // Forgotten by the kernel, and begun anew.
         let rows = teids.rows([(old, count(6))].into(), 1.0);
         assert_eq!(rows[0].packets_per_second, 6.0);
+    }
+
+    #[test]
+    fn a_walk_that_begins_again_yields_each_key_once_and_ends() {
+        assert_eq!(each_once(["a", "b", "a"].into_iter(), 6).collect::<Vec<_>>(), ["a", "b"]);
+        assert_eq!(each_once(["a", "b"].into_iter().cycle(), 6).count(), 2);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::feed::Feeds;
 use super::pace::Pace;
 use super::screen::size;
 use super::sections::json_line;
-use super::session::{Output, print};
+use super::session::Output;
 use super::xdp_runs::{Counts, Runs, rows};
 use super::xdp_screen;
 use super::xdp_tracer::Tracer;
@@ -19,7 +19,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::base::escape;
 use crate::base::log;
-use crate::base::output::redrawn;
+use crate::base::output::{put, redrawn};
 use crate::base::signals::{catch_signals, sleep};
 use crate::kernel::xdp::{self, Mode, XdpProgram};
 
@@ -59,7 +59,7 @@ pub fn run(options: &Options<'_>) -> Result<()> {
         }
         log::info(format_args!("{what}; waiting for one"));
     }
-    session.trace()
+    if session.wait()? { session.trace() } else { Ok(()) }
 }
 
 struct Session<'a> {
@@ -72,6 +72,17 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Waits until the device has a program; false if told to stop meanwhile.
+    fn wait(&mut self) -> Result<bool> {
+        while self.tracer.is_none() {
+            if sleep(&self.signals, None, PROGRAM_CHECK)? {
+                return Ok(false);
+            }
+            self.follow_program()?;
+        }
+        Ok(true)
+    }
+
     /// Attaches to the device's program, and detaches from one that it no longer has. The device
     /// may have gone, too.
     fn follow_program(&mut self) -> Result<()> {
@@ -104,7 +115,7 @@ impl Session<'_> {
         }
         let device = self.options.device;
         if self.options.output == Output::Json {
-            return print(&json_line("program", &Traced { device, mode, program })?);
+            return put(&json_line("program", &Traced { device, mode, program })?);
         }
         let XdpProgram { id, name, entry } = program;
         let (mode, entry) = (mode.name(), entry.as_deref().unwrap_or_default());
@@ -120,7 +131,7 @@ impl Session<'_> {
         let Options { interval, duration, once, .. } = *self.options;
         let mut pace = Pace::new(interval, duration, once);
         if self.is_in_place() {
-            print("\x1b[2J")?;
+            put("\x1b[2J")?;
         }
         loop {
             let stop = sleep(&self.signals, None, pace.left(PROGRAM_CHECK))?;
@@ -157,7 +168,7 @@ impl Session<'_> {
             }
             Output::Quiet => String::new(),
         };
-        print(&text)
+        put(&text)
     }
 
     /// Whether to redraw one table: that takes a terminal, and a second table.
