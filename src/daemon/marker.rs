@@ -15,7 +15,7 @@ use super::reports::GtpTraffic;
 use crate::base::error::Result;
 use crate::base::log;
 use crate::gtp::{Module, Plane};
-use crate::kernel::kallsyms::{KALLSYMS, Symbols, place};
+use crate::kernel::kallsyms::{self, KALLSYMS, Symbols, place};
 use crate::kernel::kprobes;
 use crate::kernel::modules::{self, Life, MODULES};
 use crate::kernel::skeletons::MARK_OBJECT;
@@ -163,6 +163,10 @@ impl Marker {
             let why = tried.links.as_ref().err()?;
             Some(format!("{}: {}: {why}", traced.module.name(), traced.symbol))
         }));
+        let sees = self.functions.values().any(|tried| tried.links.is_ok());
+        if sees && kallsyms::are_hidden(Path::new(KALLSYMS)) {
+            notes.push(kallsyms::HIDDEN.into());
+        }
         for note in notes.iter().filter(|note| !self.notes.contains(note)) {
             log::note(note);
         }
@@ -194,13 +198,15 @@ impl Marker {
                 true => &[ENDS, BEGINS],
                 false => &[BEGINS],
             };
-            let links = match object {
+            let mut links: std::result::Result<Vec<Link>, Unattached> = match object {
                 Ok(object) => programs
                     .iter()
                     .map(|program| attach(object, program, traced, number, found))
                     .collect(),
                 Err(why) => Err(why.clone()),
             };
+            // They are dropped in this order: no call has a beginning only.
+            links.iter_mut().for_each(|links| links.reverse());
             if links.is_ok() {
                 now.push(traced.symbol.as_str());
             }

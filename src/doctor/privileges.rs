@@ -2,12 +2,15 @@
 
 use super::sight::Sight;
 use crate::base::finding::{Finding, Level};
-use crate::kernel::capabilities::{CAP_NET_ADMIN, CAP_SYS_ADMIN, check_capabilities, has};
+use crate::kernel::capabilities::{
+    CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_SYSLOG, check_capabilities, has,
+};
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
     let status = sight.text("/proc/self/status").unwrap_or_default();
     let mut findings = capabilities(&status);
     findings.extend(user_namespace(sight));
+    findings.extend(addresses(sight, &status));
     findings.push(lockdown(sight));
     findings.push(memlock(sight));
     findings
@@ -43,6 +46,24 @@ fn user_namespace(sight: &Sight<'_>) -> Option<Finding> {
     (numbers != ["0", "0", "4294967295"]).then(|| {
         let what = "this is not the first user namespace: no capability here counts for BPF";
         Finding::error("user-namespace", what).fix("run it on the host, or with hostUsers: true")
+    })
+}
+
+/// Whether the kernel tells this process where its functions are (kallsyms_show_value(),
+/// kernel/ksyms_common.c). With a low sysctl kernel.perf_event_paranoid it tells everybody.
+fn addresses(sight: &Sight<'_>, status: &str) -> Option<Finding> {
+    const CHECK: &str = "kernel-addresses";
+    let hidden = "rules with gtp and traces see no task process packets in its own softirqs";
+    let number = |name: &str| sight.text(&format!("/proc/sys/kernel/{name}"))?.parse::<i32>().ok();
+    let restrict = number("kptr_restrict").unwrap_or(0);
+    if restrict >= 2 {
+        let what = format!("kernel.kptr_restrict is {restrict}: {hidden}");
+        return Some(Finding::note(CHECK, what).fix("sysctl -w kernel.kptr_restrict=1"));
+    }
+    let all_may = restrict == 0 && number("perf_event_paranoid").is_some_and(|level| level <= 1);
+    (!all_may && !has(status, CAP_SYSLOG)).then(|| {
+        let what = format!("this process lacks CAP_SYSLOG: {hidden}");
+        Finding::note(CHECK, what).fix("run it as root, or give it that capability")
     })
 }
 
@@ -83,6 +104,7 @@ mod tests {
         let tree = Tree::new();
         tree.write("proc/self/status", &format!("CapEff:\t{effective:016x}\n"));
         tree.write("proc/self/uid_map", uid_map);
+        tree.write("proc/sys/kernel/perf_event_paranoid", "1\n");
         let limit =
             "Max locked memory         8388608              unlimited            bytes     \n";
         tree.write("proc/self/limits", limit);
@@ -98,6 +120,25 @@ mod tests {
 
     const FIRST: &str = "         0          0 4294967295\n";
     const BPF_AND_PERFMON: u64 = 1 << 39 | 1 << 38;
+
+    #[test]
+    fn who_is_told_the_kernels_addresses() {
+        let found = |effective, restrict: &str, paranoid: &str| {
+            let tree = process(effective, FIRST);
+            tree.write("proc/sys/kernel/kptr_restrict", restrict);
+            tree.write("proc/sys/kernel/perf_event_paranoid", paranoid);
+            let host = tree.host();
+            let status = format!("CapEff:\t{effective:016x}\n");
+            addresses(&Sight::new(&host), &status).map(|finding| finding.what)
+        };
+        let starts = |what: Option<String>, with| what.is_some_and(|what| what.starts_with(with));
+        let lacks = "this process lacks CAP_SYSLOG: ";
+        assert!(starts(found(BPF_AND_PERFMON, "0\n", "2\n"), lacks));
+        assert!(starts(found(BPF_AND_PERFMON, "1\n", "1\n"), lacks));
+        assert!(starts(found(u64::MAX, "2\n", "1\n"), "kernel.kptr_restrict is 2: "));
+        assert_eq!(found(BPF_AND_PERFMON, "0\n", "1\n"), None);
+        assert_eq!(found(1 << CAP_SYSLOG, "1\n", "4\n"), None);
+    }
 
     #[test]
     fn capabilities_as_far_as_they_are_needed() {

@@ -7,6 +7,7 @@ use crate::base::error::{Error, ExitCode, Result};
 const NEEDED: [(&str, u32); 2] = [("CAP_BPF", 39), ("CAP_PERFMON", 38)];
 pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_NET_ADMIN: u32 = 12;
+pub const CAP_SYSLOG: u32 = 34;
 
 /// Whether the process has the capability with that bit in effect; `status` is the text of
 /// `/proc/self/status`.

@@ -2,13 +2,32 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::path::Path;
 
 use crate::base::error::{Error, Result};
 
 /// Where the kernel lists them (proc(5)).
 pub const KALLSYMS: &str = "/proc/kallsyms";
+
+/// What [`are_hidden`] means for who traces packets (bpf/marks/bh_enable.bpf.h).
+pub const HIDDEN: &str = "the kernel hides its addresses from gthctl, which sees no task process packets in its own \
+     softirqs then; give gthctl CAP_SYSLOG, and set the sysctl kernel.kptr_restrict to 0 or 1";
+
+/// Whether the kernel hides its addresses from this process, BPF programs included
+/// (kallsyms_show_value(), kernel/ksyms_common.c). False if it does not say.
+pub fn are_hidden(kallsyms: &Path) -> bool {
+    let mut first = [0; 4096];
+    let read = File::open(kallsyms).and_then(|mut file| file.read(&mut first));
+    read.is_ok_and(|read| are_zero(&String::from_utf8_lossy(&first[..read])))
+}
+
+/// Some addresses may be 0: those of the per-CPU area.
+fn are_zero(kallsyms: &str) -> bool {
+    let mut addresses = kallsyms.lines().filter_map(|line| line.split_once(' '));
+    !kallsyms.is_empty() && addresses.all(|(address, _)| address.bytes().all(|digit| digit == b'0'))
+}
 
 /// A function's name for kprobes: several modules may have one of that name.
 pub fn place(name: &str, module: Option<&str>) -> String {
@@ -193,6 +212,8 @@ ffffffffc0001700 t other\t[other]
         assert!(!first.is_of(None) && !places[2].as_ref().unwrap().is_of(Some("gtp")));
         let hidden = KALLSYMS.lines().map(|line| format!("{:016}{}\n", 0, &line[16..]));
         let hidden: String = hidden.collect();
+        assert!(are_zero(&hidden) && !are_zero(KALLSYMS) && !are_zero(""));
+        assert!(!are_zero(&format!("{:016} A fixed_percpu_data\n{KALLSYMS}", 0)));
         assert_eq!(places_in(&hidden, &[0xffff_ffff_8100_2fff]), [None]);
     }
 }

@@ -20,6 +20,12 @@ pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Whether /proc shows the processes of the first PID namespace, with the numbers that the kernel gives to BPF
+/// programs. There, process 2 is the parent of all kernel threads (kernel/kthread.c).
+pub fn is_of_first_namespace(proc_root: &Path) -> bool {
+    text(proc_root.join("2/comm")).is_ok_and(|comm| comm.trim_end() == "kthreadd")
+}
+
 /// What policies may ask about the thread `tid`, by the names that users know; `None` if
 /// there is no such thread. `proc_root` is /proc except in tests.
 pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> {
