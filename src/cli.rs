@@ -284,7 +284,9 @@ Examples:
 /// With --file it replaces a file at once, for the textfile collector of Prometheus' node exporter.
 /// If no gthctl runs, it fails and leaves the file as it is; the collector exports the file's age.
 ///
-/// `gthctl run --metrics` serves the same over HTTP. Needs root. Fails without an answer within 5 s.
+/// `gthctl run --metrics` serves the same over HTTP, without encryption and without a password: every
+/// user of this machine can read the names of rules, paths of cgroups, and pods. This command needs
+/// root. It fails without an answer within 5 s.
 #[derive(Debug, Args)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub struct MetricsArgs {

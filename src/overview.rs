@@ -144,8 +144,7 @@ fn packets(traffic: &Traffic) -> Finding {
     const CHECK: &str = "packets";
     let Traffic { functions, tasks, refused, .. } = traffic;
     if functions.is_empty() {
-        return Finding::warning(CHECK, "gthctl sees no packets: no data plane is loaded")
-            .fix("load its module, such as gtp5g; gthctl waits for it");
+        return Finding::warning(CHECK, "gthctl sees no packets yet").fix("the notes say why");
     }
     let what = format!("{} with packets just now", count(tasks.len(), "task"));
     match refused {
@@ -347,6 +346,23 @@ mod tests {
         let overview = Overview::of_running(&tree.host(), answer);
         assert_eq!(of(&overview, "policy")[0].0, Level::Error);
         assert_eq!(of(&overview, "last-error"), [(Level::Note, "at then: no memory")]);
+    }
+
+    /// The module may be missing, or have other functions.
+    #[test]
+    fn the_notes_say_why_no_packets_are_seen() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let mut answer = answered();
+        let (functions, tasks) = (Vec::new(), Vec::new());
+        answer.status.traffic = Some(Traffic { functions, marked: 0, ended: 0, refused: 0, tasks });
+        let why = "gtp5g: gtp5g_dev_xmit: no such function";
+        answer.status.notes = vec![why.into()];
+        let overview = Overview::of_running(&tree.host(), answer);
+        assert_eq!(of(&overview, "packets"), [(Level::Warning, "gthctl sees no packets yet")]);
+        assert_eq!(of(&overview, "note"), [(Level::Note, why)]);
+        let fixes = overview.findings.iter().filter(|finding| finding.check == "packets");
+        let fixes: Vec<_> = fixes.map(|finding| finding.fix.as_deref()).collect();
+        assert_eq!(fixes, [Some("the notes say why")]);
     }
 
     #[test]

@@ -485,6 +485,32 @@ fn a_first_policy_is_written_once_and_is_right() {
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
 
+/// A new file in the current directory, named without one.
+#[test]
+fn a_name_alone_is_a_file_here() {
+    let directory = directory(&[]);
+    let init =
+        |args: &[&str]| outcome(command(directory.path()).args(["policy", "init"]).args(args));
+    let written = init(&["--force", "-o", "new.yaml"]);
+    let shown = init(&["-o", "-"]);
+    // A user other than root gets a note each time.
+    assert_eq!((written.code, written.stderr), (Some(0), shown.stderr));
+    assert_eq!(fs::read_to_string(directory.path().join("new.yaml")).unwrap(), shown.stdout);
+}
+
+#[test]
+fn a_full_disk_is_an_error_in_one_line() {
+    let directory = directory(&[("p.yaml", POLICY.as_bytes())]);
+    for format in ["table", "json"] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let mut command = command(directory.path());
+        let command = command.args(["policy", "check", "p.yaml", "-o", format]);
+        let outcome = outcome(command.stdout(full));
+        let why = "gthctl: error: standard output: No space left on device (os error 28)\n";
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (Some(1), why), "{format}");
+    }
+}
+
 #[test]
 fn the_journal_gets_a_priority_with_each_line() {
     let directory = directory(&[("c.yaml", b"monitor: {enabled: true}\nno: 1\n")]);

@@ -64,7 +64,9 @@ impl Replacement {
     pub fn commit(self) -> Result<Option<String>> {
         let failed = |e: std::io::Error| Error::because_of(self.target.display(), e);
         fs::rename(&self.new, &self.target).map_err(failed)?;
-        let dir = self.target.parent().unwrap_or(Path::new("/"));
+        // Of a name alone it is "".
+        let dir = self.target.parent().filter(|dir| !dir.as_os_str().is_empty());
+        let dir = dir.unwrap_or(Path::new("."));
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
         Ok(synced.err().map(|e| {
             format!(

@@ -1,7 +1,7 @@
 //! Prints reports: as a table, or the same facts in JSON or YAML.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, stdout};
+use std::io::{IsTerminal, Write, stdout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::ValueEnum;
@@ -28,8 +28,14 @@ pub fn print<T: Serialize>(
     report: &T,
     table: impl FnOnce(&T) -> String,
 ) -> Result<()> {
-    print!("{}", written(format, report, table)?);
-    Ok(())
+    put(&written(format, report, table)?)
+}
+
+/// Writes `text` to standard output. Fails if not all of it gets there, as on a full disk.
+pub fn put(text: &str) -> Result<()> {
+    let mut out = stdout().lock();
+    let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    done.map_err(|e| Error::because_of("standard output", e))
 }
 
 /// The output of [`print`]: fit for a terminal, whatever names it holds.

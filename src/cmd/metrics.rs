@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::base::atomic_file::Replacement;
 use crate::base::error::Result;
 use crate::base::log;
+use crate::base::output;
 use crate::cli::MetricsArgs;
 use crate::daemon::control::{Reply, Request, SOCKET, client};
 use crate::daemon::reports::Metrics;
@@ -18,13 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub fn run(args: &MetricsArgs) -> Result<()> {
     let text = current(args.metrics_compat)?;
     match &args.file {
-        None => print!("{text}"),
+        None => output::put(&text),
         Some(file) => {
             let note = Replacement::prepare(file, &text)?.commit()?;
             log::notes(note.as_slice());
+            Ok(())
         }
     }
-    Ok(())
 }
 
 /// The metrics' text; with `compat` also what another program exports.

@@ -72,10 +72,7 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     let Reply::Applied(applied) = ask(&request)? else { return Err(puzzled()) };
     let whole_ms = begin.elapsed().as_secs_f64() * 1e3;
     match format {
-        Format::Table => {
-            println!("{}", in_force(&applied, whole_ms));
-            Ok(())
-        }
+        Format::Table => output::put(&in_force(&applied, whole_ms)),
         _ => output::print(format, &Done { plan, applied }, |_| String::new()),
     }
 }
@@ -104,7 +101,7 @@ struct Done {
 fn in_force(applied: &Applied, whole_ms: f64) -> String {
     format!(
         "generation {} is in force after {whole_ms:.1} ms ({:.1} ms of them in the running \
-         gthctl); {} is replaced",
+         gthctl); {} is replaced\n",
         applied.generation,
         applied.took_ms,
         applied.policy_file.display()
@@ -119,8 +116,7 @@ fn confirm(proposal: &Proposal) -> Result<()> {
         return Err(Error::new(ExitCode::Usage, "there is no terminal to ask on; nothing changed")
             .help("use --yes to apply without asking, or --dry-run to only look"));
     }
-    print!("Make this the live policy? [y/N] ");
-    let _ = stdout().flush();
+    output::put("Make this the live policy? [y/N] ")?;
     let mut answer = String::new();
     let _ = stdin().read_line(&mut answer);
     match answer.trim().to_lowercase().as_str() {
@@ -197,15 +193,13 @@ fn init(args: &InitArgs) -> Result<()> {
     }
     let file = &args.output;
     if file == Path::new("-") {
-        print!("{text}");
-        return Ok(());
+        return output::put(&text);
     }
     write_new(file, &text, args.force)?;
     let file = file.display();
-    println!(
-        "{file} is written. Look at it, then: gthctl policy apply {file}, or gthctl run -p {file}"
-    );
-    Ok(())
+    output::put(&format!(
+        "{file} is written. Look at it, then: gthctl policy apply {file}, or gthctl run -p {file}\n"
+    ))
 }
 
 /// Writes the file, with its directory if that is missing. Replaces one only if `force` is set.

@@ -31,7 +31,7 @@ pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     if !args.ready {
         return show(args);
     }
-    println!("generation {} is in force", ready?);
+    output::put(&format!("generation {} is in force\n", ready?))?;
     Ok(ExitCode::Success)
 }
 

@@ -1,11 +1,10 @@
 //! `gthctl top`.
 
 use std::env;
-use std::io::{Write, stdout};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::output::{self, Format};
 use crate::cli::TopArgs;
 use crate::daemon::control::SOCKET;
@@ -31,7 +30,6 @@ pub fn run(args: &TopArgs, colored: bool) -> Result<()> {
 fn scroll(source: &Source, interval: Duration) -> Result<()> {
     loop {
         output::print(Format::Table, &once(source, interval)?, tables::text)?;
-        let ended = writeln!(stdout()).and_then(|()| stdout().flush());
-        ended.map_err(|e| Error::because_of("standard output", e))?;
+        output::put("\n")?;
     }
 }

@@ -87,7 +87,8 @@ impl<'a> Keys<'a> {
 
     fn public_key(&self, auth_enabled: &Field) -> Result<String> {
         let field = self.needed("api.public_key_path", auth_enabled)?;
-        let key = self.file(field, field.text("the path of a public key in PEM")?)?;
+        let name = field.text("the path of a public key in PEM")?;
+        let key = self.file(name).map_err(|e| field.error(e.what))?;
         check_public_key(&key).map_err(|why| field.error(why))?;
         Ok(key)
     }
@@ -107,17 +108,23 @@ impl<'a> Keys<'a> {
 
     /// The PEM that the field holds, or that is in the file that it names: Gthulhu takes the
     /// former, and describes the key as the latter.
+    ///
+    /// The error does not quote the value, which may be a private key without its first line.
     fn pem(&self, field: &Field) -> Result<String> {
-        match &field.value.value {
-            Value::Text(text) if text.trim_start().starts_with("-----BEGIN") => Ok(text.clone()),
-            _ => self.file(field, field.text(PEM)?),
+        let Value::Text(text) = &field.value.value else { return Err(field.expected(PEM)) };
+        if text.trim_start().starts_with("-----BEGIN") {
+            return Ok(text.clone());
         }
+        self.file(text).map_err(|e| {
+            // The file's name comes first.
+            let why = e.what.rsplit_once(": ").map_or(e.what.as_str(), |(_, why)| why);
+            field.error(format!("neither PEM (-----BEGIN ...) nor a file that can be read: {why}"))
+        })
     }
 
-    /// What is in the file `name`, which `field` names.
-    fn file(&self, field: &Field, name: &str) -> Result<String> {
-        let read = Source::new(&beside(self.path, name)).read("PEM file");
-        read.map_err(|e| field.error(e.what))
+    /// What is in the file `name`.
+    fn file(&self, name: &str) -> Result<String> {
+        Source::new(&beside(self.path, name)).read("PEM file")
     }
 }
 
@@ -269,5 +276,25 @@ mod tests {
             e.starts_with("c.yaml:7:14: api.mtls.key_pem: no key for the certificate: "),
             "{e}"
         );
+    }
+
+    /// Such as a private key without its first line.
+    #[test]
+    fn a_mistake_in_pem_does_not_quote_it() {
+        let dir = Dir::new();
+        let long = "SECRET".repeat(700);
+        for value in ["SECRET", "'SECRET: a/SECRET'", "|\n      SECRET\n      SECRET", &long] {
+            for key in ["cert", "key", "ca"] {
+                let line = |name: &str| {
+                    let value = if name == key { value } else { name };
+                    format!("    {name}_pem: {value}\n")
+                };
+                let e = dir.error(&format!("{MTLS}{}", ["cert", "key", "ca"].map(line).concat()));
+                let what = format!(
+                    ": api.mtls.{key}_pem: neither PEM (-----BEGIN ...) nor a file that can be read: "
+                );
+                assert!(e.contains(&what) && !e.contains("SECRET"), "{e}");
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::sight::Sight;
 use crate::base::finding::Finding;
 use crate::kernel::ext_server::EXT_SERVERS;
+use crate::kernel::kconfig::Kconfig;
 use crate::kernel::realtime;
 
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -17,16 +18,11 @@ pub fn finding(sight: &Sight<'_>) -> Finding {
         Ok(threads) => threads,
         Err(e) => return Finding::note(CHECK, format!("the tasks are unknown: {}", e.what)),
     };
-    let limited = sight.text(RUNTIME).is_none_or(|runtime| runtime != "-1");
-    let served = limited || is_served(sight);
-    let fix = "sysctl -w kernel.sched_rt_runtime_us=950000";
-    let off = "kernel.sched_rt_runtime_us is -1";
     if threads.is_empty() {
-        return match limited {
-            true => Finding::ok(CHECK, "no program has real-time threads"),
-            false => {
-                Finding::note(CHECK, format!("{off}; no program has real-time threads")).fix(fix)
-            }
+        const NONE: &str = "no program has real-time threads";
+        return match sight.text(RUNTIME).as_deref() {
+            Some("-1") => Finding::note(CHECK, format!("kernel.sched_rt_runtime_us is -1; {NONE}")),
+            _ => Finding::ok(CHECK, NONE),
         };
     }
     let mut names: Vec<&str> = threads.iter().map(|thread| thread.comm.as_str()).collect();
@@ -36,14 +32,21 @@ pub fn finding(sight: &Sight<'_>) -> Finding {
     names.truncate(MOST_NAMES);
     let names = names.join(", ");
     let what = format!("real-time threads of programs: {count} ({names}{more})");
-    match served {
-        true => Finding::note(CHECK, format!("{what}; they go before all that gthctl schedules")),
-        false => {
-            let what =
-                format!("{what}, and {off}: one that never sleeps stops all else on its CPU");
-            Finding::warning(CHECK, what).fix(fix)
-        }
+    if is_served(sight) || is_limited(sight) {
+        return Finding::note(CHECK, format!("{what}; they go before all that gthctl schedules"));
     }
+    if sight.path(EXT_SERVERS).try_exists().is_err() {
+        let unknown = "this user cannot see whether the kernel leaves a part of each CPU to others";
+        return Finding::note(CHECK, format!("{what}; {unknown}"));
+    }
+    let what = format!(
+        "{what}, and kernel.sched_rt_runtime_us does not limit them: one that never sleeps stops all \
+         else on its CPU"
+    );
+    Finding::warning(CHECK, what).fix(format!(
+        "write a runtime, such as 50000000, to {EXT_SERVERS}/cpuN/runtime for each CPU; where that is \
+         missing, boot Linux 7.0 or newer"
+    ))
 }
 
 /// Whether the kernel itself gives the tasks of sched_ext a part of each CPU.
@@ -53,6 +56,15 @@ fn is_served(sight: &Sight<'_>) -> bool {
     sight.exists(EXT_SERVERS)
         && !online.is_empty()
         && online.iter().all(|cpu| runtime(cpu).is_some_and(|runtime| runtime != "0"))
+}
+
+/// Whether the kernel lets real-time tasks have no more than a part of each CPU. Since Linux 6.12 the
+/// sysctl does that only with CONFIG_RT_GROUP_SCHED (commit 5f6bd380c7bd, kernel/sched/rt.c).
+fn is_limited(sight: &Sight<'_>) -> bool {
+    let release = sight.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let config = Kconfig::read(&sight.host.root, &release);
+    config.is_some_and(|config| config.has("CONFIG_RT_GROUP_SCHED"))
+        && sight.text(RUNTIME).is_some_and(|runtime| runtime != "-1")
 }
 
 #[cfg(test)]
@@ -85,7 +97,6 @@ mod tests {
     fn only_unlimited_threads_are_a_danger() {
         assert_eq!(level(&machine(0, "950000\n")), Level::Ok);
         assert_eq!(level(&machine(0, "-1\n")), Level::Note);
-        assert_eq!(level(&machine(1, "950000\n")), Level::Note);
         let bad = machine(1, "-1\n");
         assert_eq!(level(&bad), Level::Warning);
         let host = bad.host();
@@ -93,7 +104,22 @@ mod tests {
         assert!(
             found.what.starts_with("real-time threads of programs: 1 (upf), and kernel.sched_rt")
         );
-        assert_eq!(found.fix.as_deref(), Some("sysctl -w kernel.sched_rt_runtime_us=950000"));
+        let fix = "write a runtime, such as 50000000, to /sys/kernel/debug/sched/ext_server/cpuN/runtime \
+                   for each CPU; where that is missing, boot Linux 7.0 or newer";
+        assert_eq!(found.fix.as_deref(), Some(fix));
+    }
+
+    #[test]
+    fn the_sysctl_limits_threads_only_on_kernels_built_for_it() {
+        let with = |config: &str, runtime: &str| {
+            let tree = machine(1, runtime);
+            tree.write("proc/config.gz", config);
+            level(&tree)
+        };
+        assert_eq!(level(&machine(1, "950000\n")), Level::Warning);
+        assert_eq!(with("CONFIG_BPF=y\n", "950000\n"), Level::Warning);
+        assert_eq!(with("CONFIG_RT_GROUP_SCHED=y\n", "950000\n"), Level::Note);
+        assert_eq!(with("CONFIG_RT_GROUP_SCHED=y\n", "-1\n"), Level::Warning);
     }
 
     #[test]
@@ -108,5 +134,13 @@ mod tests {
         assert_eq!(level(&tree), Level::Note);
         server(1, "0\n");
         assert_eq!(level(&tree), Level::Warning);
+    }
+
+    /// Root may read everything, so a link to itself stands for what another user may not read.
+    #[test]
+    fn servers_that_cannot_be_seen_are_not_called_missing() {
+        let tree = machine(1, "950000\n");
+        tree.link("sys/kernel/debug", "sys/kernel/debug");
+        assert_eq!(level(&tree), Level::Note);
     }
 }

@@ -16,7 +16,8 @@ pub const PREFIX: &str = "gthulhu_pod";
 /// A name without its end `_total`, its help text, and what it counts.
 type Counter = (&'static str, &'static str, fn(&Activity) -> u64);
 
-/// As there, each migration counts as one of the three kinds.
+/// As there, each migration counts as one of the three kinds. The counters are read while the kernel
+/// writes them, so one of a part may be ahead of that of the whole.
 const COUNTERS: [Counter; 9] = [
     ("voluntary_ctx_switches", "Turns on a CPU that ended by a sleep", |did| did.slept),
     ("involuntary_ctx_switches", "Turns on a CPU that ended otherwise", Activity::involuntary),
@@ -24,9 +25,11 @@ const COUNTERS: [Counter; 9] = [
     ("wait_time_nanoseconds", "The time that they waited for a CPU", |did| did.wait_ns),
     ("run_count", "Turns on a CPU that have ended", |did| did.slept + did.involuntary()),
     ("cpu_migrations", "Moves to another CPU", |did| did.migrations),
-    ("smt_migrations", "Moves within a core", |did| did.migrations - did.core_migrations),
+    ("smt_migrations", "Moves within a core", |did| {
+        did.migrations.saturating_sub(did.core_migrations)
+    }),
     ("l3_migrations", "Moves to another core of a NUMA node", |did| {
-        did.core_migrations - did.node_migrations
+        did.core_migrations.saturating_sub(did.node_migrations)
     }),
     ("numa_migrations", "Moves to another NUMA node", |did| did.node_migrations),
 ];
@@ -88,5 +91,18 @@ mod tests {
         assert!(text.contains("# TYPE gthctl_policy_changes_total counter"), "{text}");
         assert!(!text.contains("# EOF"), "{text}");
         assert!(!text::write(metrics(), None).unwrap().contains("gthulhu"));
+    }
+
+    #[test]
+    fn a_part_that_is_ahead_of_the_whole_leaves_nothing() {
+        let mut metrics = metrics();
+        let did = &mut metrics.pods[0].did;
+        (did.migrations, did.core_migrations, did.node_migrations) = (1, 2, 3);
+        let text = text::write(metrics, Some(Compat::Gthulhu)).unwrap();
+        for (name, value) in [("smt", "0.0"), ("l3", "0.0"), ("numa", "3.0")] {
+            let start = format!("gthulhu_pod_{name}_migrations_total{{");
+            let line = text.lines().find(|line| line.starts_with(&start)).unwrap();
+            assert!(line.ends_with(&format!("}} {value}")), "{line}");
+        }
     }
 }

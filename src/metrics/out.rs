@@ -73,9 +73,12 @@ impl Out<'_> {
         Ok(())
     }
 
-    /// Bucket b of the counters ends at `2^(b+1)` ns.
+    /// Bucket b of the counters ends at `2^(b+1)` ns, except that the last one has no end.
     pub fn wakeups(&mut self, counters: &Counters) -> fmt::Result {
-        let bound = |bucket: usize| seconds(2 << bucket);
+        let bound = |bucket: usize| match bucket + 1 == counters.wakeups.len() {
+            true => f64::INFINITY,
+            false => seconds(2 << bucket),
+        };
         let buckets: Vec<(f64, u64)> =
             counters.wakeups.iter().enumerate().map(|(b, count)| (bound(b), *count)).collect();
         let count = counters.wakeups.iter().sum();

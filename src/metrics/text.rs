@@ -278,6 +278,10 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
+        let of_all = "gthctl_priority_wakeup_latency_seconds_bucket";
+        let bounds = text.lines().filter(|line| line.starts_with(of_all));
+        // The last one, from 2^31 ns on, has no end.
+        assert_eq!((bounds.count(), text.contains("le=\"4.29")), (32, false), "{text}");
     }
 
     /// The dashboard and the alerting rules ask for metrics that exist.

@@ -58,12 +58,16 @@ const COUNTERS: [(gth_counter, &str, &str); gth_counter::GTH_NR_COUNTERS.0 as us
     ),
 ];
 
+/// Where the last bucket of wake-ups begins, in nanoseconds. It has no end.
+const LONGEST: u64 = 1 << 31;
+
 /// Counters since the scheduler was loaded, summed over the CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stats {
     paths: [u64; PATHS.len()],
     counters: [u64; COUNTERS.len()],
-    /// Bucket `b` counts priority wake-ups that took `2^b` to `2^(b+1)` ns.
+    /// Bucket `b` counts priority wake-ups that took `2^b` to `2^(b+1)` ns, the last one
+    /// [`LONGEST`] or more.
     wakeup_ns: [u64; 32],
     /// The sum of these times.
     wakeup_sum_ns: u64,
@@ -127,7 +131,8 @@ impl Stats {
 }
 
 /// The upper bound, in nanoseconds, of the bucket that holds this quantile (0 to 1), where bucket
-/// `b` counts what took `2^b` to `2^(b+1)` ns; `None` without any.
+/// `b` counts what took `2^b` to `2^(b+1)` ns; `None` without any. [`round`] and [`below`] know that
+/// the last bucket has no end.
 pub fn quantile(buckets: &[u64], part: f64) -> Option<u64> {
     let total: u64 = buckets.iter().sum();
     let wanted = ((total as f64 * part).ceil() as u64).clamp(1, total.max(1));
@@ -192,11 +197,20 @@ pub fn latencies(buckets: &[u64]) -> String {
     plot::histogram(buckets, |bucket| round(1 << bucket))
 }
 
-/// A bucket's bound, rounded to what it means: 2^20 ns is shown as 1ms.
-pub fn round(ns: u64) -> Nanoseconds {
+/// A bucket's bound, rounded to what it means: 2^20 ns is shown as 1ms, and the end of the last bucket
+/// as `>2s`.
+pub fn round(ns: u64) -> String {
+    if ns > LONGEST {
+        return format!(">{}", round(LONGEST));
+    }
     let unit = [1_000_000_000, 1_000_000, 1_000, 1].into_iter().find(|&unit| ns >= unit);
     let unit = unit.unwrap_or(1);
-    Nanoseconds(ns / unit * unit)
+    Nanoseconds(ns / unit * unit).to_string()
+}
+
+/// What is said of a [`quantile`]: such as `<16us`, or `>2s` in the last bucket.
+pub fn below(ns: u64) -> String {
+    if ns > LONGEST { round(ns) } else { format!("<{}", round(ns)) }
 }
 
 #[cfg(test)]
@@ -218,6 +232,19 @@ mod tests {
         assert_eq!(stats.wakeup_quantile(0.5), Some(2048));
         assert_eq!(stats.wakeup_quantile(0.98), Some(2048));
         assert_eq!(stats.wakeup_quantile(0.99), Some(2 << 20));
+    }
+
+    #[test]
+    fn the_last_bucket_has_no_end() {
+        let mut stats = Stats::default();
+        stats.wakeup_ns[30] = 1;
+        let shown = |stats: &Stats| below(stats.wakeup_quantile(1.0).unwrap());
+        assert_eq!(shown(&stats), "<2s");
+        stats.wakeup_ns[31] = 1;
+        assert_eq!(shown(&stats), ">2s");
+        let report = stats.report(&stats, Duration::from_secs(1)).to_string();
+        assert!(report.contains("half under 2s, 99 % under >2s\n"), "{report}");
+        assert!(report.contains("      2s ..      >2s          1 #"), "{report}");
     }
 
     #[test]

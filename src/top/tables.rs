@@ -6,7 +6,7 @@ use super::trends::{Cgroup, Cpu, Rates, Report, Rule, Running, Task, Wakeups};
 use crate::base::units::Nanoseconds;
 use crate::base::{escape, output};
 use crate::daemon::reports::RuleTask;
-use crate::sched::stats::round;
+use crate::sched::stats::{below, round};
 
 /// A table without columns in which nothing is known.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -105,8 +105,8 @@ pub fn rules(rules: &[Rule]) -> Table {
     let row = |rule: &Rule| {
         let [run, wait, _, switches, preempted] = rates(&rule.rates);
         let Wakeups { p50_ns, p99_ns, worst_ns, .. } = rule.wakeups;
-        let [p50, p99, worst] = [p50_ns, p99_ns, worst_ns]
-            .map(|ns| ns.map_or(String::new(), |ns| format!("<{}", round(ns))));
+        let [p50, p99, worst] =
+            [p50_ns, p99_ns, worst_ns].map(|ns| ns.map_or(String::new(), below));
         let (name, tasks) = (rule.rule.clone(), rule.tasks.to_string());
         [name, tasks, run, wait, switches, preempted, p50, p99, worst]
     };
@@ -356,6 +356,14 @@ mod tests {
         ] {
             assert!(text.lines().any(|line| words(line) == row), "{row:?}\n{text}");
         }
+    }
+
+    #[test]
+    fn a_wake_up_of_the_last_bucket_has_no_upper_bound() {
+        let mut running = report().gthctl.unwrap();
+        running.rules[0].wakeups.worst_ns = Some(1 << 32);
+        let rules = rules(&running.rules);
+        assert!(rules.rows[0].ends_with(&["<2us", "<16us", ">2s"].map(String::from)), "{rules:?}");
     }
 
     #[test]

@@ -188,9 +188,12 @@ fn real_time_tasks_that_nothing_limits() {
     });
     let is_there = || Doctor::new(&[]).finding("real-time").1.contains("realtime");
     assert!(kernel::wait(std::time::Duration::from_secs(60), is_there));
-    assert_eq!(Doctor::new(&[]).finding("real-time").0, "note");
     let server = "/sys/kernel/debug/sched/ext_server/cpu0/runtime";
-    let unserved = fs::exists(server).unwrap().then(|| Set::to(server, "0"));
+    let is_served = fs::exists(server).unwrap();
+    // Elsewhere nothing limits such tasks: these kernels are built without CONFIG_RT_GROUP_SCHED.
+    let level = if is_served { "note" } else { "warning" };
+    assert_eq!(Doctor::new(&[]).finding("real-time").0, level);
+    let unserved = is_served.then(|| Set::to(server, "0"));
     let unlimited = Set::to("/proc/sys/kernel/sched_rt_runtime_us", "-1");
     let doctor = Doctor::new(&[]);
     let (level, what) = doctor.finding("real-time");
