@@ -52,7 +52,7 @@ run: build ## gthctl on this host, or measured in the test VM
 
 test: lint unit vm ## everything CI runs
 
-lint: deps ## shellcheck; rustfmt and clippy where installed; licences
+lint: deps ## shellcheck; rustfmt and clippy where installed
 	shellcheck -x -P SCRIPTDIR $(SCRIPTS)
 	shellcheck -s dash tests/vm/init
 	@if cargo fmt --version >/dev/null 2>&1; then \
@@ -62,10 +62,9 @@ lint: deps ## shellcheck; rustfmt and clippy where installed; licences
 		set -x; cargo clippy --release --workspace --all-targets -- -D warnings; \
 		cargo clippy --release --workspace --test vm -- -D warnings; \
 	else echo "no clippy here: not checked"; fi
-	cargo fetch --locked --target x86_64-unknown-linux-gnu
-	cargo test --release -p gthctl-licences
 
-unit: deps ## the tests that need no kernel
+unit: deps ## the tests that need no kernel; licences
+	cargo fetch --locked --target x86_64-unknown-linux-gnu
 	cargo test --release --workspace
 
 vm: deps ## the tests that need one, in the VM; the data plane no slower than its ceilings
