@@ -5,7 +5,9 @@ use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use gthctl::base::error::Error;
@@ -130,10 +132,28 @@ fn panicking() {
     panic!("as told");
 }
 
-/// Answers as a gthctl with one rule and this test's own thread under it, so many times.
-fn serve(mut server: Server, times: usize) {
-    let mut answered = 0;
-    while answered < times {
+/// A gthctl with one rule and this test's own thread under it.
+struct Gthctl {
+    ends: Arc<AtomicBool>,
+    answers: JoinHandle<()>,
+}
+
+impl Gthctl {
+    fn start(socket: &Path) -> Self {
+        let server = Server::listen(socket).unwrap();
+        let ends = Arc::new(AtomicBool::new(false));
+        let until = Arc::clone(&ends);
+        Self { ends, answers: thread::spawn(move || serve(server, &until)) }
+    }
+
+    fn end(self) {
+        self.ends.store(true, Ordering::Relaxed);
+        self.answers.join().unwrap();
+    }
+}
+
+fn serve(mut server: Server, ends: &AtomicBool) {
+    while !ends.load(Ordering::Relaxed) {
         for asked in server.take() {
             let (pid, generation) = (std::process::id(), 3);
             let reply = match asked.request {
@@ -154,7 +174,6 @@ fn serve(mut server: Server, times: usize) {
                 _ => Reply::Failed(Error::failure("not asked by top").into()),
             };
             asked.reply.send(reply);
-            answered += 1;
         }
         thread::sleep(Duration::from_millis(5));
     }
@@ -214,8 +233,7 @@ fn sigterm_and_a_panic_restore_the_terminal() {
 fn what_a_gthctl_says_in_every_view_and_after_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("run/control.sock");
-    let server = Server::listen(&socket).unwrap();
-    let gthctl = thread::spawn(move || serve(server, 120));
+    let gthctl = Gthctl::start(&socket);
     let terminal = Terminal::start(&this("screen", &socket));
     terminal.wait_for("PID 42  generation 3  FILE REJECTED");
     terminal.wait_for("REJECTED since noon: policy.yaml:1:1: bad");
@@ -239,14 +257,13 @@ fn what_a_gthctl_says_in_every_view_and_after_its_end() {
     terminal.wait_for("1 by waiting time");
     terminal.press(&["f"]);
     terminal.wait_for("FROZEN");
-    gthctl.join().unwrap();
+    gthctl.end();
     assert!(terminal.text().contains("upf-rx"));
     terminal.press(&["f"]);
     terminal.wait_for("waiting: no gthctl run is active");
-    let server = Server::listen(&socket).unwrap();
-    let gthctl = thread::spawn(move || serve(server, 8));
+    let gthctl = Gthctl::start(&socket);
     terminal.wait_for("PID 42  generation 3");
-    gthctl.join().unwrap();
+    gthctl.end();
     terminal.press(&["q"]);
     terminal.assert_restored("0");
 }

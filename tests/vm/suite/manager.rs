@@ -5,7 +5,10 @@ use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
+use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 use crate::support::gthctl::{self, Gthctl, LOADED, NO_RULES};
@@ -133,14 +136,18 @@ fn signs_of_life_come_from_the_loop_that_works(manager: &mut Manager, gthctl: &G
     });
     assert!(has_come, "{:?}", manager.alive);
     println!("4 signs of life in {:?}", begin.elapsed());
-    gthctl.signal(Signal::SIGSTOP);
-    std::thread::sleep(WATCHDOG);
+    // Its main thread alone: the others go on.
+    let main = Pid::from_raw(gthctl.pid());
+    ptrace::seize(main, Options::empty()).unwrap();
+    ptrace::interrupt(main).unwrap();
+    let stopped = waitpid(main, None).unwrap();
+    assert!(matches!(stopped, WaitStatus::PtraceEvent(..)), "{stopped:?}");
     manager.read();
     let before = manager.alive.len();
     std::thread::sleep(2 * WATCHDOG);
     manager.read();
-    assert_eq!(manager.alive.len(), before, "a stopped one shows none");
-    gthctl.signal(Signal::SIGCONT);
+    assert_eq!(manager.alive.len(), before, "a stopped loop shows none");
+    ptrace::detach(main, None::<Signal>).unwrap();
     let goes_on = kernel::wait(SOON, || {
         manager.read();
         manager.alive.len() > before

@@ -1,11 +1,14 @@
 //! What gthctl finds when it starts, and what changes meanwhile.
 
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::PeerCredentials;
 use serde_json::json;
 
 use crate::files::set_mode;
@@ -124,6 +127,14 @@ fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
     gthctl.stop();
 }
 
+/// Returns while a gthctl loads its scheduler: it has read what it needs to know of the machine, and made
+/// its maps, and the verifier is yet to look at its programs, which takes seconds.
+#[track_caller]
+fn wait_for_the_load(pid: i32) {
+    assert!(kernel::wait(LOADED, || !gthctl::maps_of(pid).is_empty()), "it makes no maps");
+    assert_eq!(kernel::state(), "disabled", "loaded already");
+}
+
 /// Names that appear while the scheduler is being loaded.
 #[test]
 fn what_appears_during_the_start_is_seen() {
@@ -138,9 +149,12 @@ fn what_appears_during_the_start_is_seen() {
     let ns = format!("/proc/{}/ns/net", of_netns.pid);
     let _ = fs::remove_file(SOCKET);
     let appears = std::thread::spawn(move || {
-        assert!(kernel::wait(Duration::from_secs(20), || Path::new(SOCKET).exists()));
-        std::thread::sleep(Duration::from_millis(200));
-        assert_eq!(kernel::state(), "disabled");
+        let mut listener = None;
+        assert!(kernel::wait(Duration::from_secs(20), || {
+            listener = UnixStream::connect(SOCKET).ok();
+            listener.is_some()
+        }));
+        wait_for_the_load(getsockopt(&listener.unwrap(), PeerCredentials).unwrap().pid());
         fs::write(name, "").unwrap();
         mount(Some(ns.as_str()), name, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     });
@@ -178,9 +192,7 @@ fn a_cpu_that_goes_during_the_load() {
     let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
     let mut child =
         gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    // It reads the topology at once; then the verifier takes seconds.
-    std::thread::sleep(Duration::from_millis(700));
-    assert_eq!(kernel::state(), "disabled", "loaded already");
+    wait_for_the_load(child.id() as i32);
     let offline = Offline::new(3);
     let loaded = || kernel::state() == "enabled";
     assert!(kernel::wait(LOADED, loaded));

@@ -49,7 +49,7 @@ fn a_cpus_time_is_by_whose_tasks_ran() {
     let kinds = ["priority", "normal", "real_time"];
     let seen = || {
         let report = report();
-        // The real-time task leaves a twentieth of its CPU (sched_rt_runtime_us).
+        // The real-time task leaves a part of its CPU to others where there are ext servers.
         (1..=3).all(|cpu| {
             let shares = kinds.map(|kind| report["cpus"][cpu][kind].as_f64().unwrap_or(0.0));
             (0..3).all(|kind| (shares[kind] > 0.7) == (kind + 1 == cpu))

@@ -1,5 +1,6 @@
 //! `gthctl trace` counts what was sent, and names the right task and CPU.
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
@@ -90,10 +91,23 @@ fn counts_every_packet_for_the_thread_that_sends_it() {
 fn the_cpu_is_where_the_thread_was_put() {
     let plane = Plane::on_gtp();
     let trace = Trace::start(&["gtp"]);
+    let sent = Cell::new(0_u64);
+    // Until all of them are told: a probe passes each of the functions once.
+    let ping = |count: usize| {
+        plane.ping(count);
+        sent.set(sent.get() + count as u64);
+        let all = || {
+            let rows = totals(&trace.lines());
+            let is_told = |function: &str| sum(&rows, function, "packets") == sent.get();
+            ["gtp_encap_recv", "gtp_dev_xmit"].into_iter().all(is_told)
+                && rows.iter().all(|row| is_told(row["function"].as_str().unwrap()))
+        };
+        let told = kernel::wait(SOON, all);
+        assert!(told, "{} sent: {:#?}", sent.get(), totals(&trace.lines()));
+    };
     let cpus_of = |cpu: usize| {
         let before = trace.lines().len();
-        plane.ping(10);
-        std::thread::sleep(Duration::from_millis(300));
+        ping(10);
         let lines = trace.lines()[before..].to_vec();
         let rows = of_threads(&totals(&lines), &plane.gnb_threads());
         assert!(!rows.is_empty());
@@ -113,8 +127,7 @@ fn the_cpu_is_where_the_thread_was_put() {
     let gthctl = shared::scheduler(
         "strategies: [{command_regex: ^nr-gnb$, priority: true, cpus: 1, exclusive: true}]",
     );
-    plane.ping(3);
-    std::thread::sleep(Duration::from_millis(300));
+    ping(3);
     cpus_of(1);
     drop(trace);
     gthctl.stop();
@@ -265,7 +278,7 @@ fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
 #[test]
 fn both_ids_of_a_task_in_a_pid_namespace() {
     let trace = Trace::start(&["--function", "icmp_rcv"]);
-    let ping = ["-p", "-f", "ping", "-q", "-n", "-i", "0.2", "-c", "10", "127.0.0.1"];
+    let ping = ["-p", "-f", "ping", "-q", "-n", "-i", "0.2", "-c", "1000", "127.0.0.1"];
     let mut ping = Command::new("unshare").args(ping).stdout(Stdio::null()).spawn().unwrap();
     assert!(trace.has_line(|line| line["comm"] == "ping"), "{}", trace.stderr());
     let row = trace.lines().iter().find(|line| line["comm"] == "ping").cloned();
@@ -274,6 +287,8 @@ fn both_ids_of_a_task_in_a_pid_namespace() {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let ids: Vec<u64> =
         ids.expect("it still runs").split_whitespace().map(|id| id.parse().unwrap()).collect();
+    // It ends unshare with it.
+    kill(Pid::from_raw(ids[0] as i32), Signal::SIGKILL).unwrap();
     assert_eq!(ids.len(), 2, "{status}");
     assert_eq!((&row["tid"], &row["tid_inside"]), (&ids[0].into(), &ids[1].into()));
     assert_eq!((&row["tgid"], &row["tgid_inside"]), (&ids[0].into(), &ids[1].into()));
@@ -467,7 +482,7 @@ fn a_policy_for_what_was_seen() {
     while !stderr.contains("fentry") {
         assert_ne!(said.read_line(&mut stderr).unwrap(), 0, "{stderr}");
     }
-    plane.ping(PROBES);
+    plane.ping_for_long(PROBES);
     said.read_to_string(&mut stderr).unwrap();
     let output = suggest.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

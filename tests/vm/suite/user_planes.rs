@@ -5,6 +5,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use nix::unistd::gettid;
 use serde_json::Value;
@@ -27,6 +28,9 @@ const SGSN: &str = "10.101.0.1";
 const GGSN: &str = "10.101.0.2";
 /// The GGSN's end of the tunnels.
 const GATEWAY: &str = "172.16.222.1";
+
+/// How long a program may take to start, however busy the host is.
+const STARTED: Duration = Duration::from_secs(30);
 
 /// osmo-ggsn, and a UE behind the emulated SGSN, until dropped.
 struct Plane {
@@ -60,7 +64,7 @@ impl Plane {
         let sockets = format!("/proc/{}/net/udp", plane.ggsn());
         // 2152, GTP-U.
         let is_open = || std::fs::read_to_string(&sockets).is_ok_and(|all| all.contains(":0868 "));
-        assert!(kernel::wait(SOON, is_open), "osmo-ggsn does not start");
+        assert!(kernel::wait(STARTED, is_open), "osmo-ggsn does not start");
         let mut sgsn = Command::new(program("sgsnemu"));
         sgsn.args(["--listen", SGSN, "--remote", GGSN, "--statedir", "/tmp"]);
         sgsn.args(["--pidfile", "/tmp/sgsnemu.pid", "--createif", "--tun-device", "ue0"]);
@@ -69,7 +73,7 @@ impl Plane {
             let show = Command::new("ip").args(["addr", "show", "ue0"]).output();
             String::from_utf8_lossy(&show.unwrap().stdout).contains("inet 172.16.222.")
         };
-        assert!(kernel::wait(SOON, has_address), "there is no tunnel");
+        assert!(kernel::wait(STARTED, has_address), "there is no tunnel");
         plane
     }
 

@@ -4,9 +4,11 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount};
 
 use crate::support::kernel;
+use crate::support::shared;
 use crate::support::task::Task;
 
 const MOUNTED_AT: &str = "/sys/fs/cgroup";
@@ -125,23 +127,31 @@ impl Drop for Cgroup {
 /// A hierarchy of cgroup v1 with the cpu controller (and cpuacct, which counts).
 pub struct CpuHierarchy(tempfile::TempDir);
 
+fn mount_cpu(at: &Path) -> nix::Result<()> {
+    let cgroup = Some("cgroup");
+    mount(cgroup, at, cgroup, MsFlags::empty(), Some("cpu,cpuacct"))
+}
+
 impl CpuHierarchy {
+    /// Ends the scheduler that tests share. `None`, and a line that says why, where the kernel has no
+    /// such controller.
     pub fn mount() -> Option<Self> {
-        let hierarchy = Self(tempfile::tempdir().unwrap());
-        match hierarchy.mount_again() {
-            Ok(()) => Some(hierarchy),
-            Err(e) => {
-                println!(
-                    "skipped: the cpu controller cannot be had in a hierarchy of its own: {e}"
-                );
+        shared::unload();
+        let dir = tempfile::tempdir().unwrap();
+        let mut mounted = Ok(());
+        // Cgroups of earlier tests are in the way until the kernel has released them.
+        kernel::wait(Duration::from_secs(20), || {
+            mounted = mount_cpu(dir.path());
+            mounted != Err(Errno::EBUSY)
+        });
+        match mounted {
+            Ok(()) => Some(Self(dir)),
+            Err(e @ (Errno::EINVAL | Errno::ENODEV | Errno::ENOENT)) => {
+                println!("skipped: this kernel has no cpu controller of cgroup v1: {e}");
                 None
             }
+            Err(e) => panic!("the cpu controller cannot be had in a hierarchy of its own: {e}"),
         }
-    }
-
-    fn mount_again(&self) -> nix::Result<()> {
-        let cgroup = Some("cgroup");
-        mount(cgroup, self.path(), cgroup, MsFlags::empty(), Some("cpu,cpuacct"))
     }
 
     pub fn path(&self) -> &Path {
@@ -161,7 +171,7 @@ impl Drop for CpuHierarchy {
         kernel::wait(Duration::from_secs(20), || {
             umount(self.path()).is_ok()
                 && (kernel::wait(Duration::from_millis(200), is_back) || {
-                    let _ = self.mount_again();
+                    let _ = mount_cpu(self.path());
                     false
                 })
         });

@@ -24,7 +24,7 @@ use crate::support::{kernel, shared};
 
 /// A policy without rules.
 pub const NO_RULES: &str = "strategies: []";
-/// How long a change of a file may take to be in force, however busy the host is.
+/// How long a change of a file may take to be in force, or to be told, however busy the host is.
 const IN_FORCE: Duration = Duration::from_secs(30);
 /// How long a load may take: the verifier needs seconds on a CPU that others want, too.
 pub const LOADED: Duration = Duration::from_secs(180);
@@ -164,20 +164,25 @@ pub fn replace_file(path: &Path, text: &str) {
     fs::rename(new, path).unwrap();
 }
 
+/// The BPF maps that a process has open, by their ids.
+pub fn maps_of(pid: i32) -> Vec<u32> {
+    let fds = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let infos = fds.map(|fd| fs::read_to_string(fd.unwrap().path()).unwrap_or_default());
+    infos
+        .filter_map(|info| {
+            let line = info.lines().find_map(|line| line.strip_prefix("map_id:"))?;
+            line.trim().parse().ok()
+        })
+        .collect()
+}
+
 /// The scheduler's counters, summed over the CPUs.
 pub struct Counters(Vec<u64>);
 
 impl Counters {
     /// From the map of the gthctl with that PID.
     fn read(pid: i32) -> Self {
-        let fds = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
-        let infos = fds.map(|fd| fs::read_to_string(fd.unwrap().path()).unwrap_or_default());
-        let ids: Vec<u32> = infos
-            .filter_map(|info| {
-                let line = info.lines().find_map(|line| line.strip_prefix("map_id:"))?;
-                line.trim().parse().ok()
-            })
-            .collect();
+        let ids = maps_of(pid);
         let mut maps = MapInfoIter::default().filter(|map| ids.contains(&map.id));
         let stats = maps.find(|map| map.name == "stats").expect("gthctl has a map of counters");
         let stats = MapHandle::from_map_id(stats.id).unwrap();
@@ -361,7 +366,7 @@ impl Gthctl {
 
     /// Waits until it has said that at least so many times.
     pub fn says(&self, what: &str, times: usize) -> bool {
-        kernel::wait(Duration::from_secs(10), || self.has_said(what) >= times)
+        kernel::wait(IN_FORCE, || self.has_said(what) >= times)
     }
 
     pub fn has_ended(&mut self) -> bool {

@@ -314,6 +314,11 @@ pub fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
+/// The CPU time that the calling thread has used, ns.
+pub fn cpu_used() -> u64 {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
 fn clock(id: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: a valid timespec.

@@ -1,5 +1,6 @@
 //! A running `gthctl trace`.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,7 +32,21 @@ impl Trace {
         assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
         println!("trace: attached in {:?}", begin.elapsed());
         // It reports all of them at once.
+        if args[0] == "gtp" && !args.contains(&"--kprobe") {
+            trace.assert_attached_as_asked_for(args);
+        }
         trace
+    }
+
+    /// Tracepoints are attached for the options that need them only.
+    #[track_caller]
+    fn assert_attached_as_asked_for(&self, args: &[&str]) {
+        let files = fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap();
+        let files = files.filter_map(|file| fs::read_to_string(file.unwrap().path()).ok());
+        let attached = files.filter(|text| text.contains("link_type:\traw_tracepoint")).count();
+        let has = |option| args.contains(&option);
+        let wanted = if has("--drops") || has("teid") { 2 } else { 0 };
+        assert_eq!(attached, wanted + usize::from(has("--latency")), "{args:?}");
     }
 
     pub fn start_waiting(args: &[&str]) -> Self {

@@ -80,6 +80,10 @@ pub fn is_peer(candidate: &str) -> bool {
     PEERS.iter().any(|peer| is_named(candidate, peer))
 }
 
+pub fn is_gthctl(candidate: &str) -> bool {
+    [NO_POLICY, POLICY, TRAFFIC, DEDICATED, WEIGHT].iter().any(|own| is_named(candidate, own))
+}
+
 /// What runs beside a measurement.
 pub const IDLE: &str = "idle";
 pub const LOAD: &str = "2x";
@@ -158,6 +162,8 @@ impl Step {
 pub enum Plan {
     /// What the closest bars are about
     Quick,
+    /// Of that, what the ceilings are about
+    Check,
     /// Everything, on a machine of 2 CPUs
     Full,
     /// Round-trip times of a few on a larger one
@@ -172,6 +178,7 @@ impl Plan {
     pub fn steps(self) -> &'static [Step] {
         match self {
             Self::Quick => &QUICK,
+            Self::Check => &CHECK,
             Self::Full => &FULL,
             Self::MoreCpus => &MORE_CPUS,
             Self::ManyCpus => &MANY_CPUS,
@@ -183,7 +190,7 @@ impl Plan {
     pub fn setting(self, step: &Step, cpus: usize) -> String {
         match self {
             Self::MoreCpus | Self::ManyCpus | Self::Path => format!("{cpus} CPUs"),
-            Self::Quick | Self::Full => step.setting.into(),
+            Self::Quick | Self::Check | Self::Full => step.setting.into(),
         }
     }
 }
@@ -214,11 +221,23 @@ const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS
 const ONE: &[&[&str]] = &[&[NO_POLICY]];
 /// Those that have a bar on more CPUs.
 const FEW: &[&[&str]] = &[&[FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
+/// Those that a ceiling compares.
+const CHECKED_TRIPS: &[&[&str]] = &[&[FIFO, CPUSET, POLICY, TRAFFIC, DEDICATED]];
+const CHECKED_WAKE_UPS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY]];
 
 const QUICK: [Step; 5] = [
     Step::of(Measure::Rtt, LOAD, QUICK_ONES, 1),
     Step::of(Measure::WakeUp, LOAD, QUICK_ONES, 1),
     Step::of(Measure::Throughput, LOAD, QUICK_ONES, 2),
+    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 1),
+    Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
+];
+
+/// benches/vm/ceilings.json has the ceilings.
+const CHECK: [Step; 5] = [
+    Step::of(Measure::Rtt, LOAD, CHECKED_TRIPS, 1),
+    Step::of(Measure::WakeUp, LOAD, CHECKED_WAKE_UPS, 1),
+    Step::of(Measure::Throughput, LOAD, PAIR, 2),
     Step::of(Measure::Pipe, IDLE, SCHEDULERS, 1),
     Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
 ];
@@ -281,6 +300,7 @@ mod tests {
             assert!(!is_named(other, POLICY));
         }
         assert!(!is_named(FIFO, EEVDF) && !is_named(PINNED, FIFO));
+        assert!(is_gthctl(DEDICATED) && !is_gthctl(CPUSET) && !is_gthctl("Gthulhu"));
     }
 
     #[test]

@@ -10,10 +10,10 @@ use super::figure::{
     PRIORITY_P99, RTT, RTT_P99, SHARE, Spread, WORK,
 };
 use super::plan::{
-    BPFLAND, CPUSET, DEDICATED, EEVDF, FIFO, LOADS, NO_POLICY, PINNED, POLICY, TRAFFIC, is_named,
-    is_peer,
+    BPFLAND, CPUSET, DEDICATED, EEVDF, FIFO, LOADS, NO_POLICY, PINNED, POLICY, TRAFFIC, is_gthctl,
+    is_named, is_peer,
 };
-use super::record::Record;
+use super::record::{Key, Measure, Record};
 use super::{figure, path};
 
 /// Instead of a candidate: the other sched_ext scheduler with the lowest mean.
@@ -210,9 +210,11 @@ pub fn ratios(records: &[Record]) -> Vec<Ratio> {
 /// The ceiling of each ratio of the means, by its name.
 pub type Ceilings = BTreeMap<String, f64>;
 
-/// The ratios that exceed their ceiling or were not measured, in words.
-pub fn exceeded(ratios: &[Ratio], ceilings: &Ceilings) -> Result<Vec<String>> {
-    let mut exceeded = Vec::new();
+/// The ratios that exceed their ceiling or were not measured, in words, and where gthctl lost probes:
+/// no mean tells of those.
+pub fn exceeded(records: &[Record], ceilings: &Ceilings) -> Result<Vec<String>> {
+    let ratios = ratios(records);
+    let mut exceeded: Vec<String> = records.iter().filter_map(lost).collect();
     for (name, ceiling) in ceilings {
         let ratio = ratios.iter().find(|ratio| ratio.name == *name);
         let ratio = ratio.with_context(|| format!("there is no ratio {name:?}"))?;
@@ -226,6 +228,21 @@ pub fn exceeded(ratios: &[Ratio], ceilings: &Ceilings) -> Result<Vec<String>> {
         }
     }
     Ok(exceeded)
+}
+
+/// Which of gthctl's probes came back, in words, if one did not.
+fn lost(record: &Record) -> Option<String> {
+    let Key { measure, setting, candidate, boot, restart } = &record.key;
+    if *measure != Measure::Rtt || !is_gthctl(candidate) {
+        return None;
+    }
+    let part = record.parts.first()?;
+    let (sent, back) = (*part.values.get("sent")?, part.samples.len());
+    let told = || {
+        let place = format!("RTT, {setting}, boot {boot}, restart {restart}");
+        format!("{place}: {candidate}: {back} of {sent} probes came back")
+    };
+    ((back as f64) < sent).then(told)
 }
 
 #[cfg(test)]
@@ -257,11 +274,30 @@ mod tests {
         let unmeasured = find(&ratios, "RTT avg, 4x: gthctl, policy / EEVDF, SCHED_FIFO");
         assert_eq!((unmeasured.measured, unmeasured.is_planned), (None, false));
         let check =
-            |name: &str, ceiling| exceeded(&ratios, &Ceilings::from([(name.into(), ceiling)]));
+            |name: &str, ceiling| exceeded(&records, &Ceilings::from([(name.into(), ceiling)]));
         assert!(check(QUICK, 1.5).unwrap().is_empty());
         assert_eq!(check(QUICK, 1.4).unwrap(), [format!("{QUICK}: 1.500 exceeds 1.4")]);
-        assert_eq!(check(&unmeasured.name, 1.4).unwrap().len(), 1);
+        let not_measured = format!("{}: not measured", unmeasured.name);
+        assert_eq!(check(&unmeasured.name, 1.4).unwrap(), [not_measured]);
         assert!(check("RTT avg: nobody / nobody", 1.4).is_err());
+    }
+
+    #[test]
+    fn a_lost_probe_of_gthctls_is_told() {
+        let of = |candidate: &str, ms: &[f64]| {
+            let mut record = record("2x", candidate, 1, ms);
+            record.parts[0].values.insert("sent".into(), 2.0);
+            record
+        };
+        let told = |records: &[Record]| {
+            exceeded(records, &Ceilings::from([(QUICK.to_owned(), 1.0)])).unwrap()
+        };
+        let both = [2.0, 2.0];
+        assert_eq!(told(&[of(POLICY, &both), of(FIFO, &both)]), [""; 0]);
+        // Another's loss makes gthctl look no better than it is.
+        assert_eq!(told(&[of(POLICY, &both), of(FIFO, &[2.0])]), [""; 0]);
+        let lost = "RTT, 2x, boot 1, restart 1: gthctl, policy: 1 of 2 probes came back";
+        assert_eq!(told(&[of(POLICY, &[2.0]), of(FIFO, &both)]), [lost]);
     }
 
     #[test]
@@ -271,6 +307,8 @@ mod tests {
         records[0].parts.clear();
         let failed = find(&ratios(&records), QUICK);
         assert_eq!((failed.measured, failed.is_planned), (None, true));
+        let ceilings = Ceilings::from([(QUICK.to_owned(), 9.0)]);
+        assert_eq!(exceeded(&records, &ceilings).unwrap(), [format!("{QUICK}: not measured")]);
     }
 
     #[test]
@@ -288,8 +326,9 @@ mod tests {
         assert_eq!(ratio.measured.map(|measured| measured.mean), Some(0.5));
     }
 
-    #[test]
-    fn plans_measure_both_sides_of_every_bar() {
+    /// Whether one of the plans, on so many CPUs, measures both sides of the bar.
+    #[track_caller]
+    fn assert_measured(plans: &[(Plan, usize)], bar: &Bar) {
         let is_measured = |(figure, name): (Figure, &str)| {
             let of = |plan: Plan, cpus, candidate: &str| {
                 plan.steps().iter().any(|step| {
@@ -298,18 +337,33 @@ mod tests {
                         && step.is_of(candidate)
                 })
             };
-            let plans = [
-                (Plan::Full, 2),
-                (Plan::MoreCpus, 4),
-                (Plan::ManyCpus, 8),
-                (Plan::Path, 64),
-                (Plan::Path, 1024),
-            ];
             let any = |candidate| plans.iter().any(|&(plan, cpus)| of(plan, cpus, candidate));
             if name == BEST_PEER { PEERS.iter().any(|peer| any(*peer)) } else { any(name) }
         };
-        for bar in bars() {
-            assert!(is_measured(bar.of) && is_measured(bar.than), "{}", bar.name());
+        assert!(is_measured(bar.of) && is_measured(bar.than), "{}", bar.name());
+    }
+
+    #[test]
+    fn plans_measure_both_sides_of_every_bar() {
+        let plans = [
+            (Plan::Full, 2),
+            (Plan::MoreCpus, 4),
+            (Plan::ManyCpus, 8),
+            (Plan::Path, 64),
+            (Plan::Path, 1024),
+        ];
+        bars().iter().for_each(|bar| assert_measured(&plans, bar));
+    }
+
+    #[test]
+    fn the_check_measures_both_sides_of_every_ceiling() {
+        let ceilings = include_str!("../../../../../benches/vm/ceilings.json");
+        let ceilings: Ceilings = serde_json::from_str(ceilings).unwrap();
+        assert!(!ceilings.is_empty());
+        let bars = bars();
+        for name in ceilings.keys() {
+            let bar = bars.iter().find(|bar| bar.name() == *name).expect(name);
+            assert_measured(&[(Plan::Check, 2)], bar);
         }
     }
 }

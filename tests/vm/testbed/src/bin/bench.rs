@@ -96,7 +96,7 @@ struct Table {
     /// Files of records
     #[arg(required = true)]
     records: Vec<PathBuf>,
-    /// Fail when a ratio of means exceeds its ceiling in this JSON file
+    /// Fail when a ratio of means exceeds its ceiling in this JSON file, or gthctl lost a probe
     #[arg(long)]
     ceilings: Option<PathBuf>,
 }
@@ -209,7 +209,7 @@ fn print(options: &Table) -> Result<ExitCode> {
     let Some(path) = &options.ceilings else { return Ok(ExitCode::SUCCESS) };
     let text = fs::read_to_string(path).with_context(|| format!("no file {}", path.display()))?;
     let ceilings = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
-    let exceeded = ratios::exceeded(&ratios::ratios(&records), &ceilings)?;
+    let exceeded = ratios::exceeded(&records, &ceilings)?;
     for what in &exceeded {
         eprintln!("bench: {what}");
     }
