@@ -99,6 +99,6 @@ fn a_new_task_pays_for_no_other_that_has_waited() {
     let waits = shell.shared().latencies();
     let median = Duration::from_nanos(waits[ROUNDS / 2]);
     println!("{median:?} from the fork to the first turn: {waits:?}");
-    assert!(median < Duration::from_millis(100), "{waits:?}");
+    assert!(median < Duration::from_millis(250), "{waits:?}");
     gthctl.stop();
 }
