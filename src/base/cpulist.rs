@@ -38,6 +38,11 @@ impl CpuList {
         self.0.contains(&cpu)
     }
 
+    /// True when some CPU is in both sets.
+    pub fn meets(&self, other: &Self) -> bool {
+        !self.0.is_disjoint(&other.0)
+    }
+
     /// The CPU numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()

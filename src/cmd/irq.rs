@@ -1,7 +1,7 @@
 //! `gthctl irq`.
 
 use std::fs;
-use std::io::{IsTerminal, Write, stdout};
+use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -59,11 +59,10 @@ fn list(host: &Host, nic: Option<&str>, args: &ListViewArgs) -> Result<()> {
         begin = Instant::now();
         let list = lister.look()?;
         match format {
-            Format::Json => print!("{}", output::json_line(&list)?),
-            Format::Table if in_place => print!("{}", output::redrawn(&show::list(&list))),
+            Format::Json => output::put(&output::json_line(&list)?)?,
+            Format::Table if in_place => output::put(&output::redrawn(&show::list(&list)))?,
             _ => output::print(format, &list, show::list)?,
         }
-        let _ = stdout().flush();
         if end.is_some_and(|end| begin >= end) {
             return Ok(());
         }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::advice::suggested_policy::{self, TraceFacts};
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::output;
 use crate::cli::{TraceArgs, TraceBy, TraceFormat};
 use crate::gtp::Plane;
 use crate::kernel::capabilities::{self, CAP_SYS_ADMIN};
@@ -77,8 +78,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         Error::failure("no packet was seen")
             .help("trace while there is traffic, or longer (--duration)")
     })?;
-    print!("{policy}");
-    Ok(())
+    output::put(&policy)
 }
 
 /// Traces the XDP program of a device.

@@ -91,9 +91,7 @@ impl Process {
 
 /// Which processes /proc does not show.
 fn hidden(sight: &Sight<'_>) -> Option<Finding> {
-    // In the first PID namespace, process 2 is the parent of all kernel threads (kernel/kthread.c).
-    let of_kernel = sight.text("/proc/2/comm").is_some_and(|comm| comm == "kthreadd");
-    (!of_kernel).then(|| {
+    (!procfs::is_of_first_namespace(&sight.host.proc())).then(|| {
         let what = "this PID namespace hides the host's other processes from the checks";
         Finding::note("pid-namespace", what).fix("run it on the host, or with hostPID: true")
     })

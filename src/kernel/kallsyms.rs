@@ -12,8 +12,9 @@ use crate::base::error::{Error, Result};
 pub const KALLSYMS: &str = "/proc/kallsyms";
 
 /// What [`are_hidden`] means for who traces packets (bpf/marks/bh_enable.bpf.h).
-pub const HIDDEN: &str = "the kernel hides its addresses from gthctl, which sees no task process packets in its own \
-     softirqs then; give gthctl CAP_SYSLOG, and set the sysctl kernel.kptr_restrict to 0 or 1";
+pub const HIDDEN: &str = "the kernel hides its addresses from gthctl, which sees no task process \
+    packets in its own softirqs then; give gthctl CAP_SYSLOG, and set the sysctl \
+    kernel.kptr_restrict to 0 or 1";
 
 /// Whether the kernel hides its addresses from this process, BPF programs included
 /// (kallsyms_show_value(), kernel/ksyms_common.c). False if it does not say.

@@ -76,7 +76,7 @@ impl LivePolicy {
         let (root, tid) = (Root::default(), task.tid);
         if let Some(list) = rule.effects.cpus.as_ref().and_then(Cpus::list) {
             let allowed = procfs::cpus_allowed(&root.proc(), tid)?;
-            let elsewhere = !list.iter().any(|cpu| allowed.contains(cpu));
+            let elsewhere = !list.meets(&allowed);
             return elsewhere.then(|| {
                 let name = &rule.name;
                 format!("{name}: cpus: its affinity and cpuset allow none of {list}; it runs on {allowed}")
@@ -105,8 +105,7 @@ impl LivePolicy {
             let proc = Root::default().proc();
             let tasks = verdicts.iter().filter(|verdict| verdict.rule == Some(index));
             let allowed = tasks.filter_map(|task| procfs::cpus_allowed(&proc, task.tid));
-            let elsewhere: Vec<CpuList> =
-                allowed.filter(|allowed| !list.iter().any(|cpu| allowed.contains(cpu))).collect();
+            let elsewhere: Vec<CpuList> = allowed.filter(|allowed| !list.meets(allowed)).collect();
             let cpus: CpuList = elsewhere.iter().flat_map(CpuList::iter).collect();
             (!elsewhere.is_empty()).then(|| {
                 format!(

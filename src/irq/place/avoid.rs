@@ -1,6 +1,6 @@
 //! Keeping interrupts away from CPUs: they stay where they were, but for these CPUs.
 
-use super::saved::{Saved, comes_to};
+use super::saved::Saved;
 use super::target::Target;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{ExitCode, Result};
@@ -47,7 +47,7 @@ impl<'a> Detour<'a> {
         let entry = entry.filter(|entry| entry.is_same(self.host, self.interrupts));
         // Somebody else has moved it, to where it may be.
         let by_policy = entry.and_then(|entry| entry.by_policy.as_ref());
-        if by_policy.is_some_and(|placed| placed != now) && !comes_to(now, self.away) {
+        if by_policy.is_some_and(|placed| placed != now) && !now.meets(self.away) {
             return now.clone();
         }
         let base = match entry {
@@ -55,7 +55,7 @@ impl<'a> Detour<'a> {
             None => now.clone(),
         };
         let left: CpuList = base.iter().filter(|&cpu| !self.away.contains(cpu)).collect();
-        if comes_to(&left, self.online) { left } else { self.others.clone() }
+        if left.meets(self.online) { left } else { self.others.clone() }
     }
 }
 

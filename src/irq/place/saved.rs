@@ -267,16 +267,11 @@ impl Source {
     }
 }
 
-/// Whether an IRQ that may go to `cpus` may come to one of `others`.
-pub fn comes_to(cpus: &CpuList, others: &CpuList) -> bool {
-    cpus.iter().any(|cpu| others.contains(cpu))
-}
-
 /// Whether what is wanted on CPUs, or anywhere but on those of `away`, may stay on the CPUs `now`.
 pub fn is_met(now: &CpuList, wanted: &CpuList, away: &CpuList) -> bool {
     match away.is_empty() {
         true => now == wanted,
-        false => !now.is_empty() && !comes_to(now, away),
+        false => !now.is_empty() && !now.meets(away),
     }
 }
 

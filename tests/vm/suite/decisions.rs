@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use crate::support::gthctl::many_rules;
+use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
@@ -28,8 +29,7 @@ impl BpfStats {
     fn read(&self, pid: i32) -> (u64, u64) {
         const STRUCT_OPS: u64 = 27; // BPF_PROG_TYPE_STRUCT_OPS, include/uapi/linux/bpf.h
         let mut programs = std::collections::BTreeMap::new();
-        for entry in fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap() {
-            let info = fs::read_to_string(entry.unwrap().path()).unwrap_or_default();
+        for info in kernel::open_files(pid) {
             let number = |name: &str| -> Option<u64> {
                 let line = info.lines().find_map(|line| line.strip_prefix(name))?;
                 line.strip_prefix(':')?.trim().parse().ok()

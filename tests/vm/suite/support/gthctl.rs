@@ -166,9 +166,7 @@ pub fn replace_file(path: &Path, text: &str) {
 
 /// The BPF maps that a process has open, by their ids.
 pub fn maps_of(pid: i32) -> Vec<u32> {
-    let fds = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
-    let infos = fds.map(|fd| fs::read_to_string(fd.unwrap().path()).unwrap_or_default());
-    infos
+    kernel::open_files(pid)
         .filter_map(|info| {
             let line = info.lines().find_map(|line| line.strip_prefix("map_id:"))?;
             line.trim().parse().ok()

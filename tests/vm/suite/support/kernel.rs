@@ -65,6 +65,12 @@ pub fn involuntary_switches(tid: i32) -> u64 {
     line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
+/// What the kernel says of each open file of a process (/proc/PID/fdinfo, proc(5)).
+pub fn open_files(pid: i32) -> impl Iterator<Item = String> {
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default())
+}
+
 /// Gives each CPU's kworker something to do and waits for all of them; how long that took
 /// (mm/vmstat.c, vmstat_refresh()).
 pub fn run_kworkers() -> Duration {

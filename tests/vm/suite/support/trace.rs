@@ -1,6 +1,5 @@
 //! A running `gthctl trace`.
 
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -41,8 +40,7 @@ impl Trace {
     /// Tracepoints are attached for the options that need them only.
     #[track_caller]
     fn assert_attached_as_asked_for(&self, args: &[&str]) {
-        let files = fs::read_dir(format!("/proc/{}/fdinfo", self.child.id())).unwrap();
-        let files = files.filter_map(|file| fs::read_to_string(file.unwrap().path()).ok());
+        let files = kernel::open_files(self.child.id() as i32);
         let attached = files.filter(|text| text.contains("link_type:\traw_tracepoint")).count();
         let has = |option| args.contains(&option);
         let wanted = if has("--drops") || has("teid") { 2 } else { 0 };

@@ -225,12 +225,16 @@ const FEW: &[&[&str]] = &[&[FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
 const CHECKED_TRIPS: &[&[&str]] = &[&[FIFO, CPUSET, POLICY, TRAFFIC, DEDICATED]];
 const CHECKED_WAKE_UPS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY]];
 
+/// Steps of more than one plan.
+const PIPE: Step = Step::of(Measure::Pipe, IDLE, SCHEDULERS, 1);
+const HACKBENCH: Step = Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2);
+
 const QUICK: [Step; 5] = [
     Step::of(Measure::Rtt, LOAD, QUICK_ONES, 1),
     Step::of(Measure::WakeUp, LOAD, QUICK_ONES, 1),
     Step::of(Measure::Throughput, LOAD, QUICK_ONES, 2),
-    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 1),
-    Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
+    PIPE,
+    HACKBENCH,
 ];
 
 /// benches/vm/ceilings.json has the ceilings.
@@ -238,8 +242,8 @@ const CHECK: [Step; 5] = [
     Step::of(Measure::Rtt, LOAD, CHECKED_TRIPS, 1),
     Step::of(Measure::WakeUp, LOAD, CHECKED_WAKE_UPS, 1),
     Step::of(Measure::Throughput, LOAD, PAIR, 2),
-    Step::of(Measure::Pipe, IDLE, SCHEDULERS, 1),
-    Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
+    PIPE,
+    HACKBENCH,
 ];
 
 /// Steps with the same load follow each other. What has no bar is measured after fewer restarts or
@@ -267,7 +271,7 @@ const FULL: [Step; 35] = [
     Step::of(Measure::Work, LOAD, OTHER_WORKERS, 4).unloaded().in_boot(1),
     Step::of(Measure::Pipe, IDLE, SCHEDULERS, 2),
     Step::of(Measure::Pipe, IDLE, ALL_PEERS, 4).in_boot(1),
-    Step::of(Measure::Hackbench, IDLE, SCHEDULERS, 2),
+    HACKBENCH,
     Step::of(Measure::Hackbench, IDLE, ALL_PEERS, 4).in_boot(1),
     Step::of(Measure::Build, IDLE, SCHEDULERS, 2),
     Step::of(Measure::Build, IDLE, ALL_PEERS, 4).in_boot(1),
