@@ -32,9 +32,11 @@ pub struct Row {
     /// In this interval.
     pub packets_per_second: f64,
     pub bytes_per_second: f64,
-    /// Time in the function in this interval, ns; without calls, of the whole trace.
+    /// Time in the function of the calls that ended in this interval, ns; without such, of the
+    /// whole trace.
     pub p50_ns: Option<u64>,
     pub p99_ns: Option<u64>,
+    /// Of the calls that ended in this interval.
     #[serde(skip)]
     pub times: Histogram,
     /// How long ago the last packet was.
@@ -113,10 +115,10 @@ impl<'a> Reporter<'a> {
         let before = self.before.get(&count.key).filter(|old| old.packets <= count.packets);
         let (old_packets, old_bytes) = before.map_or((0, 0), |old| (old.packets, old.bytes));
         let seconds = interval.as_secs_f64();
-        let times = match before {
-            Some(before) if count.packets > old_packets => count.times.since(&before.times),
-            _ => count.times.clone(),
-        };
+        // A call that began in the interval before ends in this one, whether others began or not.
+        let times = before.map_or_else(|| count.times.clone(), |old| count.times.since(&old.times));
+        let shown = if times.packets() > 0 { &times } else { &count.times };
+        let [p50_ns, p99_ns] = [0.5, 0.99].map(|share| shown.percentile(share));
         Row {
             comm: count.comm.clone(),
             tid,
@@ -132,8 +134,8 @@ impl<'a> Reporter<'a> {
             bytes: count.bytes,
             packets_per_second: rate(count.packets, old_packets, seconds),
             bytes_per_second: rate(count.bytes, old_bytes, seconds),
-            p50_ns: times.percentile(0.5),
-            p99_ns: times.percentile(0.99),
+            p50_ns,
+            p99_ns,
             times,
             last_seen_ms: now.saturating_sub(count.last).as_millis() as u64,
             home: self.homes.get(&(tid, started_ns)).cloned().unwrap_or_default(),
@@ -182,6 +184,7 @@ pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
 mod tests {
     use super::*;
     use crate::trace::functions::Target;
+    use crate::trace::histogram::BUCKETS;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -196,6 +199,25 @@ mod tests {
         assert_eq!(rates(10), (10.0, 1_000.0));
         assert_eq!(rates(3), (3.0, 300.0));
         assert_eq!(rates(5), (2.0, 200.0));
+    }
+
+    #[test]
+    fn a_call_that_ends_in_a_later_interval_has_its_time_there() {
+        let functions = Target::functions(&["entry".into()]).functions;
+        let mut reporter = Reporter::new(&functions, |_| Home::default());
+        let mut calls = |began, ended_in: &[u64]| {
+            let mut times = [0; BUCKETS];
+            times[20..][..ended_in.len()].copy_from_slice(ended_in);
+            let count = Count { times: times.into(), ..Count::of_packets(7, began) };
+            let row = reporter.rows(vec![count], SECOND, SECOND).remove(0);
+            (row.times.packets(), row.p50_ns)
+        };
+        let long = calls(1, &[0, 1]).1;
+        assert_eq!(calls(2, &[0, 1]), (0, long));
+        let (ended, short) = calls(2, &[1, 1]);
+        assert_eq!(ended, 1);
+        assert!(short < long, "{short:?} {long:?}");
+        assert_eq!(calls(2, &[1, 1]).0, 0);
     }
 
     #[test]

@@ -23,10 +23,10 @@ struct Times<'a> {
     buckets: Vec<Bar>,
 }
 
-/// A plot for each function with packets in the interval.
+/// A plot for each function of which a call ended in the interval.
 pub fn section(rows: &[Row]) -> Result<Section> {
     let mut functions: Vec<(&Row, Histogram)> = Vec::new();
-    for row in rows.iter().filter(|row| row.packets_per_second > 0.0) {
+    for row in rows.iter().filter(|row| row.times.packets() > 0) {
         match functions.iter_mut().find(|(known, _)| known.function == row.function) {
             Some((_, times)) => times.add(&row.times),
             None => functions.push((row, row.times.clone())),
@@ -67,13 +67,14 @@ mod tests {
 
     #[test]
     fn a_function_has_one_plot_for_all_tasks() {
-        let row = |cpu: usize, bucket: usize, per_second: f64| {
+        let row = |function: &str, cpu: usize, bucket: usize, calls: u64| {
             let mut times = [0; BUCKETS];
-            times[bucket] = 3;
+            times[bucket] = calls;
             let row = Row::of_packets("nr-gnb", cpu, Context::Task, 3);
-            Row { times: times.into(), packets_per_second: per_second, ..row }
+            Row { function: function.into(), times: times.into(), ..row }
         };
-        let section = section(&[row(0, 20, 3.0), row(1, 24, 3.0), row(2, 30, 0.0)]).unwrap();
+        let rows = [row("xmit", 0, 20, 3), row("xmit", 1, 24, 3), row("recv", 2, 30, 0)];
+        let section = section(&rows).unwrap();
         assert_eq!(section.lines.len(), 1, "{section:?}");
         assert!(section.lines[0].contains(" packets=6 "), "{section:?}");
         assert_eq!(section.table.len(), 4, "{section:?}");
