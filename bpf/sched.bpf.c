@@ -439,7 +439,7 @@ SEC("struct_ops.s/cgroup_init")
 s32 BPF_PROG(gth_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
 {
 	s32 err = add_group(cgrp, is_idle_group(cgrp) ? IDLE_WEIGHT : args->weight);
-	u32 index = group_of(cgrp);
+	u32 index = own_group_of(cgrp);
 
 	if (err || index == ROOT_GROUP)
 		return err;
@@ -456,16 +456,16 @@ s32 BPF_PROG(gth_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *
 SEC("struct_ops.s/cgroup_exit")
 void BPF_PROG(gth_cgroup_exit, struct cgroup *cgrp)
 {
-	u32 index = group_of(cgrp);
+	u32 index = own_group_of(cgrp);
 	struct group *group = group_at(index);
 
 	if (live_tables(tunables.generation)->allocated)
 		tell_of_cpusets();
-	if (!group || index == ROOT_GROUP)
-		return;
-	drop_limit(index, group);
-	scx_bpf_destroy_dsq(held_dsq(index));
-	drop_group(group);
+	if (group && index != ROOT_GROUP) {
+		drop_limit(index, group);
+		scx_bpf_destroy_dsq(held_dsq(index));
+	}
+	drop_group(cgrp);
 }
 
 SEC("struct_ops/cgroup_move")
@@ -495,7 +495,7 @@ void BPF_PROG(gth_cgroup_set_idle, struct cgroup *cgrp, bool idle)
 SEC("struct_ops/cgroup_set_bandwidth")
 void BPF_PROG(gth_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us, u64 burst_us)
 {
-	set_limit_us(group_of(cgrp), period_us, quota_us, burst_us);
+	set_limit_us(own_group_of(cgrp), period_us, quota_us, burst_us);
 }
 
 /* Where the kernel lacks ops.cgroup_set_bandwidth(): a limit was written to a file. Times in ns. */
@@ -503,7 +503,7 @@ SEC("fexit/tg_set_cfs_bandwidth")
 int BPF_PROG(gth_limit_set, struct task_group *group, u64 period, u64 quota, u64 burst, int err)
 {
 	if (!err)
-		set_limit(group_of(BPF_CORE_READ(group, css.cgroup)), period, quota, burst);
+		set_limit(own_group_of(BPF_CORE_READ(group, css.cgroup)), period, quota, burst);
 	return 0;
 }
 

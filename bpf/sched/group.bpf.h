@@ -25,7 +25,7 @@ enum {
 	NO_GROUP = 0xffffffff,
 	DEFAULT_WEIGHT = 100,
 	IDLE_WEIGHT = 1,	/* of a cgroup with cpu.idle; the kernel's own scheduler takes 0.3 */
-	MAX_LEVELS = 32,	/* of cgroups below the root that have a record */
+	MAX_LEVELS = 32,	/* of cgroups that have a record, the root's included */
 	COUNT_BITS = 24,	/* of group.load */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
 	PACE_BITS = 16,		/* a pace of weight << PACE_BITS is that of a task without cgroups */
@@ -41,6 +41,7 @@ struct limit {
 	u64 period;		/* ns */
 	u64 burst;		/* unused time that a later period may have besides, ns */
 	s64 left;		/* in this period, ns; negative: the next one pays for it */
+	s64 at_start;		/* what was left at the start of this period */
 	u64 period_end;		/* now_ns() */
 	u32 nearest;		/* this group or the nearest one above that has a limit, or NO_GROUP */
 	u32 epoch;		/* `nearest` is as of this limits.epoch */
@@ -98,13 +99,22 @@ static __always_inline struct group *group_at(u32 index)
 	return bpf_map_lookup_elem(&groups, &index);
 }
 
-/* The index of a cgroup's record, or the root's. */
+/* The index of the record that a cgroup's tasks count in: its own, that of one above it (add_group()), or the root's. */
 static __always_inline u32 group_of(struct cgroup *cgrp)
 {
 	u64 id = BPF_CORE_READ(cgrp, kn, id);
 	u32 *index = bpf_map_lookup_elem(&group_indices, &id);
 
 	return index ? *index : ROOT_GROUP;
+}
+
+/* The index of a cgroup's own record; the root's if it has none. */
+static __always_inline u32 own_group_of(struct cgroup *cgrp)
+{
+	u32 index = group_of(cgrp);
+	struct group *group = group_at(index);
+
+	return group && group->id == BPF_CORE_READ(cgrp, kn, id) ? index : ROOT_GROUP;
 }
 
 static __always_inline u64 weights_in(u64 load)
@@ -421,48 +431,72 @@ static __always_inline bool is_idle_group(struct cgroup *cgrp)
 	return group && bpf_core_field_exists(group->idle) && BPF_CORE_READ(group, idle) > 0;
 }
 
-/* The kernel's cgroup lock keeps callers apart. */
-static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
+/* User space ends the scheduler. */
+static __always_inline s32 refuse_group(void)
 {
-	u32 level = cgrp->level, index = level ? free_group() : ROOT_GROUP;
-	struct group *group = group_at(index);
-	u64 id = BPF_CORE_READ(cgrp, kn, id);
-	s32 err;
-
-	if (!group)
-		return -22; /* EINVAL */
-	if (level && index == ROOT_GROUP) { /* user space ends the scheduler */
-		too_many_groups = true;
-		tell(&events);
-		return 0;
-	}
-	err = bpf_map_update_elem(&group_indices, &id, &index, 0);
-	if (err)
-		return err;
-	group->id = id;
-	group->parent = level ? group_of(BPF_CORE_READ(cgrp, ancestors[level - 1])) : ROOT_GROUP;
-	group->weight = weight;
-	group->limit.quota = NO_QUOTA;
-	group->limit.epoch = 0;
-	group->used = true;
-	note_for_pods(index, group->parent, cgrp);
+	too_many_groups = true;
+	tell(&events);
 	return 0;
 }
 
-static __always_inline void drop_group(struct group *group)
+/* The record may have been another cgroup's, which is not active any more: `load` and `applied` are 0. */
+static __always_inline void begin_group(struct group *group, struct cgroup *cgrp, u32 parent, u32 weight)
 {
-	u64 id = group->id;
+	group->id = BPF_CORE_READ(cgrp, kn, id);
+	group->parent = parent;
+	group->weight = weight;
+	group->share_at = 0;
+	group->debt = 0;
+	group->limit.quota = NO_QUOTA;
+	group->limit.epoch = 0;
+	group->limit.throttled_ns = 0;
+	group->limit.nr_throttled = 0;
+	group->limit.nr_periods = 0;
+	group->used = true;
+}
 
+/*
+ * The kernel's cgroup lock keeps callers apart. A cgroup MAX_LEVELS deep, or deeper, counts as part of the nearest
+ * one above it that has a record: nothing else looks at more levels than that.
+ */
+static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
+{
+	u32 level = cgrp->level, above = ROOT_GROUP, index;
+	u64 id = BPF_CORE_READ(cgrp, kn, id);
+	bool shared = level >= MAX_LEVELS;
+	struct group *group;
+
+	if (level)
+		above = group_of(BPF_CORE_READ(cgrp, ancestors[level - 1]));
+	index = shared ? above : level ? free_group() : ROOT_GROUP;
+	group = group_at(index);
+	if (!group)
+		return -22; /* EINVAL */
+	if ((level && index == ROOT_GROUP) || bpf_map_update_elem(&group_indices, &id, &index, 0))
+		return refuse_group();
+	if (shared)
+		return 0;
+	begin_group(group, cgrp, above, weight);
+	note_for_pods(index, above, cgrp);
+	return 0;
+}
+
+static __always_inline void drop_group(struct cgroup *cgrp)
+{
+	struct group *group = group_at(own_group_of(cgrp));
+	u64 id = BPF_CORE_READ(cgrp, kn, id);
+
+	if (group && group->id == id)
+		group->used = false;
 	bpf_map_delete_elem(&group_indices, &id);
-	group->used = false;
 }
 
 static __always_inline void set_group_weight(struct cgroup *cgrp, u32 weight)
 {
-	u32 index = group_of(cgrp);
+	u32 index = own_group_of(cgrp);
 	struct group *group = group_at(index);
 
-	if (!group || !weight)
+	if (!group || index == ROOT_GROUP || !weight)
 		return;
 	group->weight = weight;
 	settle_group(index);

@@ -164,7 +164,10 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 	return pick_idle_in(p, w->generation, w->mask);
 }
 
-/* The kernel's own selection, where it can be limited to the mask. */
+/*
+ * The kernel's own selection, where it can be limited to the mask. Without WF_SYNC: with it the kernel may choose the
+ * waker's CPU, which is not idle, and the waker may go on. follow_waker() has measured that.
+ */
 static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u64 wake_flags,
 					     const struct place *w)
 {
@@ -172,6 +175,7 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 	bool idle = false;
 	s32 cpu;
 
+	wake_flags &= ~(u64)WAKE_SYNC;
 	if (!w->exclusive && !live_tables(w->generation)->restricted) {
 		cpu = scx_bpf_select_cpu_dfl(p, prev, wake_flags, &idle);
 		return idle ? cpu : NO_CPU;
@@ -183,10 +187,7 @@ static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u6
 	return cpu != NO_KFUNC ? cpu : pick_idle_at(p, prev, w->generation, w->mask);
 }
 
-/*
- * Notes that a task of this rank is on its way to an idle CPU. The kernel's own
- * selection may give a task its waker's CPU, which is not idle.
- */
+/* Notes that a task of this rank is on its way to an idle CPU. */
 static __always_inline void occupy(s32 cpu, u32 rank)
 {
 	__sync_val_compare_and_swap(&cpu_of(cpu)->rank, GTH_RANK_IDLE, rank);

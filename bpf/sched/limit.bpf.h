@@ -28,7 +28,7 @@ static __always_inline bool any_limit(void)
 /* The group or the nearest one above it that has a limit, or NO_GROUP. */
 __noinline u32 nearest_limit(u32 index)
 {
-	u32 epoch = *(volatile u32 *)&limits.epoch, at = index, i;
+	u32 epoch = *(volatile u32 *)&limits.epoch, nearest = NO_GROUP, at = index, i;
 	struct group *group = group_at(index);
 
 	if (!group)
@@ -40,17 +40,17 @@ __noinline u32 nearest_limit(u32 index)
 	bpf_for(i, 0, MAX_LEVELS) {
 		struct group *above = group_at(at);
 
-		if (!above || at == ROOT_GROUP) {
-			at = NO_GROUP;
+		if (!above || at == ROOT_GROUP)
+			break;
+		if (above->limit.quota != NO_QUOTA) {
+			nearest = at;
 			break;
 		}
-		if (above->limit.quota != NO_QUOTA)
-			break;
 		at = above->parent;
 	}
-	group->limit.nearest = at;
+	group->limit.nearest = nearest;
 	group->limit.epoch = epoch;
-	return at;
+	return nearest;
 }
 
 /* Goes up from a group, itself included, to the nearest one with a limit; NULL if there is none. */

@@ -187,11 +187,12 @@ __noinline u64 refill_group(u32 index, u64 now)
 		return limit->period_end;
 	periods = now > limit->period_end ? (now - limit->period_end) / limit->period + 1 : 1;
 	most = limit->quota + limit->burst;
-	if (limit->left < (s64)limit->quota)
+	if (limit->left < limit->at_start)
 		limit->nr_periods++;
 	if (__sync_fetch_and_add(&limit->left, limit->quota * periods) + limit->quota * periods > most &&
 	    (s64)limit->left > (s64)most)
 		limit->left = most;
+	limit->at_start = limit->left;
 	limit->period_end += limit->period * periods;
 	if (limit->left > 0)
 		unthrottle(limit, now);
@@ -328,6 +329,7 @@ __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 	limit->quota = quota;
 	if (limit->quota != NO_QUOTA) {
 		limit->left = limit->quota;
+		limit->at_start = limit->quota;
 		limit->period_end = (now / limit->period + 1) * limit->period;
 	}
 	unthrottle(limit, now);

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::cgroup::{Cgroup, cpus_used};
-use crate::support::gthctl::NO_RULES;
+use crate::support::gthctl::{NO_RULES, status};
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -100,5 +100,85 @@ fn a_new_task_pays_for_no_other_that_has_waited() {
     let median = Duration::from_nanos(waits[ROUNDS / 2]);
     println!("{median:?} from the fork to the first turn: {waits:?}");
     assert!(median < Duration::from_millis(250), "{waits:?}");
+    gthctl.stop();
+}
+
+/// Cgroups below one another.
+struct Nested(Vec<Cgroup>);
+
+impl Nested {
+    /// The deepest of them is on this level of the hierarchy.
+    fn down_to(level: usize) -> Self {
+        let names = (1..=level).map(|level| vec!["nested"; level].join("/"));
+        Self(names.map(|name| Cgroup::with(&name, &[])).collect())
+    }
+
+    fn and_spinners(mut self, count: usize) -> Self {
+        let deepest = self.0.pop().unwrap();
+        self.0.push(deepest.and_spinners(count));
+        self
+    }
+}
+
+impl Drop for Nested {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+/// Any user to whom a cgroup is delegated may make these. gthctl keeps records down to level 31.
+#[test]
+fn cgroups_nested_deeply_have_the_limits_and_weights_above_them() {
+    let limited = Cgroup::with("limited", &[("cpu.max", "50000 100000")]).and_spinners(1);
+    for level in [31, 32, 40] {
+        let nested = Nested::down_to(level).and_spinners(2 * kernel::cpus());
+        let other =
+            Cgroup::with("other", &[("cpu.weight", "300")]).and_spinners(2 * kernel::cpus());
+        let gthctl = shared::scheduler(NO_RULES);
+        let used = cpus_used(&[&nested.0[0], &other, &limited], WATCH);
+        println!("level {level}, by weight: {used:?}");
+        let left = kernel::cpus() as f64 - used[2];
+        assert!((0.2..0.3).contains(&(used[0] / left)), "{used:?}");
+        assert!((0.4..0.6).contains(&used[2]), "{used:?}");
+        nested.0[0].set("cpu.max", "30000 100000");
+        let used = cpus_used(&[&nested.0[0]], WATCH);
+        println!("level {level}, by limit: {used:?}");
+        assert!((0.25..0.35).contains(&used[0]), "{used:?}");
+        gthctl.stop();
+    }
+}
+
+/// A limit of the deepest one holds for none above it, and what is written there is no error.
+#[test]
+fn the_settings_of_a_cgroup_without_a_record_change_no_other() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let nested = Nested::down_to(32).and_spinners(1);
+    nested.0[31].set("cpu.max", "10000 100000");
+    nested.0[31].set("cpu.weight", "1");
+    let beside = Cgroup::with(&format!("{}/beside", vec!["nested"; 30].join("/")), &[]);
+    let beside = beside.and_spinners(1);
+    let used = cpus_used(&[&beside], WATCH);
+    assert!(used[0] > 0.8, "{used:?}");
+    drop(beside);
+    drop(nested);
+    gthctl.stop();
+}
+
+/// What earlier periods have left counts for none: a period in which less than that is used is one, too.
+#[test]
+fn each_period_in_which_a_cgroup_with_a_burst_runs_is_counted() {
+    let mut limited =
+        Cgroup::with("limited", &[("cpu.max", "20000 100000"), ("cpu.max.burst", "20000")]);
+    let gthctl = shared::scheduler(NO_RULES);
+    let dir = limited.file();
+    limited.add(Task::start_in_cgroup("limited", &dir, |shared| {
+        task::use_cpu(200_000_000); // so that it is held back, and told of
+        task::use_and_rest(5_000_000, 100_000_000)(shared);
+    }));
+    let periods = || status().unwrap().throttled_cgroups.first().map(|cgroup| cgroup.nr_periods);
+    assert!(kernel::wait(Duration::from_secs(20), || periods().is_some()));
+    let before = periods().unwrap();
+    let grown = || periods().is_some_and(|now| now > before + 40);
+    assert!(kernel::wait(Duration::from_secs(30), grown), "{before}, then {:?}", periods());
     gthctl.stop();
 }
