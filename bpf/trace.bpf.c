@@ -52,11 +52,12 @@ static __always_inline u32 bucket_of(u64 ns)
 /*
  * The call of each function in progress on this CPU. A data plane runs with softirqs
  * disabled or in one, so no other call preempts or interrupts a call. If one does (any
- * function may be traced), or the function calls itself, its end finds another call
- * here or none, and its time is not counted.
+ * function may be traced), or the function calls itself, or its task moves to another CPU,
+ * its end finds another call here or none, and its time is not counted.
  */
 struct call {
 	u64 began_ns;		/* 0: none */
+	u64 migrations;		/* of the task */
 	struct gth_trace_key key;
 };
 
@@ -195,6 +196,7 @@ static __always_inline int begin(u64 cookie, const struct sk_buff *skb, u32 byte
 	call = bpf_map_lookup_elem(&calls, &function);
 	if (call) {
 		call->key = key;
+		call->migrations = p->se.nr_migrations;
 		call->began_ns = now;
 	}
 	return 0;
@@ -209,7 +211,8 @@ static __always_inline int end(u64 cookie)
 	struct call *call;
 
 	call = bpf_map_lookup_elem(&calls, &function);
-	if (!call || !call->began_ns || call->key.tid != p->pid)
+	if (!call || !call->began_ns || call->key.tid != p->pid || call->key.started != p->start_boottime ||
+	    call->migrations != p->se.nr_migrations)
 		return 0;
 	count = bpf_map_lookup_elem(&counts, &call->key);
 	if (count)

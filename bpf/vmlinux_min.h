@@ -308,6 +308,7 @@ struct irq_stack {
 
 struct sched_entity {
 	u64 sum_exec_runtime;
+	u64 nr_migrations;
 };
 
 struct sched_info {

@@ -34,6 +34,7 @@ static __always_inline bool follows_packets(void)
 struct packet {
 	u64 skb;		/* its address, to compare; 0: none */
 	u64 arrived_ns;		/* 0: unknown */
+	u64 migrations;		/* of the task, as in struct call */
 	u32 tid;
 	u32 entry;		/* functions as in struct gth_drop_key */
 	u32 refused;
@@ -65,7 +66,8 @@ static __always_inline struct packet *current_packet(void)
 {
 	struct packet *packet = packet_slot();
 
-	if (!packet || !packet->skb || packet->tid != (u32)bpf_get_current_pid_tgid())
+	if (!packet || !packet->skb || packet->tid != (u32)bpf_get_current_pid_tgid() ||
+	    packet->migrations != bpf_get_current_task_btf()->se.nr_migrations)
 		return NULL;
 	return packet;
 }
@@ -128,6 +130,7 @@ static __always_inline void packet_enters(u64 cookie, const struct sk_buff *skb)
 	*packet = (struct packet){
 		.skb = (u64)skb,
 		.tid = tid,
+		.migrations = bpf_get_current_task_btf()->se.nr_migrations,
 		.entry = entry,
 		.bytes = BPF_CORE_READ(skb, len),
 	};

@@ -499,3 +499,38 @@ fn a_policy_for_what_was_seen() {
     }
     gthctl.stop();
 }
+
+/// One that begins on a CPU and ends on another. The beginning stays behind, and belongs to no later call.
+#[test]
+fn a_call_whose_task_moves_has_no_time() {
+    const SLEEP: Duration = Duration::from_millis(300);
+    let sleeper = Task::fork("sleeper", |shared| {
+        loop {
+            let order = shared.order.load(Ordering::Relaxed);
+            if order != shared.answer.load(Ordering::Relaxed) {
+                std::thread::sleep(SLEEP);
+                shared.answer.store(order, Ordering::Relaxed);
+            }
+        }
+    });
+    let pid = sleeper.pid.to_string();
+    let trace = Trace::start(&["--function", "hrtimer_nanosleep", "--pid", &pid, "--histogram"]);
+    for (order, from, to) in [(1, 0, 1), (2, 1, 0), (3, 0, 0)] {
+        task::set_affinity(sleeper.pid, &[from]);
+        std::thread::sleep(Duration::from_secs(1));
+        sleeper.order(order);
+        std::thread::sleep(SLEEP / 3);
+        task::set_affinity(sleeper.pid, &[to]);
+        assert!(kernel::wait(SOON, || sleeper.answer() == order));
+    }
+    let times = |lines: &[Value]| -> Vec<u64> {
+        let lines = lines.iter().filter(|line| line["kind"] == "times");
+        lines.map(|line| line["max_ns"].as_u64().unwrap()).collect()
+    };
+    assert!(kernel::wait(SOON, || !times(&trace.lines()).is_empty()), "{}", trace.stderr());
+    let lines = trace.stop();
+    assert_eq!(sum(&totals(&lines), "hrtimer_nanosleep", "packets"), 3, "{lines:#?}");
+    let times = times(&lines);
+    println!("{times:?} ns");
+    assert!(times.len() == 1 && times[0] < 1_000_000_000, "{times:?}");
+}
