@@ -165,9 +165,15 @@ impl Irqbalance {
         Self::all(host, patience(INTERVAL))
     }
 
-    fn all(host: &Host, patience: Duration) -> Result<Vec<Self>> {
+    /// The PIDs of the instances on this machine. It asks none of them anything.
+    pub fn pids(host: &Host) -> Result<Vec<u32>> {
         let mut pids = procfs::processes(&host.proc())?;
         pids.retain(|&pid| is_irqbalance(host, pid));
+        Ok(pids)
+    }
+
+    fn all(host: &Host, patience: Duration) -> Result<Vec<Self>> {
+        let pids = Self::pids(host)?;
         let deadline = Deadline::after(patience);
         Ok(pids.into_iter().map(|pid| Self::of(host, pid, deadline)).collect())
     }

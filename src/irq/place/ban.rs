@@ -24,6 +24,9 @@ impl Ban {
     /// Finds out what to tell irqbalance about `plan`, and records it in `new`. Waits for a busy
     /// irqbalance.
     ///
+    /// The bans are those of the whole plan, also where only a part of it changes: irqbalance may
+    /// have been restarted, and knows none of them then.
+    ///
     /// Fails when irqbalance is in the way and may not or cannot be told.
     pub fn of(
         host: &Host,
@@ -33,14 +36,19 @@ impl Ban {
         notes: &mut Vec<String>,
     ) -> Result<Self> {
         let mut ban = Self::default();
+        let irqs = placed(plan, new);
         let ignored = |irq: &u32| plan.on_irqbalance(*irq) == OnIrqbalance::Ignore;
-        let running = match plan.irqs().iter().all(ignored) {
+        let running = match irqs.iter().all(ignored) {
             true => Irqbalance::running(host)?,
             false => Irqbalance::awaited(host)?,
         };
         let pids: Vec<u32> = running.iter().map(|daemon| daemon.pid).collect();
+        // The bans of a process that has ended are void.
+        if new.bans.pid.is_some_and(|pid| !pids.is_empty() && !pids.contains(&pid)) {
+            new.bans = Bans::default();
+        }
         for daemon in running {
-            let asked = Asked::of(&daemon, plan);
+            let asked = Asked::of(&daemon, plan, &irqs);
             if !asked.ignored.is_empty() {
                 notes.push(format!(
                     "irqbalance is running (PID {}) and may move {} at any time; `gthctl irq \
@@ -77,10 +85,7 @@ impl Ban {
             );
             return Err(Error::failure(what).help(by_configuration(host, &all)));
         }
-        if new.bans.pid != Some(pid) {
-            // The bans of a process that has ended are void.
-            new.bans = Bans { pid: Some(pid), irqs: BTreeSet::new() };
-        }
+        new.bans.pid = Some(pid);
         new.bans.irqs.extend(added);
         notes.push(format!(
             "irqbalance (PID {pid}) leaves {added_list} alone until it is restarted"
@@ -106,6 +111,26 @@ impl Ban {
     }
 }
 
+/// The IRQs of the whole plan that have an entry in `saved`.
+fn placed(plan: &Plan, saved: &Saved) -> BTreeSet<u32> {
+    let saved = saved.irqs();
+    plan.irqbalance.keys().copied().filter(|irq| saved.contains(irq)).collect()
+}
+
+/// Whether another irqbalance runs than the one that was told to leave IRQs of `plan` alone.
+///
+/// Fails when the saved state cannot be read.
+pub fn are_lost(host: &Host, plan: &Plan) -> Result<bool> {
+    let banned = |irq: &u32| plan.on_irqbalance(*irq) == OnIrqbalance::Ban;
+    if !plan.irqbalance.keys().any(banned) {
+        return Ok(false);
+    }
+    let Some(Saved { bans, .. }) = Saved::load(host)? else { return Ok(false) };
+    let Some(told) = bans.pid.filter(|_| bans.irqs.iter().any(banned)) else { return Ok(false) };
+    let pids = Irqbalance::pids(host)?;
+    Ok(!pids.is_empty() && !pids.contains(&told))
+}
+
 /// The IRQs of a plan that an irqbalance may move, by what the plan says about that.
 struct Asked {
     refused: BTreeSet<u32>,
@@ -114,15 +139,17 @@ struct Asked {
 }
 
 impl Asked {
-    fn of(daemon: &Irqbalance, plan: &Plan) -> Self {
-        let of = |how: OnIrqbalance| {
-            let irqs = plan.irqs().into_iter().filter(|irq| !daemon.banned.contains(irq));
+    /// `placed` are the IRQs of the whole plan. Only those of its changes are refused.
+    fn of(daemon: &Irqbalance, plan: &Plan, placed: &BTreeSet<u32>) -> Self {
+        let of = |irqs: &BTreeSet<u32>, how: OnIrqbalance| {
+            let irqs = irqs.iter().copied().filter(|irq| !daemon.banned.contains(irq));
             irqs.filter(|&irq| plan.on_irqbalance(irq) == how).collect()
         };
+        let changed = plan.irqs();
         Self {
-            refused: of(OnIrqbalance::Refuse),
-            ignored: of(OnIrqbalance::Ignore),
-            banned: of(OnIrqbalance::Ban),
+            refused: of(&changed, OnIrqbalance::Refuse),
+            ignored: of(&changed, OnIrqbalance::Ignore),
+            banned: of(placed, OnIrqbalance::Ban),
         }
     }
 
@@ -330,6 +357,28 @@ mod tests {
         assert_eq!((entries, told(&tree)), (1, Some(vec![38, 40])));
         assert_eq!(restore(&tree.host(), None).unwrap().failed(), 0);
         assert_eq!(daemon.asked()[5], "settings ban irqs 7\0");
+    }
+
+    /// Though only one of them has been moved.
+    #[test]
+    fn a_restarted_one_is_told_of_the_whole_plan() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let host = tree.host();
+        let all = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
+        let mut plan = Plan::of(&host, &[all]).unwrap();
+        apply(&host, &plan, By::Hand).unwrap();
+        // As if one with another PID had been told.
+        let mut told_before = saved(&tree).unwrap();
+        told_before.bans = Bans { pid: Some(42), irqs: (37..=41).collect() };
+        told_before.store(&host).unwrap();
+        assert!(!are_lost(&host, &plan).unwrap());
+        let daemon = Daemon::new(&tree, &[0; 3]);
+        assert!(are_lost(&host, &plan).unwrap());
+        plan.changes.retain(|change| change.target.irq() == Some(38));
+        apply(&host, &plan, By::Hand).unwrap();
+        assert_eq!(told(&tree), Some((37..=41).collect()));
+        assert!(!are_lost(&host, &plan).unwrap());
+        assert_eq!(daemon.asked()[1], "settings ban irqs 7 37 38 39 40 41\0");
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Keeping interrupts where the policy in force wants them: placing them, placing them again
 //! when they have been moved, and putting everything back.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use super::pin;
-use super::plan::{Absent, Change, Placement, Plan};
-use super::restore;
+use super::plan::{Absent, Change, OnIrqbalance, Placement, Plan};
 use super::saved::By;
 use super::target::shown;
+use super::{ban, pin, restore};
 use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::irq::host::Host;
@@ -50,6 +50,10 @@ const PLAN: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 /// How many targets a line of the log names.
 const NAMED: usize = 4;
+/// The end of a note about what only the user can have put back.
+const RESTORE: &str = "`gthctl irq restore` tries again";
+/// The end of a note about what a [`Keeper`] puts back later.
+const KEEPER: &str = "gthctl tries again";
 
 /// Keeps a policy's placements.
 #[derive(Debug)]
@@ -63,6 +67,10 @@ pub struct Keeper {
     wait: Duration,
     /// The last error that was logged.
     said: Option<String>,
+    /// What other placements had changed could not be put back.
+    owed: bool,
+    /// The notes of the last attempt to put it back.
+    told: Vec<String>,
 }
 
 /// What a [`Keeper`] keeps, for reports.
@@ -116,6 +124,8 @@ impl Keeper {
             again_at: now,
             wait: LOOK,
             said: None,
+            owed: false,
+            told: Vec::new(),
         }
     }
 
@@ -134,7 +144,11 @@ impl Keeper {
         let now = Instant::now();
         (self.look_at, self.plan_at) = (now + LOOK, now + PLAN);
         (self.again_at, self.wait, self.said) = (now, LOOK, None);
-        notes.extend(self.release_others());
+        self.told = self.release_others(KEEPER);
+        if self.owed {
+            self.back_off(now);
+        }
+        notes.extend(self.told.iter().cloned());
         Ok(notes)
     }
 
@@ -161,14 +175,15 @@ impl Keeper {
     /// Puts everything back. Returns notes for the user.
     pub fn end(&mut self) -> Vec<String> {
         self.kept = Kept::default();
-        self.release_others()
+        self.release_others(RESTORE)
     }
 
     /// Looks, when it is time to, whether something is not where it is wanted, and places it
-    /// again, at growing intervals. Logs what it does and what goes wrong. Returns the time
-    /// until the next look; `None` when there is nothing to keep.
+    /// again, at growing intervals. Tries again to put back what could not be put back. Logs what
+    /// it does and what goes wrong. Returns the time until the next look; `None` when there is
+    /// nothing to keep or to put back.
     pub fn look(&mut self) -> Option<Duration> {
-        if self.kept.placements.is_empty() {
+        if self.kept.placements.is_empty() && !self.owed {
             return None;
         }
         let now = Instant::now();
@@ -193,10 +208,10 @@ impl Keeper {
         }
     }
 
-    /// Returns the log line of what was placed again.
+    /// Returns the log line of what was placed again, or of what irqbalance was told again.
     fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
         let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.host, change));
-        if !moved && now < self.plan_at {
+        if !moved && !self.owed && now < self.plan_at {
             return Ok(None);
         }
         if now >= self.again_at + LONGEST {
@@ -218,10 +233,32 @@ impl Keeper {
             Some(self.placed_again(&plan))
         };
         (self.kept.plan, self.kept.waiting) = (whole, waiting);
-        self.said = None;
         // What has gone need not stay saved.
-        log::notes(&self.release_others());
-        Ok(done)
+        self.release_and_tell(now);
+        let told = self.ban_again(plan.irqbalance)?;
+        self.said = None;
+        Ok(done.or(told))
+    }
+
+    /// Puts back what nothing keeps any more. Logs its notes unless the last ones were the same.
+    fn release_and_tell(&mut self, now: Instant) {
+        let notes = self.release_others(KEEPER);
+        if notes != self.told {
+            log::notes(&notes);
+        }
+        self.told = notes;
+        if self.owed && self.again_at <= now {
+            self.back_off(now);
+        }
+    }
+
+    /// Tells a restarted irqbalance which IRQs to leave alone. Returns the log line of that.
+    fn ban_again(&self, irqbalance: BTreeMap<u32, OnIrqbalance>) -> Result<Option<String>> {
+        let plan = Plan { irqbalance, ..Plan::default() };
+        if !ban::are_lost(&self.host, &plan)? {
+            return Ok(None);
+        }
+        Ok(pin::apply(&self.host, &plan, By::Policy)?.notes.into_iter().next())
     }
 
     fn back_off(&mut self, now: Instant) {
@@ -232,13 +269,16 @@ impl Keeper {
     fn placed_again(&self, plan: &Plan) -> String {
         let known = |change: &Change| {
             let mut old = self.kept.plan.changes.iter();
-            old.any(|old| old.target.is_same(&change.target) && old.wanted == change.wanted)
+            old.find(|old| old.target.is_same(&change.target))
         };
         let one = |change: &Change| {
             let Change { target, now, wanted, .. } = change;
             let why = match known(change) {
-                true => format!("had been moved to CPUs {}", shown(now)),
-                false => "new".into(),
+                Some(old) if old.wanted == *wanted => {
+                    format!("had been moved to CPUs {}", shown(now))
+                }
+                Some(_) => "its CPUs changed".into(),
+                None => "new".into(),
             };
             format!("{} {} ({why}) on CPUs {}", target.nic, target.part, shown(wanted))
         };
@@ -250,14 +290,17 @@ impl Keeper {
         format!("placed {}; the next time in {wait:.0} s at the earliest", named.join(", "))
     }
 
-    fn release_others(&mut self) -> Vec<String> {
-        const AGAIN: &str = "`gthctl irq restore` tries again";
-        let released = match restore::release(&self.host, &self.kept.plan) {
+    /// Puts back what nothing keeps any more. `again` says who does it later if all of that fails.
+    /// What the kernel refuses, only `gthctl irq restore` tries again.
+    fn release_others(&mut self, again: &str) -> Vec<String> {
+        let released = restore::release(&self.host, &self.kept.plan);
+        self.owed = released.is_err();
+        let released = match released {
             Ok(released) => released,
-            Err(e) => return vec![format!("not put back: {}; {AGAIN}", e.what)],
+            Err(e) => return vec![format!("not put back: {}; {again}", e.what)],
         };
         let failed = released.restored.into_iter().filter_map(|back| back.why);
-        let failed = failed.map(|why| format!("not put back: {why}; {AGAIN}"));
+        let failed = failed.map(|why| format!("not put back: {why}; {RESTORE}"));
         released.notes.into_iter().chain(failed).collect()
     }
 
@@ -295,7 +338,8 @@ mod tests {
     use super::*;
     use crate::base::error::Location;
     use crate::irq::place::restore::{State, restore};
-    use crate::irq::tree::{Tree, affinities, affinity, on, pin, place, saved};
+    use crate::irq::place::saved::Bans;
+    use crate::irq::tree::{Daemon, Tree, affinities, affinity, on, pin, place, saved};
 
     /// One that keeps all IRQs of eth0 on CPU 2.
     fn keeper(tree: &Tree) -> Keeper {
@@ -439,6 +483,80 @@ mod tests {
         tree.write("sys/devices/system/cpu/online", "0-3\n");
         keeper.look_now(Instant::now() + PLAN + LONGEST).unwrap().unwrap();
         assert_eq!(affinities(&tree), ["0-3", "3", "3", "1", "1"]);
+    }
+
+    /// The rest of the list holds meanwhile.
+    #[test]
+    fn a_cpu_that_goes_and_comes() {
+        let tree = Tree::with_this_process();
+        let mut keeper = Keeper::new(tree.host());
+        keeper.set(&[on("eth0", "2-3")], Absent::Refuse).unwrap();
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let now = Instant::now() + PLAN;
+        let line = keeper.look_now(now).unwrap().unwrap();
+        assert!(line.starts_with("placed eth0 IRQ 37 (its CPUs changed) on CPUs 2, "), "{line}");
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        assert_eq!(saved(&tree).unwrap().entries.len(), 5);
+        let waiting = report(&tree, &keeper).waiting;
+        assert_eq!(waiting, ["CPUs 3 are not online: eth0 uses 2 meanwhile"]);
+        // Only what is kept is so patient.
+        for absent in [Absent::Refuse, Absent::Await] {
+            let e = keeper.set(&[on("eth0", "2-3")], absent).unwrap_err();
+            assert_eq!(e.what, "CPUs 3 are not online; CPUs 0-2 are");
+        }
+        tree.write("sys/devices/system/cpu/online", "0-3\n");
+        keeper.look_now(now + PLAN).unwrap().unwrap();
+        assert_eq!(affinities(&tree), ["2-3"; 5]);
+        assert_eq!(report(&tree, &keeper).waiting, [""; 0]);
+        keeper.end();
+        assert_eq!(affinities(&tree), ["0-3"; 5]);
+    }
+
+    #[test]
+    fn what_could_not_be_put_back_is_put_back_later() {
+        const SAVED: &str = "run/gthctl/irq/saved.json";
+        let tree = Tree::with_this_process();
+        let mut keeper = keeper(&tree);
+        let file = tree.path(SAVED);
+        let text = fs::read_to_string(&file).unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let notes = keeper.set(&[], Absent::Refuse).unwrap();
+        assert!(notes[0].starts_with("not put back: "), "{notes:?}");
+        assert!(notes.len() == 1 && notes[0].ends_with("; gthctl tries again"), "{notes:?}");
+        let now = Instant::now();
+        assert!(keeper.look().is_some());
+        // It is told once.
+        assert_eq!(keeper.look_now(now + LOOK).unwrap(), None);
+        assert_eq!((affinities(&tree), &keeper.told), (vec!["2".into(); 5], &notes));
+        fs::remove_dir(&file).unwrap();
+        tree.write(SAVED, &text);
+        // The wait has doubled.
+        assert_eq!(keeper.look_now(now + 2 * LOOK).unwrap(), None);
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        assert_eq!(keeper.look_now(now + 3 * LOOK).unwrap(), None);
+        assert_eq!((affinities(&tree), saved(&tree)), (vec!["0-3".into(); 5], None));
+        assert!(keeper.look().is_none());
+    }
+
+    /// Nothing has been moved yet.
+    #[test]
+    fn an_irqbalance_that_was_restarted_is_told_again() {
+        let tree = Tree::with_this_process();
+        let mut keeper = Keeper::new(tree.host());
+        let ban = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
+        keeper.set(&[ban], Absent::Refuse).unwrap();
+        // As if one with another PID had been told.
+        let mut told_before = saved(&tree).unwrap();
+        told_before.bans = Bans { pid: Some(42), irqs: (37..=41).collect() };
+        told_before.store(&tree.host()).unwrap();
+        let now = Instant::now() + PLAN;
+        assert_eq!(keeper.look_now(now).unwrap(), None);
+        let daemon = Daemon::new(&tree, &[0; 3]);
+        let line = keeper.look_now(now + PLAN).unwrap().unwrap();
+        assert!(line.ends_with(" leaves IRQ 37, 38, 39, 40, 41 alone until it is restarted"));
+        assert_eq!(keeper.look_now(now + 2 * PLAN).unwrap(), None);
+        assert_eq!(daemon.asked()[1], "settings ban irqs 7 37 38 39 40 41\0");
     }
 
     #[test]

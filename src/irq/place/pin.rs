@@ -146,7 +146,7 @@ fn put_back(host: &Host, plan: &Plan, befores: &[CpuList]) -> Vec<Error> {
     let back = |target: &Target, before: &CpuList| {
         if !target.is_on(host, before).unwrap_or(false) {
             target.write(host, before)?;
-            check(host, target, before)?;
+            check(host, target, &target.keeps(host, before)?)?;
         }
         Ok(())
     };
@@ -237,6 +237,11 @@ fn with_changes(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
     use super::*;
     use crate::irq::inventory::steering::Steering;
     use crate::irq::place::plan::{Masks, Placement};
@@ -287,6 +292,29 @@ mod tests {
         let e = apply(&tree.host(), &second, By::Hand).unwrap_err();
         assert!(e.what.ends_with("no right to write; all is as before"), "{e}");
         assert_eq!((affinities(&tree), saved(&tree)), (vec!["1".to_owned(); 5], before));
+    }
+
+    /// The mask's file is a pipe here, whose other end does what the kernel does.
+    #[test]
+    fn a_mask_is_taken_back_as_far_as_its_cpus_are_online() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/devices/system/cpu/online", "0-2\n");
+        let mut plan = plan(&tree, "1");
+        plan.changes.truncate(1);
+        let change = &mut plan.changes[0];
+        change.target.part = Part::Mask { mask: Steering::Rps, queue: 0 };
+        let mask = tree.path("sys/class/net/eth0/queues/rx-0/rps_cpus");
+        fs::remove_file(&mask).unwrap();
+        mkfifo(&mask, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let kernel = std::thread::spawn(move || {
+            fs::write(&mask, "2\n").unwrap();
+            let written = fs::read_to_string(&mask).unwrap();
+            fs::write(&mask, "7\n").unwrap();
+            written
+        });
+        let failed = put_back(&tree.host(), &plan, &["0-3".parse().unwrap()]);
+        assert!(failed.is_empty(), "{failed:?}");
+        assert_eq!(kernel.join().unwrap(), "f\n");
     }
 
     #[test]

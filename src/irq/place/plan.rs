@@ -87,8 +87,8 @@ pub enum Absent {
     Refuse,
     /// The interrupts of such a NIC are placed when it comes. All else is an error.
     Await,
-    /// Each placement waits until it is possible, and the others are made. Only what cannot be read is
-    /// an error.
+    /// Each placement waits until it is possible, and the others are made. One of whose CPUs some are
+    /// not online uses the others meanwhile. Only what cannot be read is an error.
     Keep,
 }
 
@@ -209,6 +209,11 @@ impl Plan {
             Err(e) if absent == Absent::Await => return Ok(Some(later(&at(e)))),
             found => found,
         };
+        let (placement, meanwhile) = match absent {
+            Absent::Keep => placement.meanwhile(topology),
+            Absent::Refuse | Absent::Await => (Cow::Borrowed(placement), None),
+        };
+        let placement: &Placement = &placement;
         if placement.avoid.is_none() {
             check_cpus(&placement.cpus, topology).map_err(at)?;
         }
@@ -221,7 +226,7 @@ impl Plan {
             Some(_) => self.avoid(machine, placement, &nics, topology).map_err(at)?,
             None => self.add(machine, placement, &nics).map_err(at)?,
         }
-        Ok(None)
+        Ok(meanwhile)
     }
 
     /// The IRQs among the changes.
@@ -387,6 +392,21 @@ impl Placement {
         let Some(devices) = &self.of_pods else { return vec![Cow::Borrowed(self)] };
         let of = |nic: &String| Self { nic: nic.clone(), of_pods: None, ..self.clone() };
         devices.iter().map(|nic| Cow::Owned(of(nic))).collect()
+    }
+
+    /// The placement on those of its CPUs that are online, with a note about the others. It is as
+    /// it was if none of them is online.
+    fn meanwhile(&self, topology: &Topology) -> (Cow<'_, Self>, Option<String>) {
+        let Topology { possible, online, .. } = topology;
+        let is_off = |cpu: &u32| possible.contains(*cpu) && !online.contains(*cpu);
+        let offline: CpuList = self.cpus.iter().filter(is_off).collect();
+        let cpus: CpuList = self.cpus.iter().filter(|cpu| !is_off(cpu)).collect();
+        if offline.is_empty() || cpus.is_empty() {
+            return (Cow::Borrowed(self), None);
+        }
+        let what = format!("CPUs {offline} are not online: {} uses {cpus} meanwhile", self.nic);
+        let note = self.at(Error::failure(what)).to_string();
+        (Cow::Owned(Self { cpus, ..self.clone() }), Some(note))
     }
 
     /// The error with the placement's place in the policy file.

@@ -214,14 +214,7 @@ fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts
 
 fn write_back(host: &Host, target: &Target, cpus: &CpuList) -> Result<()> {
     target.write(host, cpus)?;
-    let mut kept = cpus.clone();
-    if target.irq().is_none() {
-        // Of a mask the kernel keeps the CPUs that are online (netdev_rx_queue_set_rps_mask(),
-        // net/core/net-sysfs.c).
-        let online = host.topology()?.online;
-        kept = cpus.iter().filter(|&cpu| online.contains(cpu)).collect();
-    }
-    match target.is_on(host, &kept)? {
+    match target.is_on(host, &target.keeps(host, cpus)?)? {
         true => Ok(()),
         false => Err(Error::failure(format!("{target}: the kernel did not take it back"))),
     }

@@ -80,6 +80,16 @@ impl Target {
         Ok(self.read(host)?.is_some_and(|now| now.allowed == *cpus))
     }
 
+    /// What the kernel keeps of `cpus`: of a mask, the CPUs that are online
+    /// (netdev_rx_queue_set_rps_mask(), net/core/net-sysfs.c).
+    pub fn keeps(&self, host: &Host, cpus: &CpuList) -> Result<CpuList> {
+        if self.irq().is_some() {
+            return Ok(cpus.clone());
+        }
+        let online = host.topology()?.online;
+        Ok(cpus.iter().filter(|&cpu| online.contains(cpu)).collect())
+    }
+
     /// Sets the CPUs. The error explains what the kernel's error means.
     pub fn write(&self, host: &Host, cpus: &CpuList) -> Result<()> {
         let (path, text) = match self.part {
