@@ -31,7 +31,7 @@ pub fn parse_nanoseconds(text: &str) -> Option<u64> {
     let mut place = length;
     for digit in fraction.chars() {
         let digit = u64::from(digit.to_digit(10)?);
-        if place % 10 != 0 && digit != 0 {
+        if (place == 0 || place % 10 != 0) && digit != 0 {
             return None;
         }
         place /= 10;
@@ -94,6 +94,9 @@ mod tests {
             "1 h",
             "1ms ",
             "0.0000000001s",
+            "0.00000000001s",
+            "1.00000001ms",
+            "5.01",
             "20000000000s",
             "99999999999999999999",
             "0x10",

@@ -43,17 +43,19 @@ fn gain(effects: &Effects) -> Option<String> {
 /// How any user could meet these conditions; `None` if a user cannot meet one of them.
 pub fn forgeable(conditions: &Conditions, root: &Root) -> Option<Forgery> {
     let c = conditions;
-    let out_of_reach = c.pid.is_some()
+    let children = c.include_children;
+    // Every task descends from process 1.
+    let out_of_reach = c.pid.is_some_and(|pid| !(children && pid == 1))
         || c.container.is_some()
         || c.of_pods()
-        || is_out_of_reach(&c.user, |user| !(c.include_children && is_root(user)))
-        || is_out_of_reach(&c.systemd_unit, |unit| !users_have_unit(unit))
-        || is_out_of_reach(&c.cgroup, |cgroup| !users_have_cgroup(cgroup))
+        || is_out_of_reach(&c.user, |user| !(children && is_root(user, root)))
+        || is_out_of_reach(&c.systemd_unit, |unit| !users_have_unit(unit, children))
+        || is_out_of_reach(&c.cgroup, |cgroup| !users_have_cgroup(cgroup, children))
         || is_out_of_reach(&c.netns, |netns| !users_have_netns(netns, root));
     if out_of_reach {
         return None;
     }
-    let ends = match c.include_children {
+    let ends = match children {
         true => "systemd_unit: or container:",
         false => "user: or systemd_unit:",
     };
@@ -66,6 +68,9 @@ fn is_out_of_reach(condition: &Option<String>, test: impl Fn(&str) -> bool) -> b
 
 /// The hardest of the conditions, none of which is hard.
 fn how(c: &Conditions) -> String {
+    if c.pid.is_some() {
+        return "any user's tasks descend from process 1".into();
+    }
     if let Some(exe) = &c.exe {
         let exe = quote(exe);
         return format!("any user can run {exe} with their own code in it (LD_PRELOAD)");
@@ -83,11 +88,15 @@ fn how(c: &Conditions) -> String {
         // sshd, cron, su: they start each user's shell.
         return "any user's tasks can descend from root's".into();
     }
-    "any user can have a task there".into()
+    match c.include_children {
+        true => "any user's tasks can descend from one there".into(),
+        false => "any user can have a task there".into(),
+    }
 }
 
-fn is_root(user: &str) -> bool {
-    user == "root" || user == "0"
+/// Whether this name or number is that of UID 0.
+fn is_root(user: &str, root: &Root) -> bool {
+    user == "root" || matches!(resolve::uid(root, user), Ok(Some(0)))
 }
 
 /// What every match of a glob begins with. A glob is compiled only if this leaves the answer
@@ -105,29 +114,50 @@ fn means_many(uid: &str) -> bool {
     uid.split('/').next().is_some_and(|uid| uid.contains(['*', '?', '[']))
 }
 
-fn users_have_unit(glob: &str) -> bool {
-    if glob.strip_prefix("user-").is_some_and(means_many) {
+fn users_have_unit(glob: &str, children: bool) -> bool {
+    let mut all = of_users(children);
+    let is_login = all.iter().any(|path| is_instance(glob, path));
+    if is_login || glob.strip_prefix("user-").is_some_and(means_many) {
         return true;
     }
-    let names = OF_USERS.iter().flat_map(|path| path.split('/')).filter(|name| !name.is_empty());
+    let names = all.iter().flat_map(|path| path.split('/')).filter(|name| !name.is_empty());
     let mut names = names.chain(["user@", "session-"]);
     if !names.any(|name| begin_alike(beginning(glob), name)) {
         return false;
     }
     // A full name of a systemd-logind unit means one user.
     let is_name = !glob.contains(['*', '?', '[', '{']);
-    let all: &[&str] = if is_name && glob != "user.slice" { &OF_USERS[1..] } else { &OF_USERS };
-    cgroups::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, all))
+    if is_name && glob != "user.slice" {
+        all.remove(0);
+    }
+    cgroups::unit(glob).is_ok_and(|pattern| can_match_below(&pattern, &all))
 }
 
-fn users_have_cgroup(glob: &str) -> bool {
-    if glob.strip_prefix("/user.slice/user-").is_some_and(means_many) {
+fn users_have_cgroup(glob: &str, children: bool) -> bool {
+    let all = of_users(children);
+    let is_login = all.iter().any(|path| is_instance(glob, path));
+    if is_login || glob.strip_prefix("/user.slice/user-").is_some_and(means_many) {
         return true;
     }
-    if !OF_USERS.iter().any(|path| begin_alike(beginning(glob), path)) {
+    if !all.iter().any(|path| begin_alike(beginning(glob), path)) {
         return false;
     }
-    globs::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &OF_USERS))
+    globs::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &all))
+}
+
+/// The cgroups in which any user can have a task or, with `children`, one that theirs descend
+/// from. The first is that of a user.
+fn of_users(children: bool) -> Vec<&'static str> {
+    let above: &[&str] = if children { &LOGINS } else { &[] };
+    [OF_USERS.as_slice(), above].concat()
+}
+
+/// Whether a glob on a unit's name, or on a cgroup's path, begins like an instance of the same
+/// template as the unit in this path: each `getty@` logs users in.
+fn is_instance(glob: &str, path: &str) -> bool {
+    let Some((template, _)) = path.split_once('@') else { return false };
+    let Some((name, _)) = glob.split_once('@') else { return false };
+    name == template || template.rsplit('/').next() == Some(name)
 }
 
 /// The cgroups of a user that no pattern means by chance, and of services that run users'
@@ -137,6 +167,18 @@ const OF_USERS: [&str; 4] = [
     "/system.slice/cron.service/",
     "/system.slice/crond.service/",
     "/system.slice/atd.service/",
+];
+
+/// The cgroups of what starts every user's tasks: systemd, sshd(8) with all connections or with
+/// one, agetty(8).
+const LOGINS: [&str; 7] = [
+    "/init.scope/",
+    "/system.slice/ssh.service/",
+    "/system.slice/sshd.service/",
+    "/system.slice/system-ssh.slice/ssh@0.service/",
+    "/system.slice/system-sshd.slice/sshd@0.service/",
+    "/system.slice/system-getty.slice/getty@tty1.service/",
+    r"/system.slice/system-serial\x2dgetty.slice/serial-getty@ttyS0.service/",
 ];
 
 /// Whether the pattern matches one of these paths, or one below or above it.
@@ -215,6 +257,21 @@ mod tests {
             "command_regex: ^nr-gnb$, include_children: true",
             "user: root, include_children: true",
             "user: 0, command_regex: ^nr-gnb$, include_children: true",
+            "user: '00', include_children: true",
+            "pid: 1, include_children: true",
+            "systemd_unit: init.scope, include_children: true",
+            "systemd_unit: ssh.service, include_children: true",
+            "systemd_unit: sshd.service, include_children: true",
+            "systemd_unit: 'ssh*.service', include_children: true",
+            "systemd_unit: 'sshd@*.service', include_children: true",
+            "systemd_unit: getty@tty1.service, include_children: true",
+            "systemd_unit: getty@tty2.service, include_children: true",
+            "systemd_unit: 'serial-getty@*', include_children: true",
+            "systemd_unit: system-getty.slice, include_children: true",
+            "cgroup: /init.scope, include_children: true",
+            "cgroup: '/system.slice/ssh?.service', include_children: true",
+            "cgroup: '/system.slice/*/getty@*', include_children: true",
+            "cgroup: /system.slice/system-getty.slice/getty@tty2.service, include_children: true",
         ] {
             assert!(is_forgeable(conditions), "{conditions}");
         }
@@ -226,8 +283,16 @@ mod tests {
             "user: root",
             "user: 0, command_regex: ^nr-gnb$",
             "user: upf, include_children: true",
+            "pid: 1",
             "pid: 7, include_children: true",
+            "pid: 1, user: upf, include_children: true",
             "systemd_unit: upf.service",
+            "systemd_unit: upf.service, include_children: true",
+            "systemd_unit: init.scope",
+            "systemd_unit: ssh.service",
+            "systemd_unit: getty@tty1.service",
+            "cgroup: /init.scope",
+            "cgroup: /system.slice/upf.service, include_children: true",
             "systemd_unit: 'upf@*.service', include_children: true",
             "systemd_unit: user@1000.service",
             "systemd_unit: user-1000.slice",
@@ -249,6 +314,19 @@ mod tests {
             "exe: /usr/bin/upf, user: upf",
         ] {
             assert!(!is_forgeable(conditions), "{conditions}");
+        }
+    }
+
+    #[test]
+    fn root_may_have_another_name() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("etc")).unwrap();
+        let passwd = "toor:x:0:0::/root:/bin/sh\nupf:x:7:7::/:/bin/false\n";
+        fs::write(dir.path().join("etc/passwd"), passwd).unwrap();
+        let root = Root::at(dir.path());
+        for (user, is_root) in [("toor", true), ("root", true), ("upf", false), ("7", false)] {
+            let conditions = format!("user: {user}, include_children: true");
+            assert_eq!(is_forgeable_at(&conditions, &root), is_root, "{user}");
         }
     }
 
@@ -282,7 +360,9 @@ mod tests {
              - {command_regex: a, weight: 1000, cpus: 1, execution_time: 1ms, priority: false}\n\
              - {command_regex: a, user: root, priority: 0}\n\
              - {command_regex: a, cpu_limit: ignore}\n\
-             - {gtp: {port: 2152}, priority: 1}\n",
+             - {gtp: {port: 2152}, priority: 1}\n\
+             - {pid: 1, include_children: true, priority: 1}\n\
+             - {systemd_unit: ssh.service, include_children: true, priority: 1}\n",
         );
         assert_eq!(
             notes(&policy, &nowhere()),
@@ -294,6 +374,8 @@ mod tests {
                 "p.yaml:6:4: rule 5: any user can have a task there and get priority 3; user: or systemd_unit: prevents that",
                 "p.yaml:9:4: rule 8: any user can name a task like that and get no CPU limit; user: or systemd_unit: prevents that",
                 "p.yaml:10:4: rule 9: any user can open UDP port 2152 at some address and get priority 1; user: or systemd_unit: prevents that",
+                "p.yaml:11:4: rule 10: any user's tasks descend from process 1 and get priority 1; systemd_unit: or container: prevents that",
+                "p.yaml:12:4: rule 11: any user's tasks can descend from one there and get priority 1; systemd_unit: or container: prevents that",
             ]
         );
     }

@@ -16,6 +16,8 @@ pub enum BadGlob {
     Class,
     /// It must be a path from the root.
     NotFromRoot,
+    /// A `**` that is only a part of a directory's name. globset takes it for `*`.
+    Stars,
 }
 
 impl fmt::Display for BadGlob {
@@ -23,6 +25,7 @@ impl fmt::Display for BadGlob {
         match self {
             Self::Syntax(kind) => write!(f, "{kind}"),
             Self::Class => f.write_str("[...] may hold only ASCII characters other than /"),
+            Self::Stars => f.write_str("** must be a whole directory, such as /opt/**/upf"),
             Self::NotFromRoot => f.write_str("not a path from the root, such as /kubelet.slice"),
         }
     }
@@ -48,9 +51,10 @@ pub fn cgroup(glob: &str) -> Result<String, BadGlob> {
 /// Whether some path from the root has a match of `pattern`, which [`exe`] or [`cgroup`] made of
 /// `glob`.
 pub fn can_match(glob: &str, pattern: &str) -> bool {
-    // Compiling takes long.
+    // Compiling takes long. What lists alternatives may have an empty one.
     if glob.starts_with('/') || glob.starts_with("**/") {
-        return true;
+        let mut names = glob.split('/').skip(1);
+        return glob.contains('{') || names.all(|name| !["", ".", ".."].contains(&name));
     }
     match patterns::compile(&[(0, pattern)], &mut Budget::default()) {
         Ok(dfas) => dfas.iter().any(|dfa| dfa.finds_some(b"/")),
@@ -74,7 +78,17 @@ pub fn translate(glob: &str) -> Result<String, BadGlob> {
     let inner = inner.strip_prefix('^').unwrap_or(inner);
     let inner = inner.strip_suffix('$').unwrap_or(inner);
     // globset escapes every other ^: this is where what must not match begins.
-    Ok(format!("(?:{})", inner.replace("[^", "[^/")))
+    // A path may hold a line feed, which globset's . for ** matches, too.
+    Ok(format!("(?s:{})", inner.replace("[^", "[^/")))
+}
+
+/// Fails if a `**` of the glob that `pattern` was made of is only a part of a directory's name:
+/// globset takes each of the two for `*`.
+pub fn check_stars(pattern: &str) -> Result<(), BadGlob> {
+    match pattern.contains("[^//]*[^//]*") {
+        true => Err(BadGlob::Stars),
+        false => Ok(()),
+    }
 }
 
 /// Fails if a `[...]` of `glob`, which globset takes, means more than one byte within a directory.
@@ -127,6 +141,28 @@ mod tests {
             assert!(!of(glob, "/x/a.slice/b"), "{glob}");
         }
         assert!(!of("/a.slice/b", "/a.slice/bc"));
+    }
+
+    /// Any user may make one.
+    #[test]
+    fn a_directory_may_have_a_line_feed_in_its_name() {
+        for glob in ["/home/**", "**/upf", "/home/**/upf", "/home/*/*/upf"] {
+            assert!(found(&exe(glob).unwrap(), "/home/u/a\nb/upf"), "{glob}");
+        }
+    }
+
+    #[test]
+    fn two_stars_are_a_whole_directory() {
+        let check = |glob: &str| check_stars(&exe(glob).unwrap());
+        for bad in
+            ["/upf**", "/**upf", "/a**/upf", "/***", "/[a]**", "/**[*]", "{a,**b}", "/{**,a}/b"]
+        {
+            assert_eq!(check(bad), Err(BadGlob::Stars), "{bad}");
+        }
+        for good in ["/**", "**/upf", "/opt/**/upf", "{**/a,/b/**}", "/[**]", "/[!**]a*", "/*/*a*"]
+        {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
     }
 
     #[test]

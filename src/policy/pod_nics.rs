@@ -287,7 +287,9 @@ fn links_of(uids: &BTreeSet<String>, node: &Node<'_>) -> BTreeMap<String, Result
         if wanted.is_empty() {
             break;
         }
-        let Some(cgroup) = procfs::cgroup(&proc, pid) else { continue };
+        let Some(cgroup) = procfs::cgroup(&proc, pid).filter(|cgroup| !is_conmon(cgroup)) else {
+            continue;
+        };
         let is_its = |(_, dfas): &(&String, Vec<Dfa>)| {
             dfas.iter().any(|dfa| dfa.find(cgroup.as_bytes()) != 0)
         };
@@ -300,6 +302,12 @@ fn links_of(uids: &BTreeSet<String>, node: &Node<'_>) -> BTreeMap<String, Result
         found.insert(wanted.swap_remove(at).0.clone(), (node.links)(&netns));
     }
     found
+}
+
+/// CRI-O's monitor of a container. With `conmon_cgroup = "pod"` it is in the pod's slice, but in
+/// the host's network namespace (crio.conf(5)).
+fn is_conmon(cgroup: &str) -> bool {
+    cgroup.rsplit('/').next().is_some_and(|name| name.starts_with("crio-conmon-"))
 }
 
 /// Finds the cgroups that the kubelet made for a pod.
@@ -490,6 +498,8 @@ mod tests {
         process(&tree, 71, &format!("/user.slice/user-1000.slice{}", cgroup(UID)), "macvlan");
         process(&tree, 72, &cgroup("6a7c2f0e-0000-4000-8000-0123456789ac"), "macvlan");
         assert_eq!(why(&pods).0, "none of its processes is running");
+        let monitor = format!("/kubepods/burstable/pod{UID}/crio-conmon-{}.scope", "0a".repeat(32));
+        process(&tree, 69, &monitor, "empty");
         process(&tree, 73, &cgroup(UID), "macvlan");
         process(&tree, 9000, &cgroup(UID), "empty");
         assert_eq!(look(&tree, "n3", &pods, &[])[0].devices, ["eth1"]);

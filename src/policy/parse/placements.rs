@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::gthulhu::Format;
 use super::rule::{cpus, namespaces, selectors};
 use crate::base::error::Result;
 use crate::base::mistakes::Mistakes;
@@ -66,7 +67,10 @@ fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Irq
     for field in &fields {
         let placement = &mut entry.placement;
         match field.name {
-            "selectors" => entry.selectors = not_empty(field, selectors(source, field)?)?,
+            "selectors" => {
+                let labels = selectors(source, field, Format::Ours)?;
+                entry.selectors = not_empty(field, labels)?;
+            }
             "k8s_namespace" => entry.k8s_namespace = not_empty(field, namespaces(field)?)?,
             "nic" if of_pods.is_some() => placement.nic = network(field)?,
             _ => set(placement, field)?,
@@ -303,6 +307,10 @@ mod tests {
             (
                 "{selectors: upf, nic: n3, cpus: 1}",
                 "2:18: irq[1].selectors: expected a list of labels, such as [{key: app, value: upf}], found \"upf\"",
+            ),
+            (
+                "{selectors: [{key: app}], nic: n3, cpus: 1}",
+                "2:20: irq[1].selectors: a label without value; expected {key: ..., value: ...}",
             ),
             (
                 "{k8s_namespace: core, nic: a/b/c, cpus: 1}",

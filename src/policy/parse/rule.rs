@@ -121,7 +121,7 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
         "systemd_unit" => conditions.systemd_unit = Some(unit(field)?),
         "container" => conditions.container = Some(container(field)?),
         "netns" => conditions.netns = Some(netns(field)?),
-        "selectors" => conditions.selectors = selectors(source, field)?,
+        "selectors" => conditions.selectors = selectors(source, field, format)?,
         "k8s_namespace" => conditions.k8s_namespace = namespaces(field)?,
         "gtp" => conditions.gtp = Some(gtp(source, field)?),
         "include_children" => conditions.include_children = field.bool()?,
@@ -197,6 +197,7 @@ fn exe(field: &Field) -> Result<String> {
     if !globs::can_match(glob, &pattern) {
         return Err(field.expected(what));
     }
+    globs::check_stars(&pattern).map_err(|why| bad_glob(field, &why))?;
     Ok(glob.into())
 }
 
@@ -205,10 +206,11 @@ fn cgroup(field: &Field) -> Result<String> {
     let glob = short(field, what, MAX_TEXT)?;
     let pattern = globs::cgroup(glob).map_err(|why| bad_glob(field, &why))?;
     // Every task is in the root or below.
-    let is_root = glob.trim_end_matches('/').is_empty();
-    if is_root || !globs::can_match(glob, &pattern) {
+    let path = glob.trim_end_matches('/');
+    if path.is_empty() || !globs::can_match(path, &pattern) {
         return Err(field.expected(what));
     }
+    globs::check_stars(&pattern).map_err(|why| bad_glob(field, &why))?;
     Ok(glob.into())
 }
 
@@ -261,7 +263,8 @@ fn netns(field: &Field) -> Result<String> {
     Ok(text.into())
 }
 
-pub(super) fn selectors(source: Source, field: &Field) -> Result<Vec<Selector>> {
+/// In Gthulhu's format a label without a value has an empty one, as Go reads it.
+pub(super) fn selectors(source: Source, field: &Field, format: Format) -> Result<Vec<Selector>> {
     let what = "a list of labels, such as [{key: app, value: upf}]";
     items(field, what)?
         .iter()
@@ -277,9 +280,16 @@ pub(super) fn selectors(source: Source, field: &Field) -> Result<Vec<Selector>> 
             let Some(key) = get("key") else {
                 return Err(item.error("a label without key; expected {key: ..., value: ...}"));
             };
-            let value = get("value").map_or(Ok(""), |value| value.text_or_empty("a label's value"));
+            let value = match get("value") {
+                Some(value) => value.text_or_empty("a label's value")?,
+                None if format == Format::Gthulhus => "",
+                None => {
+                    let what = "a label without value; expected {key: ..., value: ...}";
+                    return Err(item.error(what));
+                }
+            };
             let key = short(key, "a label's key", MAX_TEXT)?.into();
-            Ok(Selector { key, value: value?.into() })
+            Ok(Selector { key, value: value.into() })
         })
         .collect()
 }
@@ -738,6 +748,10 @@ mod tests {
                 "selectors: a label without key; expected {key: ..., value: ...}",
             ),
             (
+                "selectors: [{key: app}]",
+                "selectors: a label without value; expected {key: ..., value: ...}",
+            ),
+            (
                 "k8s_namespace: [1]",
                 "k8s_namespace: expected a Kubernetes namespace, or a list of them (text; put it in quotes), found 1",
             ),
@@ -750,6 +764,16 @@ mod tests {
             let found = error(&format!("{{priority: 1, {rule}}}"));
             assert!(found.ends_with(&format!(": rule 1: {message}")), "{found}");
         }
+    }
+
+    #[test]
+    fn a_label_may_have_an_empty_value() {
+        let label = [Selector { key: "app".into(), value: String::new() }];
+        let rule = only("{priority: 1, selectors: [{key: app, value: ''}]}");
+        assert_eq!(rule.conditions.selectors, label);
+        // Without any it has that in Gthulhu's format.
+        let gthulhus = r#"{"strategies": [{"priority": 1, "selectors": [{"key": "app"}]}]}"#;
+        assert_eq!(read(gthulhus).unwrap().0.rules[0].conditions.selectors, label);
     }
 
     #[test]
@@ -768,6 +792,24 @@ mod tests {
                 let message = format!("p.yaml:2:{}: rule 1: {key}: expected ", key.len() + 6);
                 assert!(found.starts_with(&format!("{message}{expected}")), "{found}");
             }
+        }
+        for (key, bad) in [
+            ("exe", "/opt/upf/"),
+            ("exe", "/opt//upf"),
+            ("exe", "/opt/../upf"),
+            ("exe", "**/./upf"),
+            ("cgroup", "/a.slice//b"),
+        ] {
+            let found = error(&format!("{{{key}: '{bad}', priority: 1}}"));
+            assert!(found.contains(&format!("{key}: expected ")), "{found}");
+        }
+        only("{cgroup: /a.slice/b/, priority: 1}");
+        for key in ["exe", "cgroup"] {
+            let found = error(&format!("{{{key}: /opt/upf**, priority: 1}}"));
+            assert!(
+                found.ends_with("** must be a whole directory, such as /opt/**/upf"),
+                "{found}"
+            );
         }
         for root in ["/", "//", "///"] {
             let found = error(&format!("{{cgroup: {root}, priority: 1}}"));
