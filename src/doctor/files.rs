@@ -10,8 +10,11 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::base::error::{Error, Result};
 use crate::base::finding::{Finding, Level};
 use crate::base::ownership;
+use crate::base::yaml::Source;
 use crate::daemon::config::Config;
+use crate::daemon::live::{self, PolicyContext};
 use crate::decision_maker::{Settings, StrategyWatch};
+use crate::kernel::topology::{self, Topology};
 use crate::pods::{PodSettings, PodWatch};
 use crate::policy::Policy;
 
@@ -28,7 +31,7 @@ pub fn findings(path: &Path) -> Vec<Finding> {
     let notes = notes.into_iter().chain(ownership::note(path));
     let mut findings: Vec<Finding> = notes.map(|note| Finding::note(CHECK, note)).collect();
     findings.push(Finding::ok(CHECK, format!("{} can be read", path.display())));
-    let (of_policy, asks_for_pods) = policy(config.policy.as_deref());
+    let (of_policy, asks_for_pods) = policy(&config);
     findings.extend(of_policy);
     findings.extend(config.api.map(|settings| api(settings, PATIENCE)));
     if asks_for_pods || config.kubeconfig.is_some() {
@@ -38,10 +41,10 @@ pub fn findings(path: &Path) -> Vec<Finding> {
     findings
 }
 
-/// The policy file, and whether its rules ask for pods.
-fn policy(path: Option<&Path>) -> (Vec<Finding>, bool) {
+/// The policy file, and whether it asks for pods.
+fn policy(config: &Config) -> (Vec<Finding>, bool) {
     const CHECK: &str = "policy";
-    let Some(path) = path else {
+    let Some(path) = config.policy.as_deref() else {
         return (vec![Finding::ok(CHECK, "the config file names none")], false);
     };
     match Policy::load(path) {
@@ -49,10 +52,31 @@ fn policy(path: Option<&Path>) -> (Vec<Finding>, bool) {
         Ok((policy, notes)) => {
             let notes = notes.into_iter().chain(ownership::note(path));
             let mut findings: Vec<Finding> = notes.map(|note| Finding::note(CHECK, note)).collect();
-            findings.push(Finding::ok(CHECK, format!("{} can be read", path.display())));
-            (findings, policy.rules.iter().any(|rule| rule.conditions.of_pods()))
+            findings.push(match check_rules(path, config) {
+                Ok(()) => {
+                    Finding::ok(CHECK, format!("{} is valid on this machine", path.display()))
+                }
+                Err(e) => Finding::of(CHECK, Level::Error, &e),
+            });
+            (findings, policy.of_pods())
         }
     }
+}
+
+/// Fails if `gthctl run` refuses the policy on this machine, whatever pods there are.
+fn check_rules(path: &Path, config: &Config) -> Result<()> {
+    let text = Source::new(path).read("policy file")?;
+    let topology = Topology::read(Path::new(topology::SYSFS))?;
+    let context = PolicyContext {
+        topology: &topology,
+        slice_ns: config.slice_ns_default,
+        pods: Some(&[]),
+        pods_problem: None,
+        follows_pods: false,
+        kubelets: &config.kubelet_cgroup_roots,
+        strategies: &[],
+    };
+    live::check_rules(path, text, &context)
 }
 
 /// Whether Gthulhu's decision maker answers. `gthctl run` goes on asking one that does not.
@@ -84,8 +108,11 @@ fn kubernetes(settings: PodSettings, patience: Duration) -> Finding {
     });
     match told {
         Ok(pods) => Finding::ok(CHECK, format!("the API answers; pods of this node: {pods}")),
-        Err(e) => Finding::warning(CHECK, format!("rules about pods match nothing: {}", e.what))
-            .fix("see monitor.kubeconfig_path in gthctl-config(5)"),
+        Err(e) => Finding::warning(
+            CHECK,
+            format!("rules and irq entries about pods match nothing: {}", e.what),
+        )
+        .fix("see monitor.kubeconfig_path in gthctl-config(5)"),
     }
 }
 
@@ -140,10 +167,21 @@ mod tests {
         let bad = found("policy: p.yaml\n", "strategies: [{pid: 0x}]\n");
         assert_eq!((bad[1].0, bad[1].1), ("policy", Level::Error));
         assert!(bad[1].2.contains("p.yaml:1:"), "{bad:?}");
+        let bad = found("policy: p.yaml\n", "strategies: [{command_regex: a, cpus: 9999}]\n");
+        assert!(bad[1].1 == Level::Error && bad[1].2.contains("p.yaml:1:"), "{bad:?}");
         let noted = found("early_processing: true\n", "");
         assert!(noted[0].1 == Level::Note && noted[0].2.contains("has no effect"), "{noted:?}");
         let bad = found("debgu: true\n", "");
         assert_eq!((bad.len(), bad[0].1), (1, Level::Error));
+    }
+
+    /// As `gthctl run` does.
+    #[test]
+    fn the_api_is_asked_for_the_nics_of_pods_too() {
+        let labels = "selectors: [{key: app, value: upf}]";
+        let policy = format!("irq: [{{nic: n6, cpus: 1, {labels}}}]\n");
+        let found = found("policy: p.yaml\n", &policy);
+        assert!(found.iter().any(|(check, ..)| *check == "kubernetes"), "{found:?}");
     }
 
     #[test]

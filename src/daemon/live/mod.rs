@@ -654,6 +654,11 @@ pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<S
     Ok(loaded.shown(None, None))
 }
 
+/// Fails with all that `gthctl run` would refuse the policy for, except for interrupts.
+pub fn check_rules(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<()> {
+    load(text, Some(path), context, Vec::new()).map(drop)
+}
+
 /// Notes on exclusive CPUs that take interrupts; none if /proc or /sys cannot be read.
 fn shared_cpus(loaded: &Loaded, irqs: &place::plan::Plan, topology: &Topology) -> Vec<String> {
     let (host, reserved) = (Host::this(), &loaded.compiled.reserved);
