@@ -206,6 +206,10 @@ impl Service {
 
     fn schedule(&mut self, server: &mut Server, loaded: &mut dyn FnMut()) -> Result<()> {
         while self.load_and_watch(server, loaded)? == Cause::Restart {
+            // Both may happen at the same time.
+            if self.stopped_by.is_some() {
+                break;
+            }
             log::info("a CPU went on- or offline; loading again");
             self.manager.status("Loading the scheduler again");
         }
@@ -474,11 +478,13 @@ impl Service {
         }
         let slices = (config.slice_ns_default, config.slice_ns_min);
         if slices != (self.config.slice_ns_default, self.config.slice_ns_min) {
-            (self.config.slice_ns_default, self.config.slice_ns_min) = slices;
             scheduler.set_slices(slices.0, slices.1);
             // The credit of weak priorities is measured in slices.
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
+            let context = PolicyContext { slice_ns: slices.0, ..context };
             self.policy.refresh(scheduler, &context)?;
+            // Not before both are in force: else gthctl would not try again.
+            (self.config.slice_ns_default, self.config.slice_ns_min) = slices;
             log::info(format_args!("{path}: slices are in force"));
         }
         match config.policy.filter(|_| self.policy.file().is_none()) {
