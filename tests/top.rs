@@ -3,6 +3,7 @@
 
 use std::env;
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -244,7 +245,7 @@ fn what_a_gthctl_says_in_every_view_and_after_its_end() {
     terminal.wait("a rule", |text| text.lines().any(|line| line.starts_with("fast ")));
     terminal.press(&["Enter"]);
     let row = terminal.wait_for("upf-rx");
-    assert!(row.contains("1 by run time, with \"fast\""), "{row}");
+    assert!(row.contains("1 by run time, of rule fast"), "{row}");
     terminal.press(&["s"]);
     terminal.wait_for("1 by waiting time");
     terminal.press(&["/", "x", "x", "Enter"]);
@@ -266,6 +267,23 @@ fn what_a_gthctl_says_in_every_view_and_after_its_end() {
     gthctl.end();
     terminal.press(&["q"]);
     terminal.assert_restored("0");
+}
+
+#[test]
+fn on_a_dumb_terminal_it_waits_for_a_gthctl() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_gthctl"));
+    command.args(["top", "--delay", "0.2"]).env("TERM", "dumb");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut top = command.spawn().unwrap();
+    // If an assertion fails, this end of the pipe closes, and that ends the program.
+    let mut lines = BufReader::new(top.stdout.take().unwrap()).lines();
+    for _ in 0..2 {
+        let line = lines.next().expect("it has ended").unwrap();
+        assert!(line.starts_with("waiting: no gthctl run is active"), "{line}");
+    }
+    assert!(top.try_wait().unwrap().is_none());
+    top.kill().unwrap();
+    top.wait().unwrap();
 }
 
 #[test]

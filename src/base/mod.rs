@@ -2,6 +2,7 @@
 //! gthctl's purpose.
 
 pub mod atomic_file;
+pub mod columns;
 pub mod cpulist;
 pub mod did_you_mean;
 pub mod error;

@@ -11,6 +11,7 @@ use crate::base::output;
 use crate::cli::{TraceArgs, TraceBy, TraceFormat};
 use crate::gtp::Plane;
 use crate::kernel::capabilities::{self, CAP_SYS_ADMIN};
+use crate::kernel::procfs;
 use crate::kernel::topology::{self, Topology};
 use crate::trace::attach::{Extras, Settings};
 use crate::trace::functions::Target;
@@ -34,6 +35,7 @@ pub fn run(args: &TraceArgs) -> Result<()> {
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     capabilities::check_capabilities("tracing", &status)?;
+    check_pid(args.pid, Path::new("/proc"))?;
     let target = match plane {
         Some(Plane::Module(module)) => Target::of_module(module),
         Some(Plane::Port(_)) => udp::target(),
@@ -122,6 +124,16 @@ fn extras(args: &TraceArgs) -> Extras {
     }
 }
 
+/// Refuses a PID that may mean another task to the kernel.
+fn check_pid(pid: Option<u32>, proc_root: &Path) -> Result<()> {
+    if pid.is_none() || procfs::is_of_first_namespace(proc_root) {
+        return Ok(());
+    }
+    let what = "--pid takes the host's PIDs, and /proc here has others";
+    let help = "run it on the host, or in a pod with hostPID: true";
+    Err(Error::new(ExitCode::Usage, what).help(help))
+}
+
 /// Refuses what the functions of sockets cannot tell.
 fn check_options_of_port(port: u16, args: &TraceArgs) -> Result<()> {
     let no_times = "no times are taken: a receiver waits within the function";
@@ -165,5 +177,24 @@ fn check_options_of_xdp(device: &str, args: &TraceArgs) -> Result<()> {
             Err(Error::new(ExitCode::Usage, what))
         }
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pid_needs_the_hosts_proc() {
+        let proc_root = tempfile::tempdir().unwrap();
+        let check = |pid| check_pid(pid, proc_root.path());
+        assert_eq!(check(Some(7)).unwrap_err().code, ExitCode::Usage);
+        assert_eq!(check(None), Ok(()));
+        fs::create_dir(proc_root.path().join("2")).unwrap();
+        let comm = proc_root.path().join("2/comm");
+        fs::write(&comm, "sh\n").unwrap();
+        assert!(check(Some(7)).is_err());
+        fs::write(&comm, "kthreadd\n").unwrap();
+        assert_eq!(check(Some(7)), Ok(()));
     }
 }

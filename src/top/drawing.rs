@@ -11,7 +11,7 @@ use ratatui::widgets::{self, Cell, Paragraph, Row, TableState, Wrap};
 use super::keys::{Choice, HELP, Page, View};
 use super::tables::{self, Table};
 use super::trends::{Model, Report, Running, Series};
-use crate::base::escape;
+use crate::base::{columns, escape};
 
 /// What the terminal can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -164,23 +164,26 @@ fn cpus(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look:
     self::table(frame, rest, &table, choice.row(model));
 }
 
-/// The text in lines of that width, between words where possible.
+/// The text in lines of that width, between words where possible. Each line has a character, even
+/// if that is wider.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
-        let mut letters = word.chars().peekable();
-        let count = |line: &String| line.chars().count();
         let line = lines.last_mut().expect("the first line");
-        if !line.is_empty() && count(line) + 1 + word.chars().count() <= width {
-            line.push(' ');
-        } else if !line.is_empty() {
+        if !line.is_empty() {
+            if columns::width(line) + 1 + columns::width(word) <= width {
+                *line += &format!(" {word}");
+                continue;
+            }
             lines.push(String::new());
         }
-        while letters.peek().is_some() {
-            let line = lines.last_mut().expect("the first line");
-            let room = width.max(1).saturating_sub(count(line));
-            line.extend(letters.by_ref().take(room));
-            if letters.peek().is_some() {
+        let mut rest = word;
+        while !rest.is_empty() {
+            let first = rest.chars().next().map_or(0, char::len_utf8);
+            let (part, left) = rest.split_at(columns::fit(rest, width).len().max(first));
+            lines.last_mut().expect("the first line").push_str(part);
+            rest = left;
+            if !rest.is_empty() {
                 lines.push(String::new());
             }
         }
@@ -213,6 +216,9 @@ fn tasks(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look
     let tasks = choice.tasks(model);
     let order = if choice.reversed { ", reversed" } else { "" };
     let mut text = format!("{} by {}{order}", tasks.len(), choice.sort.name());
+    if let Some(rule) = &choice.rule {
+        text += &format!(", of rule {}", escape::line(rule));
+    }
     if !choice.filter.is_empty() {
         text += &format!(", with \"{}\"", escape::line(&choice.filter));
     }
@@ -285,7 +291,7 @@ fn widths(table: &Table, room: usize) -> Vec<usize> {
     /// What is left of a text.
     const LEAST: usize = 8;
     let widest = |column: usize| {
-        let cells = table.rows.iter().map(|row| row[column].chars().count());
+        let cells = table.rows.iter().map(|row| columns::width(&row[column]));
         cells.chain([table.head[column].len()]).max().unwrap_or(0)
     };
     let mut widths: Vec<usize> = (0..table.head.len()).map(widest).collect();
@@ -439,6 +445,20 @@ mod tests {
     }
 
     #[test]
+    fn the_heading_says_which_tasks() {
+        let model = model([sample(1), sample(2)]);
+        let mut choice = Choice { rule: Some("fast".into()), ..on(View::Tasks) };
+        assert_row(&lines(&choice, &model, (80, 24)), "tasks 1 by run time, of rule fast");
+        choice.filter = "up".into();
+        let both = "tasks 1 by run time, of rule fast, with \"up\"";
+        assert_row(&lines(&choice, &model, (80, 24)), both);
+        choice.rule = Some(NASTY.into());
+        let text = lines(&choice, &model, (200, 24)).join("");
+        assert!(!text.contains(escape::is_unfit_in_lines), "{text:?}");
+        assert!(text.contains("of rule a\\u{1b}[2J"), "{text}");
+    }
+
+    #[test]
     fn no_name_moves_the_cursor() {
         let mut model = model([sample(1), sample(2)]);
         let running = model.report.as_mut().unwrap().gthctl.as_mut().unwrap();
@@ -480,11 +500,28 @@ mod tests {
     }
 
     #[test]
+    fn wide_characters_take_two_columns() {
+        let rows = vec![vec!["中文字符号".into(), "1".into()]];
+        let table = Table { head: vec!["name", "CPU"], rows, numbers: vec![false, true] };
+        assert_eq!(widths(&table, 80), [10, 3]);
+        let mut model = model([sample(1), sample(2)]);
+        let running = model.report.as_mut().unwrap().gthctl.as_mut().unwrap();
+        running.tasks[0].task.comm = "中文字符号".into();
+        let lines = lines(&on(View::Tasks), &model, (80, 24));
+        // The second cell of a wide character is blank.
+        assert!(lines.iter().any(|line| line.contains("号  fast ")), "{}", lines.join("\n"));
+    }
+
+    #[test]
     fn long_texts_go_on_in_the_next_line() {
         assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
         assert_eq!(wrapped("a 123456789 b", 4), ["a", "1234", "5678", "9 b"]);
         assert_eq!(wrapped("", 4), [""]);
         assert_eq!(wrapped("ab", 0), ["a", "b"]);
+        assert_eq!(wrapped("a  b", 4), ["a  b"]);
+        assert_eq!(wrapped("中文 字符号", 9), ["中文", "字符号"]);
+        assert_eq!(wrapped("中文字符号", 5), ["中文", "字符", "号"]);
+        assert_eq!(wrapped("中文", 1), ["中", "文"]);
     }
 
     #[test]

@@ -55,6 +55,9 @@ pub struct Choice {
     pub tid: Option<u32>,
     pub sort: Sort,
     pub reversed: bool,
+    /// Only tasks of this rule.
+    pub rule: Option<String>,
+    /// Only tasks with this text.
     pub filter: String,
     /// Keys go into the filter.
     pub types_filter: bool,
@@ -78,6 +81,9 @@ impl Choice {
     pub fn tasks<'a>(&self, model: &'a Model) -> Vec<&'a Task> {
         let running = model.report.as_ref().and_then(|report| report.gthctl.as_ref());
         let tasks = running.iter().flat_map(|running| &running.tasks);
+        let is_of_rule =
+            |task: &&Task| self.rule.as_ref().is_none_or(|rule| task.task.rule == *rule);
+        let tasks = tasks.filter(is_of_rule);
         let mut tasks: Vec<&Task> =
             tasks.filter(|task| is_about(&task.task, &self.filter)).collect();
         self.sort.sort(&mut tasks, self.reversed);
@@ -122,7 +128,7 @@ impl Choice {
             KeyCode::Char('q') => return Wish::Quit,
             KeyCode::Char('h' | '?') => self.show(Page::Help),
             KeyCode::Esc if self.page != Page::None => self.page = Page::None,
-            KeyCode::Esc => self.filter.clear(),
+            KeyCode::Esc => self.narrow(None),
             KeyCode::Char(digit @ '1'..='4') => {
                 self.go(View::ALL[digit as usize - '1' as usize].0);
             }
@@ -148,6 +154,12 @@ impl Choice {
 
     fn go(&mut self, view: View) {
         (self.view, self.page) = (view, Page::None);
+    }
+
+    /// All tasks of this rule, or of every rule.
+    fn narrow(&mut self, rule: Option<String>) {
+        self.rule = rule;
+        self.filter.clear();
     }
 
     fn freeze(&mut self, now: &Model) {
@@ -180,7 +192,8 @@ impl Choice {
             View::Rules => {
                 let running = model.report.as_ref().and_then(|report| report.gthctl.as_ref());
                 let rule = running.and_then(|running| running.rules.get(row));
-                self.filter = rule.map(|rule| rule.rule.clone()).unwrap_or_default();
+                let rule = rule.map(|rule| rule.rule.clone());
+                self.narrow(rule);
                 self.go(View::Tasks);
             }
             View::Tasks => {
@@ -325,6 +338,25 @@ mod tests {
         press(&mut choice, &model, "2j\n");
         assert_eq!((choice.view, names(&choice, &model)), (View::Tasks, vec![12]));
         assert_eq!(press(&mut choice, &model, "\n"), Wish::Explain(12));
+    }
+
+    #[test]
+    fn a_rule_leads_to_no_tasks_of_rules_with_its_name_in_theirs() {
+        let (mut choice, mut model) = (Choice::default(), model([sample(1), sample(2)]));
+        let running = model.report.as_mut().unwrap().gthctl.as_mut().unwrap();
+        running.rules[1].rule = "breakfast".into();
+        let others = running.tasks.iter_mut().filter(|task| task.task.rule == "slow");
+        others.for_each(|task| task.task.rule = "breakfast".into());
+        press(&mut choice, &model, "/shell\n2\n");
+        assert_eq!((choice.filter.as_str(), names(&choice, &model)), ("", vec![11]));
+        // A filter is one within the rule; while it is typed, Esc ends only it.
+        press(&mut choice, &model, "/shell\n");
+        assert!(names(&choice, &model).is_empty());
+        press(&mut choice, &model, "/\u{1b}");
+        assert_eq!((choice.rule.as_deref(), names(&choice, &model)), (Some("fast"), vec![11]));
+        press(&mut choice, &model, "/up\n\u{1b}");
+        assert_eq!((choice.rule.as_deref(), choice.filter.as_str()), (None, ""));
+        assert_eq!(names(&choice, &model), [11, 12]);
     }
 
     #[test]

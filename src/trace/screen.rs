@@ -12,7 +12,7 @@ use super::events::Event;
 use super::feed::Feed;
 use super::rows::{CpuTotal, Row};
 use super::sections::Section;
-use crate::base::escape;
+use crate::base::{columns, escape};
 use crate::gtp::{Direction, Function, Stage};
 
 /// The size if the terminal does not tell.
@@ -71,7 +71,7 @@ fn cut(mut lines: Vec<String>, most: usize, what: &str) -> Vec<String> {
 
 /// `line` on a terminal of this width.
 fn fitted(line: &str, width: usize) -> String {
-    escape::line(line).chars().take(width).collect()
+    columns::fit(&escape::line(line), width).to_owned()
 }
 
 /// A table's lines.
@@ -361,7 +361,11 @@ mod tests {
             );
         }
         let narrow = screen(&rows, &cpus, Vec::new(), (40, 12));
-        assert!(narrow.lines().all(|line| line.chars().count() <= 40));
+        assert!(narrow.lines().all(|line| columns::width(line) <= 40));
+        let wide = Row { comm: "中文字符号".into(), ..row(171) };
+        let narrow = screen(&[wide], &cpus, vec!["中".repeat(30)], (40, 12));
+        assert!(narrow.contains("中文字符号 (upf.service)"), "{narrow}");
+        assert!(narrow.lines().all(|line| columns::width(line) <= 40), "{narrow}");
         assert!(screen(&[], &[], Vec::new(), (80, 24)).contains("no packets yet"));
     }
 
@@ -382,6 +386,8 @@ mod tests {
         assert_eq!(lines.len(), 8, "{lines:?}");
         assert_eq!((&*lines[0], &*lines[6], &*lines[7]), ("", "line 5", "and 24"));
         assert_eq!(below(&[section], (200, 60)).len(), 31);
+        let wide = Section { table: vec!["中文字符号".into()], ..Section::default() };
+        assert_eq!(below(&[wide], (7, 12)), ["", "中文字"]);
     }
 
     #[test]

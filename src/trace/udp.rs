@@ -40,6 +40,9 @@ pub(super) fn family(function: &Function) -> u8 {
 /// How often to look for processes in new network namespaces.
 const RESCAN: Duration = Duration::from_secs(1);
 
+/// How often to look for other owners of known sockets: that walks all open files.
+const OWNERS: Duration = Duration::from_secs(10);
+
 /// A socket with the port.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Socket {
@@ -70,6 +73,8 @@ pub struct Sockets {
     /// A process in each namespace.
     namespaces: Vec<PathBuf>,
     scanned: Option<Instant>,
+    /// When the owners of all sockets were looked up.
+    owners_at: Option<Instant>,
     /// What was known at the last look, by inode.
     before: HashMap<u64, Socket>,
 }
@@ -77,7 +82,8 @@ pub struct Sockets {
 impl Sockets {
     pub fn new(proc_root: &Path, port: u16) -> Self {
         let (namespaces, before) = (Vec::new(), HashMap::new());
-        Self { proc_root: proc_root.into(), port, namespaces, scanned: None, before }
+        let (scanned, owners_at) = (None, None);
+        Self { proc_root: proc_root.into(), port, namespaces, scanned, owners_at, before }
     }
 
     /// The sockets as they are now, in the order of their addresses.
@@ -88,18 +94,15 @@ impl Sockets {
         }
         let found = self.namespaces.iter().flat_map(|dir| udp_sockets::with_port(dir, self.port));
         let found: Vec<UdpSocket> = found.collect();
-        let new = found.iter().map(|socket| socket.inode);
-        let new: BTreeSet<u64> = new.filter(|inode| !self.before.contains_key(inode)).collect();
-        let mut processes = self.processes(&new)?;
+        let owners = self.owners(&found)?;
         let mut sockets: Vec<Socket> = found
             .into_iter()
             .map(|UdpSocket { local, queued, drops, inode }| {
                 let before = self.before.get(&inode);
-                let known = before.map(|before| before.processes.clone());
                 Socket {
                     address: local.to_string(),
                     inode,
-                    processes: known.or_else(|| processes.remove(&inode)).unwrap_or_default(),
+                    processes: owners.get(&inode).cloned().unwrap_or_default(),
                     queued_bytes: queued,
                     drops,
                     new_drops: before.map_or(0, |before| drops.saturating_sub(before.drops)),
@@ -116,7 +119,23 @@ impl Sockets {
         format!("no process has UDP port {} open; waiting for one", self.port)
     }
 
-    /// The processes that have these sockets open, by the sockets' inodes.
+    /// The processes that have these sockets open, by the sockets' inodes: those of new sockets as
+    /// they are now, those of known sockets as they were when that was last due.
+    fn owners(&mut self, found: &[UdpSocket]) -> Result<HashMap<u64, Vec<Process>>> {
+        let is_due = self.owners_at.is_none_or(|at| at.elapsed() >= OWNERS);
+        let is_known = |inode: &u64| !is_due && self.before.contains_key(inode);
+        let inodes = found.iter().map(|socket| socket.inode);
+        let (known, unknown): (BTreeSet<u64>, BTreeSet<u64>) = inodes.partition(is_known);
+        let mut owners = self.processes(&unknown)?;
+        let before = known.iter().filter_map(|inode| self.before.get(inode));
+        owners.extend(before.map(|socket| (socket.inode, socket.processes.clone())));
+        if is_due {
+            self.owners_at = Some(Instant::now());
+        }
+        Ok(owners)
+    }
+
+    /// The processes that have these sockets open now, by the sockets' inodes.
     fn processes(&self, inodes: &BTreeSet<u64>) -> Result<HashMap<u64, Vec<Process>>> {
         let mut processes: HashMap<u64, Vec<Process>> = HashMap::new();
         if inodes.is_empty() {
@@ -150,7 +169,9 @@ pub fn line(socket: &Socket) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::net::UdpSocket;
+    use std::os::unix::fs::symlink;
 
     use super::*;
 
@@ -175,6 +196,35 @@ mod tests {
         assert!(line(&full).starts_with(&format!("socket {local} of ")), "{}", line(&full));
         drop(socket);
         assert_eq!(sockets.look().unwrap(), []);
+    }
+
+    #[test]
+    fn the_owners_of_a_known_socket_are_looked_up_again_when_due() {
+        let proc_root = tempfile::tempdir().unwrap();
+        let fd = |pid: u32| proc_root.path().join(format!("{pid}/fd/3"));
+        for pid in [10, 11] {
+            let dir = proc_root.path().join(pid.to_string());
+            for part in ["net", "ns", "fd"] {
+                fs::create_dir_all(dir.join(part)).unwrap();
+            }
+            fs::write(dir.join("comm"), "upf\n").unwrap();
+            let udp = " 1: 0A0B0C0D:0868 00000000:0000 07 0:0 00:0 00000000 0 0 55 2 0 0\n";
+            fs::write(dir.join("net/udp"), udp).unwrap();
+            symlink("net:[1]", dir.join("ns/net")).unwrap();
+        }
+        symlink("socket:[55]", fd(10)).unwrap();
+        let mut sockets = Sockets::new(proc_root.path(), 2152);
+        let owners = |sockets: &mut Sockets| -> Vec<u32> {
+            let found = sockets.look().unwrap();
+            assert_eq!((found.len(), found[0].inode), (1, 55));
+            found[0].processes.iter().map(|process| process.pid).collect()
+        };
+        assert_eq!(owners(&mut sockets), [10]);
+        fs::rename(fd(10), fd(11)).unwrap();
+        assert_eq!(owners(&mut sockets), [10]);
+        sockets.owners_at = None;
+        assert_eq!(owners(&mut sockets), [11]);
+        assert!(sockets.owners_at.is_some());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::feed::Feed;
 use super::screen::{table, time};
 use super::xdp_runs::{Runs, VERDICTS};
-use crate::base::escape;
+use crate::base::{columns, escape};
 
 const HEAD: [&str; 6] = ["CPU", "runs", "per s", "mean", "longest", "CPU time"];
 
@@ -19,7 +19,7 @@ pub fn screen(all: &[Runs], (width, height): (usize, usize)) -> String {
     if all.len() > room {
         lines.push(format!("and {} more CPUs", all.len() - room));
     }
-    let fitted = lines.iter().map(|line| line.chars().take(width).collect::<String>());
+    let fitted = lines.iter().map(|line| columns::fit(line, width));
     fitted.collect::<Vec<_>>().join("\n")
 }
 
@@ -106,5 +106,12 @@ mod tests {
         assert!(text.lines().all(|line| line.chars().count() <= 80));
         assert!(!text.replace('\n', "").contains(escape::is_unfit_in_lines), "{text:?}");
         assert_eq!(screen(&[], (80, 12)), "no packets yet");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let text = screen(&[runs(1, "中文字符号")], (100, 12));
+        assert!(text.contains('中'), "{text}");
+        assert!(text.lines().all(|line| columns::width(line) <= 100), "{text}");
     }
 }

@@ -1,0 +1,50 @@
+//! How much of a terminal's line a text takes: East Asian characters and emoji take two columns,
+//! combining marks none.
+
+use unicode_width::UnicodeWidthStr;
+
+/// The columns of a terminal that `text` takes.
+pub fn width(text: &str) -> usize {
+    UnicodeWidthStr::width(text)
+}
+
+/// The longest beginning of `text` that takes at most `width` columns.
+pub fn fit(text: &str, width: usize) -> &str {
+    if self::width(text) <= width {
+        return text;
+    }
+    // A character may change what the one before it takes, so that beginnings are measured whole.
+    let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
+    let end = ends.take_while(|&end| self::width(&text[..end]) <= width).last();
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WIDE: &str = "中文字符号";
+
+    #[test]
+    fn columns_are_not_characters() {
+        assert_eq!((WIDE.chars().count(), width(WIDE)), (5, 10));
+        assert_eq!(
+            (width(""), width("upf-rx"), width("e\u{301}a"), width("\u{200b}")),
+            (0, 6, 2, 0)
+        );
+    }
+
+    #[test]
+    fn the_longest_beginning_that_fits() {
+        let parts = [0, 1, 2, 3, 9, 10, usize::MAX].map(|width| fit(WIDE, width));
+        assert_eq!(parts, ["", "", "中", "中", "中文字符", WIDE, WIDE]);
+        assert_eq!([fit("upf-rx", 3), fit("", 0), fit("a", 0)], ["upf", "", ""]);
+        // What takes no column stays with what it belongs to.
+        assert_eq!([fit("e\u{301}a", 1), fit("a\u{200b}b", 1)], ["e\u{301}", "a\u{200b}"]);
+        // A heart alone takes one column, as emoji two.
+        assert_eq!(
+            [fit("\u{2764}\u{fe0f}", 1), fit("\u{2764}\u{fe0f}", 2)],
+            ["\u{2764}", "\u{2764}\u{fe0f}"]
+        );
+    }
+}
