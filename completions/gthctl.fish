@@ -145,7 +145,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "rollback" -d 'Return to the policy that was in force before'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "init" -d 'Write a first policy for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wait -d 'First wait until that is so, for SECONDS at most' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wait -d 'First wait until --ready would succeed, for at most SECONDS' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"

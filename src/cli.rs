@@ -153,7 +153,7 @@ pub enum Command {
 /// another gthctl that moves interrupts or for a busy irqbalance. It reports what is left; `gthctl
 /// irq restore` puts that back.
 ///
-/// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and root.
+/// Needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT, and CAP_BPF and CAP_PERFMON, which root has.
 #[derive(Debug, Args)]
 #[command(after_help = RUN_EXAMPLES)]
 pub struct RunArgs {
@@ -218,7 +218,7 @@ pub struct StatusArgs {
     #[arg(long, conflicts_with = "format")]
     pub ready: bool,
 
-    /// First wait until that is so, for SECONDS at most
+    /// First wait until --ready would succeed, for at most SECONDS
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub wait: Option<u64>,
