@@ -48,23 +48,30 @@ fn policy(config: &Config) -> (Vec<Finding>, bool) {
         return (vec![Finding::ok(CHECK, "the config file names none")], false);
     };
     match Policy::load(path) {
-        Err(e) => (vec![Finding::of(CHECK, Level::Error, &e)], false),
+        Err(e) => (mistakes(CHECK, &e), false),
         Ok((policy, notes)) => {
-            let notes = notes.into_iter().chain(ownership::note(path));
-            let mut findings: Vec<Finding> = notes.map(|note| Finding::note(CHECK, note)).collect();
-            findings.push(match check_rules(path, config) {
-                Ok(()) => {
-                    Finding::ok(CHECK, format!("{} is valid on this machine", path.display()))
+            let (notes, outcome) = match check_rules(path, config) {
+                Ok(all) => {
+                    let valid = format!("{} is valid on this machine", path.display());
+                    (all, vec![Finding::ok(CHECK, valid)])
                 }
-                Err(e) => Finding::of(CHECK, Level::Error, &e),
-            });
-            (findings, policy.of_pods())
+                Err(e) => (notes, mistakes(CHECK, &e)),
+            };
+            let notes = notes.into_iter().chain(ownership::note(path));
+            let notes = notes.map(|note| Finding::note(CHECK, note));
+            (notes.chain(outcome).collect(), policy.of_pods())
         }
     }
 }
 
-/// Fails if `gthctl run` refuses the policy on this machine, whatever pods there are.
-fn check_rules(path: &Path, config: &Config) -> Result<()> {
+/// A finding for each of the mistakes that were found together.
+fn mistakes(check: &'static str, all: &Error) -> Vec<Finding> {
+    all.all().map(|e| Finding::of(check, Level::Error, e)).collect()
+}
+
+/// The notes on the policy on this machine. Fails if `gthctl run` refuses it, whatever pods
+/// there are.
+fn check_rules(path: &Path, config: &Config) -> Result<Vec<String>> {
     let text = Source::new(path).read("policy file")?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
     let context = PolicyContext {
@@ -173,6 +180,18 @@ mod tests {
         assert!(noted[0].1 == Level::Note && noted[0].2.contains("has no effect"), "{noted:?}");
         let bad = found("debgu: true\n", "");
         assert_eq!((bad.len(), bad[0].1), (1, Level::Error));
+    }
+
+    #[test]
+    fn each_mistake_and_each_note_of_the_policy_is_a_finding() {
+        let two = "strategies: [{command_regex: a, cpus: 9999}, {command_regex: b, cpus: 9998}]\n";
+        let bad = found("policy: p.yaml\n", two);
+        let errors = bad.iter().filter(|(_, level, _)| *level == Level::Error);
+        assert_eq!(errors.count(), 2, "{bad:?}");
+        let noted = found("policy: p.yaml\n", "strategies: [{command_regex: a, priority: 1}]\n");
+        let levels: Vec<Level> = noted.iter().map(|(_, level, _)| *level).collect();
+        assert_eq!(levels, [Level::Ok, Level::Note, Level::Ok], "{noted:?}");
+        assert!(noted[1].2.contains("any user can name a task"), "{noted:?}");
     }
 
     /// As `gthctl run` does.

@@ -309,6 +309,15 @@ mod tests {
         }
     }
 
+    /// `gthctl metrics --file` leaves the last file when gthctl has gone.
+    #[test]
+    fn a_file_that_is_not_replaced_is_an_alert() {
+        let rules = include_str!("../../deploy/prometheus/gthctl.rules.yaml");
+        let (_, gone) = rules.split_once("alert: GthctlGone").unwrap();
+        let gone = gone.split("- alert:").next().unwrap();
+        assert!(gone.contains("or time() - node_textfile_mtime_seconds{"), "{gone}");
+    }
+
     /// A counter without a help text would not be exported.
     #[test]
     fn every_counter_of_the_scheduler_has_a_help_text() {

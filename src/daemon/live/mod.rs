@@ -654,9 +654,10 @@ pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<S
     Ok(loaded.shown(None, None))
 }
 
-/// Fails with all that `gthctl run` would refuse the policy for, except for interrupts.
-pub fn check_rules(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<()> {
-    load(text, Some(path), context, Vec::new()).map(drop)
+/// The notes on the policy. Fails with all that `gthctl run` would refuse it for. Leaves out
+/// what is about interrupts.
+pub fn check_rules(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<Vec<String>> {
+    load(text, Some(path), context, Vec::new()).map(|loaded| loaded.notes)
 }
 
 /// Notes on exclusive CPUs that take interrupts; none if /proc or /sys cannot be read.
