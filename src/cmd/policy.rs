@@ -128,16 +128,7 @@ fn confirm(proposal: &Proposal) -> Result<()> {
 fn check(args: &FileArgs, colored: bool) -> Result<ExitCode> {
     let text = read(&args.file)?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
-    // Only the running gthctl looks up pods.
-    let context = PolicyContext {
-        topology: &topology,
-        slice_ns: Config::default().slice_ns_default,
-        pods: Some(&[]),
-        pods_problem: None,
-        follows_pods: false,
-        kubelets: &[],
-        strategies: &[],
-    };
+    let context = PolicyContext::of_file(&topology, Config::default().slice_ns_default, &[]);
     let mut shown = match live::check(named(&args.file), text.clone(), &context) {
         Ok(shown) => shown,
         Err(mistakes) => return Ok(show_mistakes(&mistakes, &text, colored)),

@@ -74,15 +74,8 @@ fn mistakes(check: &'static str, all: &Error) -> Vec<Finding> {
 fn check_rules(path: &Path, config: &Config) -> Result<Vec<String>> {
     let text = Source::new(path).read("policy file")?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
-    let context = PolicyContext {
-        topology: &topology,
-        slice_ns: config.slice_ns_default,
-        pods: Some(&[]),
-        pods_problem: None,
-        follows_pods: false,
-        kubelets: &config.kubelet_cgroup_roots,
-        strategies: &[],
-    };
+    let (slice_ns, kubelets) = (config.slice_ns_default, &config.kubelet_cgroup_roots);
+    let context = PolicyContext::of_file(&topology, slice_ns, kubelets);
     live::check_rules(path, text, &context)
 }
 

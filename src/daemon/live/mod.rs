@@ -60,7 +60,13 @@ pub struct PolicyContext<'a> {
     pub strategies: &'a [Rule],
 }
 
-impl PolicyContext<'_> {
+impl<'a> PolicyContext<'a> {
+    /// For a policy file alone: only the running gthctl looks up pods and asks the API.
+    pub fn of_file(topology: &'a Topology, slice_ns: u64, kubelets: &'a [String]) -> Self {
+        let (follows_pods, pods, pods_problem) = (false, Some([].as_slice()), None);
+        Self { topology, slice_ns, follows_pods, pods, pods_problem, kubelets, strategies: &[] }
+    }
+
     /// Why a pod may be missing from those that are known.
     pub fn pods_doubt(&self) -> Option<&str> {
         let unheard = self.pods.is_none().then_some("the Kubernetes API has not answered yet");
