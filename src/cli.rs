@@ -146,7 +146,7 @@ pub enum Command {
 /// sched_ext's tools, such as scxtop, get its counters at /var/run/scx/root/stats. A note says if another
 /// program serves that socket.
 ///
-/// A service manager, such as systemd, hears when the kernel schedules by the policy, what is in
+/// gthctl tells a service manager, such as systemd, when the kernel schedules by the policy, what is in
 /// force, and why a file is not (sd_notify(3)).
 ///
 /// When it ends, it puts back the interrupts that the policy placed. It waits only briefly for

@@ -99,8 +99,8 @@ pub(super) fn format(source: Source, is_json: bool, rules: &[Node]) -> (Format, 
     if is_json {
         let note = number(rules, |_| true).map(|found| {
             at(found)
-                + "read as in Gthulhu's files, because this is JSON with only Gthulhu's keys: 0 means \
-                   none, any other number the strongest"
+                + "read as in Gthulhu's files, because this is JSON with only Gthulhu's keys: 0 or a \
+                   negative number means none, any other the strongest"
         });
         return (Format::Gthulhus, note);
     }
@@ -180,7 +180,7 @@ mod tests {
             let slice = Some(20_000_000);
             assert_eq!(slices.collect::<Vec<_>>(), [slice, slice, None, None, None, None, None]);
             let note = "rule 1: priority: read as in Gthulhu's files, because this is JSON with only \
-                        Gthulhu's keys: 0 means none, any other number the strongest";
+                        Gthulhu's keys: 0 or a negative number means none, any other the strongest";
             assert_eq!(notes, [format!("p:{line}:16: {note}")]);
         }
         let plain = r#"{"strategies": [{"priority": true, "pid": 1}, {"pid": 2, "execution_time": 20000}]}"#;
