@@ -13,11 +13,11 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
-use super::background::{ANSWERS, Background};
+use super::background::Background;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 
@@ -31,6 +31,9 @@ const CLIENTS: usize = 64;
 const ASKING: Duration = Duration::from_secs(2);
 /// How long a client may take until it has its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// For how long an answer also serves those who ask later. To make one, gthctl looks at every thread, and any
+/// user may ask as often as they like.
+const FRESH: Duration = Duration::from_millis(500);
 /// How long to wait when the machine has no descriptors or memory left for a client.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -59,19 +62,25 @@ impl FromStr for Address {
 #[derive(Clone)]
 struct Answers {
     make: Arc<dyn Fn() -> Result<String> + Send + Sync>,
-    /// One for each answer that may be in the making.
-    turns: Arc<Semaphore>,
+    /// The last one, and when it was made. Locked while one is being made.
+    last: Arc<Mutex<Option<(Instant, Result<String>)>>>,
 }
 
 impl Answers {
-    /// Makes one when its turn has come. The turn ends with the answer: a client that leaves does not
-    /// stop the thread that makes it.
+    /// The last one if it is fresh, else a new one. A client that leaves stops neither the thread that
+    /// makes one, nor the wait of the others for it.
     async fn one(&self) -> std::result::Result<Result<String>, JoinError> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let mut last = Arc::clone(&self.last).lock_owned().await;
+        if let Some((made, answer)) = &*last
+            && made.elapsed() < FRESH
+        {
+            return Ok(answer.clone());
+        }
         let make = Arc::clone(&self.make);
         spawn_blocking(move || {
-            let _turn = turn;
-            make()
+            let answer = make();
+            *last = Some((Instant::now(), answer.clone()));
+            answer
         })
         .await
     }
@@ -84,7 +93,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `address`; each request gets the text of a new `answer`.
+    /// Listens at `address`; each request gets the text of an `answer` that is at most [`FRESH`] old.
     ///
     /// Fails if something else listens there, and if the address is none of this machine's.
     pub fn start(
@@ -96,8 +105,7 @@ impl Server {
             .map_err(|e| failed(e).help("name another address with --metrics ADDRESS:PORT"))?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let turns = Arc::new(Semaphore::new(ANSWERS));
-        let answers = Answers { make: Arc::new(answer), turns };
+        let answers = Answers { make: Arc::new(answer), last: Arc::default() };
         let server = Background::start("metrics", move || serve(listener, answers));
         Ok(Self { address, _server: server.map_err(failed)? })
     }
@@ -170,9 +178,8 @@ fn response(status: StatusCode, text: String) -> Response<Full<Bytes>> {
 mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
-    use std::sync::Mutex;
+    use std::sync::Mutex as Gate;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::time::Instant;
 
     use super::*;
 
@@ -244,7 +251,7 @@ mod tests {
 
     #[test]
     fn no_answers_pile_up_for_clients_that_have_left() {
-        let (gate, begun) = (Arc::new(Mutex::new(())), Arc::new(AtomicUsize::new(0)));
+        let (gate, begun) = (Arc::new(Gate::new(())), Arc::new(AtomicUsize::new(0)));
         let (passed, count) = (Arc::clone(&gate), Arc::clone(&begun));
         let closed = gate.lock().unwrap();
         let server = start(move || {
@@ -261,7 +268,24 @@ mod tests {
         drop(closed);
         assert!(ask(&server, "GET /metrics").starts_with("HTTP/1.1 200 OK"));
         let begun = begun.load(Ordering::Relaxed);
-        assert!(begun <= ANSWERS + 1, "{begun}");
+        assert!(begun <= 2, "{begun}");
+    }
+
+    /// However often somebody asks.
+    #[test]
+    fn an_answer_serves_for_a_while() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&begun);
+        let server =
+            start(move || Ok(format!("answer {}\n", count.fetch_add(1, Ordering::Relaxed))));
+        let begin = Instant::now();
+        let mut asked = 0;
+        while asked < 200 || begun.load(Ordering::Relaxed) < 3 {
+            asked += 1;
+            assert!(ask(&server, "GET /metrics").starts_with("HTTP/1.1 200 OK"));
+            let (begun, took) = (begun.load(Ordering::Relaxed), begin.elapsed());
+            assert!(begun as u32 <= 1 + took.div_duration_f64(FRESH) as u32, "{begun} in {took:?}");
+        }
     }
 
     #[test]

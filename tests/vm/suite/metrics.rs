@@ -35,7 +35,9 @@ fn metrics(args: &[&str]) -> Output {
     gthctl::output(Command::new(gthctl::binary()).arg("metrics").args(args))
 }
 
+/// What it served before, it serves for half a second.
 fn over_http() -> String {
+    std::thread::sleep(Duration::from_millis(500));
     let mut stream = TcpStream::connect(ADDRESS).unwrap();
     write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut text = String::new();
