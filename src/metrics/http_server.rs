@@ -58,12 +58,18 @@ impl FromStr for Address {
     }
 }
 
+/// One answer, and when it was made.
+struct Answer {
+    made: Instant,
+    text: Result<String>,
+}
+
 /// What the server answers with.
 #[derive(Clone)]
 struct Answers {
     make: Arc<dyn Fn() -> Result<String> + Send + Sync>,
-    /// The last one, and when it was made. Locked while one is being made.
-    last: Arc<Mutex<Option<(Instant, Result<String>)>>>,
+    /// The last one. Locked while one is being made.
+    last: Arc<Mutex<Option<Answer>>>,
 }
 
 impl Answers {
@@ -71,16 +77,16 @@ impl Answers {
     /// makes one, nor the wait of the others for it.
     async fn one(&self) -> std::result::Result<Result<String>, JoinError> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
-        if let Some((made, answer)) = &*last
-            && made.elapsed() < FRESH
+        if let Some(answer) = &*last
+            && answer.made.elapsed() < FRESH
         {
-            return Ok(answer.clone());
+            return Ok(answer.text.clone());
         }
         let make = Arc::clone(&self.make);
         spawn_blocking(move || {
-            let answer = make();
-            *last = Some((Instant::now(), answer.clone()));
-            answer
+            let text = make();
+            *last = Some(Answer { made: Instant::now(), text: text.clone() });
+            text
         })
         .await
     }

@@ -213,19 +213,12 @@ impl Session<'_> {
 
     fn trace(&mut self) -> Result<TraceTotals> {
         let is_quiet = self.options.output == Output::Quiet;
-        if kallsyms::are_hidden(Path::new(KALLSYMS)) {
-            log::note(kallsyms::HIDDEN);
-        }
+        self.say_what_is_missing()?;
         // Elsewhere /proc knows the threads by other numbers, or does not know them.
         let are_shown = procfs::is_of_first_namespace(Path::new("/proc"));
         let home = if are_shown { home_of } else { |_| Home::default() };
         let mut reporter = Reporter::new(self.functions, home);
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
-        if let Some(sockets) = &mut self.sockets
-            && sockets.look()?.is_empty()
-        {
-            log::info(sockets.none());
-        }
         let Options { interval, duration, once, .. } = *self.options;
         let mut pace = Pace::new(interval, duration, once);
         if self.is_in_place() {
@@ -261,20 +254,37 @@ impl Session<'_> {
             }
             if !is_quiet && self.events.is_none() {
                 let rows = rows(&mut reporter, since);
-                let sections = self.sections.take(&Interval {
-                    tracer: &self.tracer,
-                    functions: self.functions,
-                    rows: &rows,
-                    seconds: since.as_secs_f64(),
-                    is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
-                })?;
-                self.show(&rows, &sections, &mut feeds)?;
+                self.show_interval(&rows, since, &mut feeds)?;
             }
             self.tell_lost()?;
             if is_end {
                 return Ok(TraceTotals::default());
             }
         }
+    }
+
+    /// Names of functions, or sockets at the ports that it traces.
+    fn say_what_is_missing(&mut self) -> Result<()> {
+        if kallsyms::are_hidden(Path::new(KALLSYMS)) {
+            log::note(kallsyms::HIDDEN);
+        }
+        if let Some(sockets) = &mut self.sockets
+            && sockets.look()?.is_empty()
+        {
+            log::info(sockets.none());
+        }
+        Ok(())
+    }
+
+    fn show_interval(&mut self, rows: &[Row], took: Duration, feeds: &mut Feeds) -> Result<()> {
+        let sections = self.sections.take(&Interval {
+            tracer: &self.tracer,
+            functions: self.functions,
+            rows,
+            seconds: took.as_secs_f64(),
+            is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
+        })?;
+        self.show(rows, &sections, feeds)
     }
 
     /// Whether to redraw one table: that takes a terminal, and a second table.
