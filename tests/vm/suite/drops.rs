@@ -46,9 +46,9 @@ fn changed(at: usize, bytes: &[u8]) -> Vec<u8> {
 
 /// A probe that nobody answers.
 fn ping_in_vain(namespace: &str, to: &str, count: u64) {
-    let ping = format!("netns exec {namespace} ping -n -q -i 0.05 -W 1 -c {count} {to}");
-    let status = Command::new("ip").args(ping.split(' ')).status().unwrap();
-    assert!(!status.success(), "somebody answered");
+    let ping = format!("netns exec {namespace} ping -n -q -i 0.05 -W 0.3 -c {count} {to}");
+    let output = Command::new("ip").args(ping.split(' ')).output().unwrap();
+    assert!(!output.status.success(), "somebody answered");
 }
 
 /// The packets and bytes of each reason, by the last line of each: direction, outcome, stretch and
@@ -309,7 +309,10 @@ fn every_call_is_in_its_functions_plot() {
         let all = || calls(&trace.lines(), function) >= PROBES;
         assert!(kernel::wait(SOON, all), "{function}: {}", trace.stderr());
     }
-    trace.stop();
+    let lines = trace.stop();
+    for function in ["gtp_encap_recv", "gtp_dev_xmit"] {
+        assert_eq!(calls(&lines, function), PROBES, "{function}: {lines:#?}");
+    }
 }
 
 /// [`Trace::start`] checks it. Other tests start traces with one of the options, and with none.
