@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -17,6 +18,7 @@ use crate::support::gthctl::{self, Gthctl, LOADED, notes, report};
 use crate::support::kernel::{self, runs_on};
 use crate::support::nic::{Restore, SAVED, affinities, affinity, irq_of};
 use crate::support::plane::succeeds;
+use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
@@ -135,10 +137,25 @@ fn wait_for_the_load(pid: i32) {
     assert_eq!(kernel::state(), "disabled", "loaded already");
 }
 
+/// Does it while the gthctl that the test starts next loads its scheduler.
+fn during_the_load<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    const SOCKET: &str = "/run/gthctl/control.sock";
+    shared::unload();
+    let _ = fs::remove_file(SOCKET);
+    std::thread::spawn(move || {
+        let mut listener = None;
+        assert!(kernel::wait(Duration::from_secs(20), || {
+            listener = UnixStream::connect(SOCKET).ok();
+            listener.is_some()
+        }));
+        wait_for_the_load(getsockopt(&listener.unwrap(), PeerCredentials).unwrap().pid());
+        act()
+    })
+}
+
 /// Names that appear while the scheduler is being loaded.
 #[test]
 fn what_appears_during_the_start_is_seen() {
-    const SOCKET: &str = "/run/gthctl/control.sock";
     let of_netns = Task::fork("of-netns", |shared| {
         // SAFETY: no pointers.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0);
@@ -147,14 +164,7 @@ fn what_appears_during_the_start_is_seen() {
     let name = Path::new("/run/netns/early");
     fs::create_dir_all("/run/netns").unwrap();
     let ns = format!("/proc/{}/ns/net", of_netns.pid);
-    let _ = fs::remove_file(SOCKET);
-    let appears = std::thread::spawn(move || {
-        let mut listener = None;
-        assert!(kernel::wait(Duration::from_secs(20), || {
-            listener = UnixStream::connect(SOCKET).ok();
-            listener.is_some()
-        }));
-        wait_for_the_load(getsockopt(&listener.unwrap(), PeerCredentials).unwrap().pid());
+    let appears = during_the_load(move || {
         fs::write(name, "").unwrap();
         mount(Some(ns.as_str()), name, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
     });
@@ -189,25 +199,15 @@ impl Drop for Offline {
 /// A CPU goes offline while gthctl loads, after it has read the topology.
 #[test]
 fn a_cpu_that_goes_during_the_load() {
+    let goes = during_the_load(|| Offline::new(3));
     let files = gthctl::files("", "strategies: [{command_regex: ^hot, priority: true}]");
-    let mut child =
-        gthctl::command(&files, &[]).stderr(std::process::Stdio::piped()).spawn().unwrap();
-    wait_for_the_load(child.id() as i32);
-    let offline = Offline::new(3);
-    let loaded = || kernel::state() == "enabled";
-    assert!(kernel::wait(LOADED, loaded));
-    // So it loads twice, which takes twice as long.
-    std::thread::sleep(Duration::from_millis(500));
-    assert!(kernel::wait(LOADED, loaded));
-    std::thread::sleep(Duration::from_secs(1));
-    // SAFETY: no pointers.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    let mut stderr = String::new();
-    std::io::Read::read_to_string(&mut child.stderr.take().unwrap(), &mut stderr).unwrap();
-    let status = child.wait().unwrap();
+    let command = gthctl::command(&files, &[]);
+    // It loads twice.
+    let gthctl = Gthctl::spawn_until(files, command, "gthctl: scheduling 3 CPUs");
+    let offline = goes.join().unwrap();
+    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
+    gthctl.stop();
     drop(offline);
-    assert!(status.success(), "{stderr}");
-    assert!(stderr.contains("gthctl: scheduling 3 CPUs"), "{stderr}");
 }
 
 /// eth1 under another name, until dropped.

@@ -251,8 +251,16 @@ impl Gthctl {
         Self::spawn(files, command)
     }
 
-    pub fn spawn(files: TempDir, mut command: Command) -> Self {
+    pub fn spawn(files: TempDir, command: Command) -> Self {
         let begin = Instant::now();
+        let gthctl = Self::spawn_until(files, command, "gthctl: scheduling");
+        assert_eq!(kernel::ops(), "gthctl");
+        println!("gthctl: loaded in {:?}", begin.elapsed());
+        gthctl
+    }
+
+    /// The same, but waits until it says that.
+    pub fn spawn_until(files: TempDir, mut command: Command, says: &str) -> Self {
         let mut child = command.spawn().unwrap();
         let stderr: Arc<Mutex<String>> = Arc::default();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
@@ -263,15 +271,11 @@ impl Gthctl {
             }
         });
         let mut gthctl = Self { child, files, stderr, heard: 0, reader: Some(reader) };
-        let up = kernel::wait(LOADED, || {
-            gthctl.has_ended() || gthctl.has_said("gthctl: scheduling") > 0
-        });
+        let up = kernel::wait(LOADED, || gthctl.has_ended() || gthctl.has_said(says) > 0);
         if !up || gthctl.has_ended() {
             let _ = gthctl.child.kill();
             panic!("gthctl did not start: {}", gthctl.collect().stderr);
         }
-        assert_eq!(kernel::ops(), "gthctl");
-        println!("gthctl: loaded in {:?}", begin.elapsed());
         gthctl
     }
 
