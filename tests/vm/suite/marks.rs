@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::net::UdpSocket;
-use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -171,13 +170,8 @@ fn whoever_they_wake_up_on_its_only_cpu() {
     let gthctl = start(
         "{name: traffic, gtp: {module: gtp, woken: true, min_pps: 5, hold: 5s}, priority: 1}",
     );
-    let ping = "-c 1 ip netns exec ran ping -n -I uesimtun0 -i 0.05 -W 5 10.200.0.2 -c 60";
-    let mut ping =
-        Command::new("taskset").args(ping.split(' ')).stdout(Stdio::null()).spawn().unwrap();
-    let both = kernel::wait(SOON, || marked() == ["nr-gnb", "ping"]);
-    let found = marked();
-    ping.wait().unwrap();
-    assert!(both, "{found:?}");
-    drop(plane);
+    let pinging = plane.pinging(&["taskset", "-c", "1"]);
+    assert!(kernel::wait(SOON, || marked() == ["nr-gnb", "ping"]), "{:?}", marked());
+    drop((pinging, plane));
     gthctl.stop();
 }

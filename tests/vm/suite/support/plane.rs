@@ -2,11 +2,14 @@
 //! this kernel.
 
 use std::fs::File;
+use std::io::Read;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use crate::support::kernel;
 
@@ -77,6 +80,14 @@ impl Plane {
         self.probe(count, "0.05");
     }
 
+    /// Sends 20 probes in a second for as long as the test takes. `before` is how the command begins.
+    pub fn pinging(&self, before: &[&str]) -> Pinging {
+        let mut command = before.to_vec();
+        command.extend("ip netns exec ran ping -q -n -I uesimtun0 -i 0.05 10.200.0.2".split(' '));
+        let mut ping = Command::new(command[0]);
+        Pinging(ping.args(&command[1..]).stdout(Stdio::piped()).spawn().unwrap())
+    }
+
     fn probe(&self, count: usize, interval: &str) {
         let ping =
             format!("netns exec ran ping -n -I uesimtun0 -i {interval} -W 5 -c {count} 10.200.0.2");
@@ -94,6 +105,33 @@ impl Plane {
     pub fn gnb_threads(&self) -> Vec<i32> {
         let threads = std::fs::read_dir(format!("/proc/{}/task", self.gnb())).unwrap();
         threads.map(|t| t.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect()
+    }
+}
+
+/// A ping that ends when this is dropped.
+pub struct Pinging(Child);
+
+impl Pinging {
+    /// Ctrl-C. Each probe was answered, except one that may still be on its way.
+    #[track_caller]
+    pub fn stop(mut self) {
+        kill(Pid::from_raw(self.0.id() as i32), Signal::SIGINT).unwrap();
+        let mut output = String::new();
+        self.0.stdout.take().unwrap().read_to_string(&mut output).unwrap();
+        let number = |after: &str| -> u64 {
+            let before = output.split(after).next().unwrap();
+            let word = before.split([' ', '\n']).next_back().unwrap();
+            word.parse().unwrap_or_else(|_| panic!("{output}"))
+        };
+        let (sent, received) = (number(" packets transmitted"), number(" received"));
+        assert!(received > 0 && received + 1 >= sent, "{output}");
+    }
+}
+
+impl Drop for Pinging {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
