@@ -18,7 +18,7 @@ use crate::support::vm::{self, Vm};
 pub const VM: Vm = vm::OWN;
 
 const SOON: Duration = Duration::from_secs(30);
-const WATCHDOG: Duration = Duration::from_secs(2);
+const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// The manager's end.
 struct Manager {

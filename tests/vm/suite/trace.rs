@@ -255,7 +255,7 @@ fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
         assert!(feeds.any(|feed| feed["nic"] == "eth1"), "CPU {cpu}: {lines:#?}");
     }
     let mut suggest = Command::new(gthctl::binary());
-    suggest.args(["trace", "gtp", "--suggest", "--duration", "5s"]);
+    suggest.args(["trace", "gtp", "--suggest", "--duration", "2s"]);
     let done = AtomicBool::new(false);
     let output = std::thread::scope(|scope| {
         scope.spawn(|| send_through_eth1(usize::MAX, || !done.load(Ordering::Relaxed)));
@@ -474,15 +474,16 @@ fn gtp5g_with_and_without_btf() {
 fn a_policy_for_what_was_seen() {
     let plane = Plane::on_gtp();
     let mut suggest = Command::new(gthctl::binary());
-    suggest.args(["trace", "gtp", "--suggest", "--duration", "6s"]);
+    suggest.args(["trace", "gtp", "--suggest", "--duration", "60s"]);
     let mut suggest = suggest.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = BufReader::new(suggest.stderr.take().unwrap());
-    // It reports all functions at once, when it has attached to them: the 6 s begin.
+    // It reports all functions at once, when it has attached to them.
     let mut stderr = String::new();
     while !stderr.contains("fentry") {
         assert_ne!(said.read_line(&mut stderr).unwrap(), 0, "{stderr}");
     }
-    plane.ping_for_long(PROBES);
+    plane.ping(PROBES);
+    kill(Pid::from_raw(suggest.id() as i32), Signal::SIGINT).unwrap();
     said.read_to_string(&mut stderr).unwrap();
     let output = suggest.wait_with_output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -517,9 +518,9 @@ fn a_call_whose_task_moves_has_no_time() {
     let trace = Trace::start(&["--function", "hrtimer_nanosleep", "--pid", &pid, "--histogram"]);
     for (order, from, to) in [(1, 0, 1), (2, 1, 0), (3, 0, 0)] {
         task::set_affinity(sleeper.pid, &[from]);
-        std::thread::sleep(Duration::from_secs(1));
+        assert!(kernel::runs_on(sleeper.pid, from));
         sleeper.order(order);
-        std::thread::sleep(SLEEP / 3);
+        assert!(kernel::wait(SOON, || kernel::is_asleep(sleeper.pid)));
         task::set_affinity(sleeper.pid, &[to]);
         assert!(kernel::wait(SOON, || sleeper.answer() == order));
     }

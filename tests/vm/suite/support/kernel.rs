@@ -38,6 +38,11 @@ pub fn cpu_of(tid: i32) -> Option<usize> {
     after_comm.split(' ').nth(36)?.parse().ok()
 }
 
+/// Whether a thread sleeps (proc_pid_status(5)).
+pub fn is_asleep(tid: i32) -> bool {
+    read(&format!("/proc/{tid}/status")).contains("\nState:\tS")
+}
+
 /// How long a thread may take to move to another CPU: the VM is slow, and its host may be busy.
 const MOVED: Duration = Duration::from_secs(30);
 
