@@ -96,24 +96,22 @@ fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
     part(got)
 }
 
+/// So do those of a cgroup with a weight. One load is enough for both.
 #[test]
 fn chains_of_forks_get_what_they_get_from_the_kernel() {
-    chains_get_what_they_get_from_the_kernel(&Cgroup::new("chains"));
-}
-
-#[test]
-fn and_so_do_those_of_a_cgroup_with_a_weight() {
-    chains_get_what_they_get_from_the_kernel(&Cgroup::with("chains", &[("cpu.weight", "50")]));
-}
-
-#[track_caller]
-fn chains_get_what_they_get_from_the_kernel(chains: &Cgroup) {
+    let plain = || Cgroup::new("chains");
+    let weighted = || Cgroup::with("chains", &[("cpu.weight", "50")]);
+    let parts = |under: &str| {
+        let parts = |chains: fn() -> Cgroup| {
+            let steps = [become_a_child, become_a_child_and_run_on];
+            steps.map(|step| part_of_spinners(under, &chains(), step))
+        };
+        [parts(plain), parts(weighted)].concat()
+    };
     shared::unload();
-    let steps = [become_a_child, become_a_child_and_run_on];
-    let eevdf = steps.map(|step| part_of_spinners("EEVDF", chains, step));
+    let eevdf = parts("EEVDF");
     let gthctl = shared::scheduler(NO_RULES);
-    for (step, eevdf) in steps.into_iter().zip(eevdf) {
-        let ours = part_of_spinners("gthctl", chains, step);
+    for (ours, eevdf) in parts("gthctl").into_iter().zip(eevdf) {
         assert!(ours > eevdf - 0.1, "{ours:.2} against {eevdf:.2}");
     }
     gthctl.stop();
