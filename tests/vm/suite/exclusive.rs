@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::support::cgroup::{Cgroup, cpus_used};
+use crate::support::host;
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -19,15 +20,25 @@ pub const POLICY: &str =
 
 /// Watches for a while which of the tasks run on the CPU.
 pub fn seen_on(cpu: usize, tasks: &[Task], watch: Duration) -> usize {
+    let pids: Vec<i32> = tasks.iter().map(|task| task.pid).collect();
+    seen(&pids, watch, |now| now == Some(cpu))
+}
+
+fn seen(pids: &[i32], watch: Duration, there: impl Fn(Option<usize>) -> bool) -> usize {
     let begin = Instant::now();
-    let mut seen = vec![false; tasks.len()];
+    let mut seen = vec![false; pids.len()];
     while begin.elapsed() < watch {
-        for (seen, task) in seen.iter_mut().zip(tasks) {
-            *seen |= kernel::cpu_of(task.pid) == Some(cpu);
+        for (seen, &pid) in seen.iter_mut().zip(pids) {
+            *seen |= there(kernel::cpu_of(pid));
         }
         std::thread::sleep(Duration::from_millis(3));
     }
     seen.iter().filter(|&&seen| seen).count()
+}
+
+/// How many of the processes are seen on another CPU than that one.
+pub fn seen_elsewhere(cpu: usize, pids: &[i32], watch: Duration) -> usize {
+    seen(pids, watch, |now| now != Some(cpu))
 }
 
 /// The part of the time that the CPU spent in user mode while `during` ran.
@@ -130,7 +141,7 @@ fn kthreads_of_an_exclusive_cpu_still_run() {
 }
 
 fn kworkers_run() {
-    let took = kernel::run_kworkers();
+    let took = host::run_kworkers();
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 

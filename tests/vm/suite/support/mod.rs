@@ -4,6 +4,7 @@ pub mod cgroup;
 pub mod cluster;
 pub mod gthctl;
 pub mod halt;
+pub mod host;
 pub mod hot;
 pub mod kernel;
 pub mod mix;

@@ -1,0 +1,75 @@
+//! What the VM sees of a host that stalls: tests leave it out of the times that they measure.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::support::kernel;
+use crate::support::task::{self, Shared, Task};
+
+const PERIOD: u64 = 10_000_000;
+/// What it may take to go on without a stall, ns.
+const LEAST: u64 = 10_000_000;
+
+/// Real-time tasks that wake up often. No task that gthctl schedules keeps them waiting, so the host does.
+pub struct Watch(Vec<Task>);
+
+impl Watch {
+    /// One on each of these CPUs.
+    pub fn on(cpus: &[usize]) -> Self {
+        let watch = |&cpu: &usize| {
+            Task::fork_on("host-watch", Some(&[cpu]), |shared| {
+                task::become_realtime();
+                loop {
+                    let at = task::now() + PERIOD;
+                    task::sleep_until(at);
+                    let late = task::now().saturating_sub(at);
+                    shared.longest_gap.fetch_max(late, Ordering::Relaxed);
+                }
+            })
+        };
+        Self(cpus.iter().map(watch).collect())
+    }
+
+    pub fn on_all() -> Self {
+        Self::on(&(0..kernel::cpus()).collect::<Vec<_>>())
+    }
+
+    /// The longest stall since the last call. One of less than [`LEAST`] is none.
+    pub fn stall(&self) -> Duration {
+        let period = Duration::from_nanos(2 * PERIOD);
+        // Whoever woke up late has noted it.
+        std::thread::sleep(period);
+        let take = |task: &Task| task.shared().longest_gap.swap(0, Ordering::Relaxed);
+        let longest = self.0.iter().map(take).max().unwrap();
+        Duration::from_nanos(if longest < LEAST { 0 } else { longest })
+    }
+}
+
+/// For a busy task that looks again and again.
+pub struct Stalls {
+    last: u64,
+    used: u64,
+}
+
+impl Stalls {
+    pub fn new() -> Self {
+        Self { last: task::now(), used: task::cpu_used() }
+    }
+
+    /// Notes as its longest gap for how long the caller had its CPU, and did not run.
+    pub fn look(&mut self, shared: &Shared) {
+        let now = Self::new();
+        let stall = (now.last - self.last).min(now.used - self.used);
+        if stall >= LEAST {
+            shared.longest_gap.fetch_max(stall, Ordering::Relaxed);
+        }
+        *self = now;
+    }
+}
+
+/// As [`kernel::run_kworkers`], without a stall. The CPU 0 tells of it: the others may be under test.
+pub fn run_kworkers() -> Duration {
+    let watch = Watch::on(&[0]);
+    let took = kernel::run_kworkers();
+    took.saturating_sub(watch.stall())
+}
