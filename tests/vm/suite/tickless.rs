@@ -56,12 +56,18 @@ fn parts(tasks: &[&Task]) -> Vec<f64> {
     after.iter().zip(&before).map(part).collect()
 }
 
-/// Each of the tasks gets a part of a second that is in the range, if the host takes none of it.
+/// Each of the tasks gets a part of a second that is in the range, if the host takes none of it. Of what
+/// they get together, each gets such a part from the first second on.
 #[track_caller]
 fn assert_parts(tasks: &[&Task], wanted: Range<f64>) {
     let mut are = Vec::new();
     let as_wanted = || {
         are = parts(tasks);
+        let all: f64 = are.iter().sum();
+        assert!(
+            are.iter().all(|part| wanted.contains(&(part / all))),
+            "{are:?}, {wanted:?} wanted"
+        );
         are.iter().all(|part| wanted.contains(part))
     };
     assert!(kernel::wait(Duration::from_secs(5), as_wanted), "{are:?}, {wanted:?} wanted");
