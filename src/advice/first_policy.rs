@@ -4,7 +4,6 @@ use std::borrow::Cow;
 
 use super::suggested_policy::{pattern, quoted, short};
 use super::user_plane::{Program, UserPlane};
-use crate::base::cpulist::CpuList;
 use crate::base::escape;
 
 /// With so few CPUs, none is proposed as exclusive.
@@ -130,8 +129,8 @@ fn in_pod(program: &Program) -> &'static str {
 
 /// A CPU for the user plane alone, near a NIC, as a comment.
 fn own_cpu(plane: &UserPlane) -> String {
-    let near: CpuList = match plane.nics.first() {
-        Some(nic) => nic.near.iter().filter(|&cpu| plane.online.contains(cpu)).collect(),
+    let near = match plane.nics.first() {
+        Some(nic) => nic.near.common(&plane.online),
         None => plane.online.clone(),
     };
     match near.iter().last().filter(|_| plane.online.len() >= FEW_CPUS) {

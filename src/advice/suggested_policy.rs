@@ -80,7 +80,7 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
         );
     }
     text += "strategies:\n";
-    let others: CpuList = facts.online.iter().filter(|&cpu| !softirq.contains(cpu)).collect();
+    let others = facts.online.without(&softirq);
     let place = (!softirq.is_empty() && !others.is_empty()).then_some(others);
     let mut names: Vec<String> = Vec::new();
     for (task, totals) in &tasks {

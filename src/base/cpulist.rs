@@ -43,6 +43,16 @@ impl CpuList {
         !self.0.is_disjoint(&other.0)
     }
 
+    /// The CPUs that are also in `other`.
+    pub fn common(&self, other: &Self) -> Self {
+        Self(&self.0 & &other.0)
+    }
+
+    /// The CPUs that are not in `other`.
+    pub fn without(&self, other: &Self) -> Self {
+        Self(&self.0 - &other.0)
+    }
+
     /// The CPU numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.0.iter().copied()
@@ -233,6 +243,11 @@ mod tests {
         assert!(cpus.contains(1) && !cpus.contains(2));
         assert_eq!(cpus.iter().collect::<Vec<_>>(), [1, 3]);
         assert_eq!((cpus.len(), cpus.is_empty()), (2, false));
+        let other = "2-3".parse().unwrap();
+        assert_eq!(
+            [cpus.common(&other), cpus.without(&other)].map(|cpus| cpus.to_string()),
+            ["3", "1"]
+        );
         assert!(CpuList::default().is_empty());
         assert_eq!([4, 2, 3].into_iter().collect::<CpuList>().to_string(), "2-4");
     }

@@ -40,7 +40,7 @@ fn why_shared(cpusets: &Cpusets, cgroup: &str, cpus: &CpuList) -> Option<String>
         return Some("the kubelet gives CPUs of their own to guaranteed pods only".into());
     }
     cpusets.iter().find_map(|(other, its)| {
-        let common: CpuList = its.iter().filter(|&cpu| cpus.contains(cpu)).collect();
+        let common = its.common(cpus);
         let related = is_in(other, cgroup) || is_in(cgroup, other);
         (!related && !common.is_empty())
             .then(|| format!("CPUs {common} are also in the cpuset of {other}"))

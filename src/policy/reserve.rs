@@ -190,7 +190,7 @@ pub(super) fn check_cpus(
     if let Some(cpu) = cpus.iter().find(|&cpu| !topology.possible.contains(cpu)) {
         return Err(not_here(rule, cpu, topology));
     }
-    let taken: CpuList = cpus.iter().filter(|&cpu| reserved.contains(cpu)).collect();
+    let taken = cpus.common(reserved);
     if !taken.is_empty() {
         notes.push(format!(
             "{}: {}: cpus: {taken}: exclusive to another rule, so not used here",

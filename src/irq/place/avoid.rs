@@ -30,9 +30,8 @@ impl<'a> Detour<'a> {
         away: &'a CpuList,
         online: &'a CpuList,
     ) -> Result<Self> {
-        let others: CpuList = online.iter().filter(|&cpu| !away.contains(cpu)).collect();
-        let banned = banned::cpus(host);
-        let wanted: CpuList = others.iter().filter(|&cpu| !banned.contains(cpu)).collect();
+        let others = online.without(away);
+        let wanted = others.without(&banned::cpus(host));
         let others = if wanted.is_empty() { others } else { wanted };
         let saved = match Saved::load(host) {
             Err(e) if e.code == ExitCode::Permission => None,
@@ -54,7 +53,7 @@ impl<'a> Detour<'a> {
             Some(entry) => entry.by_hand.clone().unwrap_or_else(|| entry.without_banned(self.host)),
             None => now.clone(),
         };
-        let left: CpuList = base.iter().filter(|&cpu| !self.away.contains(cpu)).collect();
+        let left = base.without(self.away);
         if left.meets(self.online) { left } else { self.others.clone() }
     }
 }

@@ -28,7 +28,7 @@ pub fn notes(
     if exclusive.is_empty() {
         return Ok(notes);
     }
-    let others: CpuList = online.iter().filter(|&cpu| !exclusive.contains(cpu)).collect();
+    let others = online.without(exclusive);
     let interrupts = Interrupts::read(&host.proc())?;
     for nic in all_of(&host.sys(), &interrupts, &Device::all(host)?)? {
         let name = nic.name;
@@ -42,9 +42,9 @@ pub fn notes(
                     None => continue,
                 },
             };
-            let common: Vec<u32> = goes_to.iter().filter(|&cpu| exclusive.contains(cpu)).collect();
+            let common = goes_to.common(exclusive);
             if !common.is_empty() {
-                cpus.extend(common);
+                cpus.extend(common.iter());
                 shared.push(irq);
             }
         }

@@ -372,7 +372,7 @@ impl Plan {
     }
 
     fn note_distance(&mut self, nic: &str, cpus: &CpuList, node: u32, near: &CpuList) {
-        let far: CpuList = cpus.iter().filter(|&cpu| !near.contains(cpu)).collect();
+        let far = cpus.without(near);
         if !far.is_empty() {
             let what = format!("{nic}: CPUs {far} are not in its NUMA node {node} (CPUs {near})");
             self.notes.push(what);
@@ -398,9 +398,8 @@ impl Placement {
     /// it was if none of them is online.
     fn meanwhile(&self, topology: &Topology) -> (Cow<'_, Self>, Option<String>) {
         let Topology { possible, online, .. } = topology;
-        let is_off = |cpu: &u32| possible.contains(*cpu) && !online.contains(*cpu);
-        let offline: CpuList = self.cpus.iter().filter(is_off).collect();
-        let cpus: CpuList = self.cpus.iter().filter(|cpu| !is_off(cpu)).collect();
+        let offline = self.cpus.common(possible).without(online);
+        let cpus = self.cpus.without(&offline);
         if offline.is_empty() || cpus.is_empty() {
             return (Cow::Borrowed(self), None);
         }
@@ -520,11 +519,11 @@ pub fn check_cpus(cpus: &CpuList, topology: &Topology) -> Result<()> {
         return refuse("no CPU is given".into());
     }
     let (possible, online) = (&topology.possible, &topology.online);
-    let outside: CpuList = cpus.iter().filter(|&cpu| !possible.contains(cpu)).collect();
+    let outside = cpus.without(possible);
     if !outside.is_empty() {
         return refuse(format!("CPUs {outside}: this machine has CPUs {possible}"));
     }
-    let offline: CpuList = cpus.iter().filter(|&cpu| !online.contains(cpu)).collect();
+    let offline = cpus.without(online);
     if !offline.is_empty() {
         return refuse(format!("CPUs {offline} are not online; CPUs {online} are"));
     }

@@ -206,9 +206,7 @@ impl Entry {
         if self.target.irq().is_none() {
             return self.original.clone();
         }
-        let banned = banned::cpus(host);
-        let is_new = |cpu: &u32| banned.contains(*cpu) && !self.banned.contains(*cpu);
-        let left: CpuList = self.original.iter().filter(|cpu| !is_new(cpu)).collect();
+        let left = self.original.without(&banned::cpus(host).without(&self.banned));
         if left.is_empty() { self.original.clone() } else { left }
     }
 

@@ -86,8 +86,7 @@ impl Target {
         if self.irq().is_some() {
             return Ok(cpus.clone());
         }
-        let online = host.topology()?.online;
-        Ok(cpus.iter().filter(|&cpu| online.contains(cpu)).collect())
+        Ok(cpus.common(&host.topology()?.online))
     }
 
     /// Sets the CPUs. The error explains what the kernel's error means.
