@@ -5,10 +5,10 @@
 //! with a count for each CPU of the heading. The last lines have a name instead of a number
 //! (NMI, LOC, ERR). They are not IRQs, and this module skips them.
 
-use std::fmt;
 use std::fs;
 use std::path::Path;
 
+use super::source::Source;
 use crate::base::error::{Error, Result};
 
 /// How often to read a malformed file before giving up.
@@ -24,16 +24,13 @@ pub struct Interrupts {
 }
 
 /// An IRQ that has a handler.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupt {
     pub irq: u32,
     /// How many interrupts each CPU of [`Interrupts::cpus`] has taken. The kernel's 32-bit
     /// counts wrap around.
     pub counts: Vec<u32>,
-    /// The interrupt controller, such as `IR-PCI-MSIX-0000:07:00.0` or `GICv3`.
-    pub chip: String,
-    /// The controller's own number for it. Xen's event channels have none.
-    pub hwirq: Option<u64>,
+    pub source: Source,
     /// The handlers' names. A shared line has several.
     pub names: Vec<String>,
 }
@@ -46,27 +43,15 @@ impl Interrupt {
 }
 
 /// What is wrong with /proc/interrupts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
+    #[error("the first line does not name the CPUs")]
     Heading,
-    /// In the line of this IRQ.
+    #[error("IRQ {0} has fewer counts than the first line has CPUs")]
     FewerCounts(u32),
-    /// In the line of this IRQ.
+    #[error("IRQ {0} has more counts than the first line has CPUs")]
     MoreCounts(u32),
 }
-
-impl fmt::Display for Malformed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (irq, other) = match self {
-            Self::Heading => return f.write_str("the first line does not name the CPUs"),
-            Self::FewerCounts(irq) => (irq, "fewer"),
-            Self::MoreCounts(irq) => (irq, "more"),
-        };
-        write!(f, "IRQ {irq} has {other} counts than the first line has CPUs")
-    }
-}
-
-impl std::error::Error for Malformed {}
 
 impl Interrupts {
     /// Reads `interrupts` in `proc_root` (/proc except in tests).
@@ -128,7 +113,8 @@ impl Interrupts {
             .collect();
         let cpus = columns.iter().map(|&(now, _)| self.cpus[now]).collect();
         let irqs = self.irqs.iter().map(|now| {
-            let same = before.get(now.irq).filter(|before| same_source(now, before));
+            // A number may pass to another device.
+            let same = before.get(now.irq).filter(|before| now.source == before.source);
             let counts: Option<Vec<u32>> = same.and_then(|before| {
                 columns.iter().map(|&(n, b)| counted(now.counts[n], before.counts[b])).collect()
             });
@@ -137,12 +123,6 @@ impl Interrupts {
         });
         Self { cpus, irqs: irqs.collect() }
     }
-}
-
-/// False when the number has passed to another device. Names prove nothing: a network device
-/// may be renamed.
-fn same_source(a: &Interrupt, b: &Interrupt) -> bool {
-    a.chip == b.chip && a.hwirq == b.hwirq
 }
 
 /// How many interrupts arrived between two counts; `None` when the count began again.
@@ -180,35 +160,18 @@ fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malf
         return Err(if more { Malformed::MoreCounts(irq) } else { Malformed::FewerCounts(irq) });
     }
     let rest = String::from_utf8_lossy(rest);
-    Ok(Some(Interrupt { irq, counts, ..source(rest.trim_start()) }))
+    let (source, names) = description(rest.trim_start());
+    Ok(Some(Interrupt { irq, counts, source, names }))
 }
 
-/// Parses what follows the counts.
-fn source(text: &str) -> Interrupt {
+/// Parses what follows the counts: the source, and the names of the handlers.
+fn description(text: &str) -> (Source, Vec<String>) {
     // Two spaces come before the actions. Without actions, the padding of the trigger is the
     // end of the line.
     let split = text.rsplit_once("  ").filter(|_| !text.ends_with(' '));
-    let (before_actions, actions) = split.unwrap_or((text, ""));
-    let mut chip = before_actions.trim_end();
-    let mut hwirq = None;
-    // From the end, since a chip's name may have spaces: `5-edge` (x86), `5 Edge` (Arm),
-    // `-event` (Xen), `5`.
-    while let Some((before, word)) = chip.rsplit_once(' ') {
-        let number = match word {
-            "Level" | "Edge" => "",
-            _ => word.split_once('-').map_or(word, |(number, _trigger)| number),
-        };
-        if !number.bytes().all(|byte| byte.is_ascii_digit()) {
-            break;
-        }
-        chip = before.trim_end();
-        if !number.is_empty() {
-            hwirq = number.parse().ok();
-            break;
-        }
-    }
+    let (source, actions) = split.unwrap_or((text, ""));
     let names = actions.split(", ").filter(|name| !name.is_empty()).map(Into::into).collect();
-    Interrupt { chip: chip.into(), hwirq, names, ..Default::default() }
+    (Source::parse(source), names)
 }
 
 /// A number that ends at a space or the end of the line, and what follows.
@@ -259,10 +222,11 @@ mod tests {
         let shared = all.get(16).unwrap();
         assert_eq!(shared.counts, [1_040_217, 112]);
         assert_eq!(shared.total(), 1_040_329);
-        assert_eq!((shared.chip.as_str(), shared.hwirq), ("IR-IO-APIC", Some(16)));
+        let source = |chip: &str, hwirq| Source { chip: chip.into(), hwirq: Some(hwirq) };
+        assert_eq!(shared.source, source("IR-IO-APIC", 16));
         assert_eq!(shared.names, ["i801_smbus", "eth1"]);
         let msi = all.get(128).unwrap();
-        assert_eq!(msi.chip, "IR-PCI-MSIX-0000:07:00.0");
+        assert_eq!(msi.source, source("IR-PCI-MSIX-0000:07:00.0", 0));
         assert_eq!(all.per_cpu(msi).collect::<Vec<_>>(), [(0, 0), (1, u32::MAX)]);
         assert!(all.get(17).is_none());
     }
@@ -294,7 +258,8 @@ mod tests {
             let all = parse(&format!("           CPU0       \n  7:          0  {line}\n"));
             let irq = all.get(7).unwrap();
             let found = irq.names.first().map_or("", String::as_str);
-            assert_eq!((irq.chip.as_str(), irq.hwirq, found), (chip, hwirq, name));
+            let source = Source { chip: chip.into(), hwirq };
+            assert_eq!((&irq.source, found), (&source, name));
         }
     }
 
@@ -352,7 +317,7 @@ mod tests {
         assert_eq!(since(&parse(4, 900), &parse(3_000_000_000, 800)), [4, 900]);
         // The number has passed to another device.
         let mut other = parse(10, 10);
-        other.irqs[0].chip = "PCI-MSIX-0000:08:00.0".into();
+        other.irqs[0].source.chip = "PCI-MSIX-0000:08:00.0".into();
         assert_eq!(since(&parse(12, 13), &other), [12, 13]);
         // A renamed network device keeps its counts.
         let mut renamed = parse(10, 10);

@@ -16,5 +16,7 @@ pub(super) mod mask;
 pub mod nic;
 /// The queue of an IRQ.
 pub mod queue;
+/// The device of an IRQ.
+pub mod source;
 /// RPS and XPS.
 pub mod steering;

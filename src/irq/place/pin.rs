@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::ban::Ban;
 use super::plan::{Change, Plan};
-use super::saved::{By, Entry, Saved, Source, ifindex, lock};
+use super::saved::{By, Entry, Saved, ifindex, lock};
 use super::target::{Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
@@ -12,6 +12,7 @@ use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
+use crate::irq::inventory::source::Source;
 use crate::kernel::procfs::Process;
 
 /// What the kernel made of a plan.

@@ -8,7 +8,7 @@ use std::fs;
 use serde::Serialize;
 
 use super::avoid::Detour;
-use super::saved::{Source, is_met};
+use super::saved::is_met;
 use super::target::{Part, Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Location, Result};
@@ -17,6 +17,7 @@ use crate::irq::inventory::affinity::{Affinity, Fixed};
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::inventory::nic::{Nic, NicIrq, all_of, is_down};
+use crate::irq::inventory::source::Source;
 use crate::irq::inventory::steering::Steering;
 use crate::kernel::topology::Topology;
 

@@ -21,6 +21,7 @@ use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::interrupts::Interrupts;
+use crate::irq::inventory::source::Source;
 use crate::kernel::procfs::Process;
 use crate::kernel::sysfs::{entries, number};
 
@@ -83,14 +84,6 @@ pub struct Entry {
 pub enum By {
     Policy,
     Hand,
-}
-
-/// The interrupt controller of an IRQ, and its own number for it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Source {
-    pub chip: String,
-    pub hwirq: Option<u64>,
 }
 
 /// IRQs that gthctl told irqbalance to leave alone.
@@ -248,20 +241,6 @@ impl Entry {
             return Ok(None);
         }
         self.target_now(host).read(host)
-    }
-}
-
-impl Source {
-    /// Reads it from sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`). Where that is
-    /// missing, /proc/interrupts tells it as long as the IRQ has a handler.
-    pub fn of(host: &Host, interrupts: &Interrupts, irq: u32) -> Option<Self> {
-        let dir = host.sys().join(format!("kernel/irq/{irq}"));
-        let read = |name: &str| fs::read_to_string(dir.join(name)).map(|s| s.trim_end().to_owned());
-        if let (Ok(chip), Ok(hwirq)) = (read("chip_name"), read("hwirq")) {
-            return Some(Self { chip, hwirq: hwirq.parse().ok() });
-        }
-        let interrupt = interrupts.get(irq)?;
-        Some(Self { chip: interrupt.chip.clone(), hwirq: interrupt.hwirq })
     }
 }
 
