@@ -12,7 +12,7 @@ use crate::daemon::last_run::{End, Run};
 use crate::daemon::reports::{ApiStatus, Failed, Metrics, RuleCount, Status, Traffic};
 use crate::doctor::nic_interrupts::irqbalance;
 use crate::irq::host::Host;
-use crate::irq::place::keep::Irqs;
+use crate::irq::place::kept::Irqs;
 
 /// The longest list of names in a finding.
 const NAMES: usize = 5;

@@ -178,7 +178,8 @@ mod tests {
     use super::*;
     use crate::base::escape::NASTY;
     use crate::irq::inventory::list::Lister;
-    use crate::irq::place::plan::{Placement, Plan};
+    use crate::irq::place::plan::Plan;
+    use crate::irq::place::wanted::Placement;
     use crate::irq::tree::{Machine, Tree};
     use crate::trace::counts::Context;
 

@@ -58,9 +58,7 @@ impl UserPlane {
         let sys_module = host.root.path(modules::MODULES);
         let is_loaded = |module: &Module| modules::life(&sys_module, module.name()).is_some();
         let near = |node: Option<u32>| {
-            let of_node =
-                |cpu: &u32| node.map(|node| node as i16) == Some(topology.node[*cpu as usize]);
-            let near: CpuList = topology.online.iter().filter(of_node).collect();
+            let near = node.map(|node| topology.of_node(node)).unwrap_or_default();
             if near.is_empty() { topology.online.clone() } else { near }
         };
         let nics = Lister::new(host, None).look()?.nics.into_iter();

@@ -18,8 +18,9 @@ use crate::gtp::Module;
 use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::list::Lister;
-use crate::irq::place::plan::{Masks, OnIrqbalance, Placement, Plan, node_of};
+use crate::irq::place::plan::Plan;
 use crate::irq::place::saved::By;
+use crate::irq::place::wanted::{Masks, OnIrqbalance, Placement};
 use crate::irq::place::{drift, pin, restore};
 use crate::irq::show;
 use crate::kernel::capabilities;
@@ -158,8 +159,8 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
     std::thread::sleep(time.saturating_sub(begin.elapsed()));
     let list = lister.look()?;
     let near = list.nics.iter().filter_map(|nic| {
-        let (_, cpus) = node_of(host, nic.numa_node)?;
-        Some((nic.name.clone(), cpus))
+        let cpus = topology.of_node(nic.numa_node?);
+        (!cpus.is_empty()).then(|| (nic.name.clone(), cpus))
     });
     let advice = placement::advise(&NicFacts {
         device: &device,

@@ -12,7 +12,7 @@ use super::reports::{
 use crate::base::escape;
 use crate::base::output::{self, Cell, listing, row, table};
 use crate::base::units::Nanoseconds;
-use crate::irq::place::keep::{IrqMove, Irqs};
+use crate::irq::place::kept::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
 use crate::policy::{GTP_KEYS, IRQ_KEYS};
 use crate::sched::stats::{latencies, quantile, round};

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::last_run::Run;
 use crate::gtp::{Direction, Plane};
-use crate::irq::place::keep::{IrqMove, Irqs};
+use crate::irq::place::kept::{IrqMove, Irqs};
 use crate::policy::diff::ChangeKind;
 use crate::sched::activity::Activity;
 use crate::sched::passed::Passed;

@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use super::host::{Host, Hurry};
 use super::place::pin::{Placed, apply};
-use super::place::plan::{OnIrqbalance, Placement, Plan};
+use super::place::plan::Plan;
 use super::place::saved::{By, Saved};
+use super::place::wanted::{OnIrqbalance, Placement};
+use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
 use crate::base::root::Root;
 
@@ -149,8 +151,10 @@ impl Tree {
             None => tree.nic(nic, device),
         }
         for (node, cpus) in nodes.iter().enumerate() {
-            let file = format!("sys/devices/system/node/node{node}/cpulist");
-            tree.write(&file, &format!("{cpus}\n"));
+            for cpu in cpus.parse::<CpuList>().unwrap().iter() {
+                let dir = format!("sys/devices/system/cpu/cpu{cpu}/node{node}");
+                fs::create_dir_all(tree.path(&dir)).unwrap();
+            }
         }
         for file in ["possible", "online"] {
             tree.write(&format!("sys/devices/system/cpu/{file}"), "0-3\n");

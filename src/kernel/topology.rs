@@ -106,6 +106,13 @@ impl Topology {
         first.map_or(-1, |cpu| self.node[cpu as usize])
     }
 
+    /// The CPUs of a NUMA node that are online.
+    pub fn of_node(&self, node: u32) -> CpuList {
+        let its = |cpu: u32| self.node.get(cpu as usize).copied().map(i64::from);
+        let is_there = |cpu: &u32| its(*cpu) == Some(node.into());
+        self.online.iter().filter(is_there).collect()
+    }
+
     /// Whether the CPUs are on several NUMA nodes.
     pub fn numa(&self) -> bool {
         let mut nodes = self.node.iter().filter(|&&node| node >= 0);
@@ -220,6 +227,7 @@ mod tests {
         }
         assert_eq!((read().node, read().numa()), (vec![0, 0, 1, 1], true));
         assert_eq!((read().node_of_llc(0), read().node_of_llc(1)), (0, 1));
+        assert_eq!([0, 1, 2].map(|node| read().of_node(node).to_string()), ["0-1", "2-3", ""]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use serde::{Serialize, Serializer};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Location, Result};
 use crate::gtp::Plane;
-use crate::irq::place::plan::Placement;
+use crate::irq::place::wanted::Placement;
 use crate::pods::Selector;
 
 /// The most rules one policy may have.

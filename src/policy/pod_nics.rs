@@ -318,7 +318,7 @@ fn pattern(uid: &str, kubelets: &[String]) -> Option<Vec<Dfa>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::irq::place::plan::Placement;
+    use crate::irq::place::wanted::Placement;
     use crate::irq::tree::Tree;
     use crate::pods::Selector;
     use crate::pods::networks::Unreadable;

@@ -28,8 +28,8 @@ use crate::base::root::Root;
 use crate::base::time::{self, rfc3339, rounded_up};
 use crate::base::yaml::Source;
 use crate::irq::host::Host;
-use crate::irq::place::keep::Kept;
-use crate::irq::place::plan::{Absent, Avoid, Placement};
+use crate::irq::place::kept::{Kept, preview};
+use crate::irq::place::wanted::{Absent, Avoid, Placement};
 use crate::irq::place::worker::Worker;
 use crate::irq::place::{self, collide};
 use crate::kernel::topology::Topology;
@@ -410,7 +410,7 @@ impl LivePolicy {
             exclusive_cpus: new.compiled.reserved.to_string(),
             irq_before: self.now.policy.irq.iter().map(keys).collect(),
             irq: new.policy.irq.iter().map(keys).collect(),
-            irqs: Kept::preview(&Host::this(), &irqs),
+            irqs: preview(&Host::this(), &irqs),
             notes: new.notes.into_iter().chain(shared).collect(),
         })
     }
@@ -654,9 +654,9 @@ impl Loaded {
 pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<Shown> {
     let mut loaded = load(text, Some(path), context, Vec::new())?;
     let host = Host::this();
-    let (plan, waiting) = place::plan::Plan::with(&host, &loaded.placements(), Absent::Await)?;
+    let plan = place::plan::Plan::with(&host, &loaded.placements(), Absent::Await)?;
     let shared = shared_cpus(&loaded, &plan, context.topology);
-    loaded.notes.extend(plan.notes.into_iter().chain(waiting).chain(shared));
+    loaded.notes.extend(plan.notes.into_iter().chain(plan.waiting).chain(shared));
     Ok(loaded.shown(None, None))
 }
 

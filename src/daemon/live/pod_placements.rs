@@ -4,7 +4,7 @@ use super::{LivePolicy, Loaded, PolicyContext};
 use crate::base::log;
 use crate::base::root::Root;
 use crate::daemon::reports;
-use crate::irq::place::plan::Placement;
+use crate::irq::place::wanted::Placement;
 use crate::kernel::{links, procfs};
 use crate::policy::cgroups::Home;
 use crate::policy::pod_nics::{self, Node, PodNic};

@@ -63,8 +63,8 @@ mod tests {
     use crate::base::cpulist::CpuList;
     use crate::irq::place::drift;
     use crate::irq::place::keep::Keeper;
-    use crate::irq::place::plan::{Absent, Avoid, Placement};
     use crate::irq::place::restore::restore;
+    use crate::irq::place::wanted::{Absent, Avoid, Placement};
     use crate::irq::tree::{Tree, affinities, affinity, on, pin, saved};
 
     fn off(cpus: &str) -> Placement {

@@ -6,8 +6,9 @@
 
 use std::collections::BTreeSet;
 
-use super::plan::{OnIrqbalance, Plan};
+use super::plan::Plan;
 use super::saved::{Bans, By, Saved};
+use super::wanted::OnIrqbalance;
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
 use crate::irq::irqbalance::{Irqbalance, listed};
@@ -234,8 +235,8 @@ mod tests {
 
     use super::*;
     use crate::irq::place::pin::{Placed, apply};
-    use crate::irq::place::plan::Placement;
     use crate::irq::place::restore::restore;
+    use crate::irq::place::wanted::Placement;
     use crate::irq::tree::{self, Daemon, Machine, Tree, affinity, on, saved};
 
     /// Places these IRQs of eth0, or all of them, on CPU 2.

@@ -69,7 +69,7 @@ pub fn notes(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::irq::place::plan::Placement;
+    use crate::irq::place::wanted::Placement;
     use crate::irq::tree::{Machine, Tree, on};
 
     #[test]

@@ -4,42 +4,15 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
-use super::plan::{Absent, Change, OnIrqbalance, Placement, Plan};
+use super::kept::Kept;
+use super::plan::{Change, Plan};
 use super::saved::By;
 use super::target::shown;
+use super::wanted::{Absent, OnIrqbalance, Placement};
 use super::{ban, pin, restore};
 use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::irq::host::Host;
-
-/// Interrupts, RPS masks and XPS masks that the policy places (`irq`).
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Irqs {
-    pub in_place: usize,
-    /// How many somebody has moved.
-    pub away: usize,
-    /// How many gthctl has placed since the policy came into force, because they had been moved
-    /// or were new.
-    pub placed_again: u64,
-    /// Why other interrupts are not placed yet.
-    pub waiting: Vec<String>,
-}
-
-/// An interrupt or mask that a policy would move.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct IrqMove {
-    pub nic: String,
-    /// Such as `IRQ 38` or `RPS of rx-0`.
-    pub what: String,
-    /// The IRQ's, as in /proc/interrupts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Its CPUs; empty for none.
-    pub now: String,
-    pub wanted: String,
-}
 
 /// How often gthctl looks whether something was moved. The kernel does not report it.
 const LOOK: Duration = Duration::from_secs(1);
@@ -73,45 +46,6 @@ pub struct Keeper {
     told: Vec<String>,
 }
 
-/// What a [`Keeper`] keeps, for reports.
-#[derive(Clone, Debug, Default)]
-pub struct Kept {
-    placements: Vec<Placement>,
-    /// What they mean.
-    plan: Plan,
-    /// Why some of them are not in place.
-    waiting: Vec<String>,
-    /// How many targets were placed again.
-    moved: u64,
-}
-
-impl Kept {
-    /// What [`Keeper::set`] would change for this plan.
-    pub fn preview(host: &Host, plan: &Plan) -> Vec<IrqMove> {
-        let released = restore::released(host, plan).unwrap_or_default();
-        let changes = plan.changes.iter().chain(&released);
-        changes.filter(|change| change.now != change.wanted).map(report).collect()
-    }
-
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-
-    /// How many are in place; `None` when there is nothing to keep.
-    pub fn report(&self, host: &Host) -> Option<Irqs> {
-        if self.placements.is_empty() {
-            return None;
-        }
-        let in_place = self.plan.changes.iter().filter(|change| is_in_place(host, change)).count();
-        Some(Irqs {
-            in_place,
-            away: self.plan.changes.len() - in_place,
-            placed_again: self.moved,
-            waiting: self.waiting.clone(),
-        })
-    }
-}
-
 impl Keeper {
     /// One that places nothing.
     pub fn new(host: Host) -> Self {
@@ -134,16 +68,12 @@ impl Keeper {
     ///
     /// Fails as [`Plan::of`] and [`pin::apply`] do. Then all is as before.
     pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
-        let (plan, waiting) = Plan::with(&self.host, placements, absent)?;
-        let mut notes = waiting.clone();
+        let plan = Plan::with(&self.host, placements, absent)?;
+        let mut notes = plan.waiting.clone();
         if !plan.changes.is_empty() {
             notes.extend(pin::apply(&self.host, &plan, By::Policy)?.notes);
         }
-        let moved = self.kept.moved;
-        self.kept = Kept { placements: placements.to_vec(), plan, waiting, moved };
-        let now = Instant::now();
-        (self.look_at, self.plan_at) = (now + LOOK, now + PLAN);
-        (self.again_at, self.wait, self.said) = (now, LOOK, None);
+        let now = self.begin(placements, plan);
         self.told = self.release_others(KEEPER);
         if self.owed {
             self.back_off(now);
@@ -158,14 +88,20 @@ impl Keeper {
     /// Fails as [`Keeper::set`] does, but keeps them anyway.
     pub fn keep(&mut self, placements: &[Placement]) -> Result<Vec<String>> {
         self.set(placements, Absent::Keep).inspect_err(|e| {
-            let now = Instant::now();
-            let (waiting, moved) = (vec![e.to_string()], self.kept.moved);
-            let (placements, plan) = (placements.to_vec(), Plan::default());
-            self.kept = Kept { placements, plan, waiting, moved };
-            (self.look_at, self.plan_at, self.wait) = (now + LOOK, now, LOOK);
+            let plan = Plan { waiting: vec![e.to_string()], ..Plan::default() };
+            let now = self.begin(placements, plan);
+            self.plan_at = now;
             self.back_off(now);
             self.said = Some(stays(e));
         })
+    }
+
+    fn begin(&mut self, placements: &[Placement], plan: Plan) -> Instant {
+        let now = Instant::now();
+        self.kept = Kept { placements: placements.to_vec(), plan, moved: self.kept.moved };
+        (self.look_at, self.plan_at) = (now + LOOK, now + PLAN);
+        (self.again_at, self.wait, self.said) = (now, LOOK, None);
+        now
     }
 
     pub fn kept(&self) -> &Kept {
@@ -201,7 +137,7 @@ impl Keeper {
             Err(e) => {
                 self.back_off(now);
                 if self.kept.plan.changes.is_empty() {
-                    self.kept.waiting = vec![e.to_string()];
+                    self.kept.plan.waiting = vec![e.to_string()];
                 }
                 self.complain(stays(&e));
             }
@@ -210,7 +146,7 @@ impl Keeper {
 
     /// Returns the log line of what was placed again, or of what irqbalance was told again.
     fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
-        let moved = self.kept.plan.changes.iter().any(|change| !is_in_place(&self.host, change));
+        let moved = self.kept.plan.changes.iter().any(|change| !change.is_in_place(&self.host));
         if !moved && !self.owed && now < self.plan_at {
             return Ok(None);
         }
@@ -221,7 +157,7 @@ impl Keeper {
             return Ok(None);
         }
         self.plan_at = now + PLAN;
-        let (mut plan, waiting) = Plan::with(&self.host, &self.kept.placements, Absent::Keep)?;
+        let mut plan = Plan::with(&self.host, &self.kept.placements, Absent::Keep)?;
         let whole = plan.clone();
         plan.changes.retain(|change| !change.is_met_by(&change.now));
         let done = if plan.changes.is_empty() {
@@ -232,7 +168,7 @@ impl Keeper {
             self.back_off(now);
             Some(self.placed_again(&plan))
         };
-        (self.kept.plan, self.kept.waiting) = (whole, waiting);
+        self.kept.plan = whole;
         // What has gone need not stay saved.
         self.release_and_tell(now);
         let told = self.ban_again(plan.irqbalance)?;
@@ -316,27 +252,13 @@ fn stays(e: &Error) -> String {
     format!("{e}; the interrupts stay where they are")
 }
 
-fn is_in_place(host: &Host, change: &Change) -> bool {
-    let now = change.target.read(host).ok().flatten();
-    now.is_some_and(|now| change.is_met_by(&now.allowed))
-}
-
-fn report(change: &Change) -> IrqMove {
-    IrqMove {
-        nic: change.target.nic.clone(),
-        what: change.target.part.to_string(),
-        name: change.target.name.clone(),
-        now: change.now.to_string(),
-        wanted: change.wanted.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
     use crate::base::error::Location;
+    use crate::irq::place::kept::{Irqs, preview};
     use crate::irq::place::restore::{State, restore};
     use crate::irq::place::saved::Bans;
     use crate::irq::tree::{Daemon, Tree, affinities, affinity, on, pin, place, saved};
@@ -360,10 +282,10 @@ mod tests {
         assert_eq!(keeper.set(&[], Absent::Refuse).unwrap(), [""; 0]);
         assert!(!tree.path("run/gthctl").exists());
 
-        let preview = |placements: &[Placement]| {
-            Kept::preview(&tree.host(), &Plan::of(&tree.host(), placements).unwrap())
+        let moves_to = |placements: &[Placement]| {
+            preview(&tree.host(), &Plan::of(&tree.host(), placements).unwrap())
         };
-        let moves = preview(&[on("eth0", "2")]);
+        let moves = moves_to(&[on("eth0", "2")]);
         assert_eq!((moves.len(), moves[1].what.as_str()), (5, "IRQ 38"));
         assert_eq!((moves[1].now.as_str(), moves[1].wanted.as_str()), ("0-3", "2"));
         assert_eq!(affinity(&tree, 38), "0-3");
@@ -374,7 +296,7 @@ mod tests {
 
         // Of one queue alone now.
         let one = Placement { queues: [1].into(), ..on("eth0", "3") };
-        let moves = preview(std::slice::from_ref(&one));
+        let moves = moves_to(std::slice::from_ref(&one));
         let moves: Vec<_> = moves.iter().map(|one| (&one.what[4..], one.wanted.as_str())).collect();
         assert_eq!(moves, [("40", "3"), ("41", "3"), ("37", "0-3"), ("38", "0-3"), ("39", "0-3")]);
         keeper.set(&[one], Absent::Refuse).unwrap();
@@ -604,7 +526,7 @@ mod tests {
             assert_eq!(keeper.said, told, "after {looks} looks");
         }
         assert_eq!(
-            (affinities(&tree), &keeper.kept().waiting),
+            (affinities(&tree), &keeper.kept().plan().waiting),
             (vec!["0-3".into(); 5], &vec![e.to_string()])
         );
         fs::remove_file(tree.path(SAVED)).unwrap();

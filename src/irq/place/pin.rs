@@ -245,8 +245,8 @@ mod tests {
 
     use super::*;
     use crate::irq::inventory::steering::Steering;
-    use crate::irq::place::plan::{Masks, Placement};
     use crate::irq::place::target::Part;
+    use crate::irq::place::wanted::{Masks, Placement};
     use crate::irq::tree::{Machine, Tree, affinities, on, place, saved};
 
     fn plan(tree: &Tree, cpus: &str) -> Plan {

@@ -1,110 +1,22 @@
-//! What goes where: which IRQs and masks of a NIC a placement selects, and which CPUs each
-//! gets.
+//! What goes where: the changes that placements make.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use serde::Serialize;
 
 use super::avoid::Detour;
 use super::saved::is_met;
-use super::target::{Part, Target, shown};
+use super::selection::{Machine, check, not_in_use};
+use super::share::Share;
+use super::target::{Target, shown};
+use super::wanted::{Absent, Masks, OnIrqbalance, Placement, check_cpus};
 use crate::base::cpulist::CpuList;
-use crate::base::error::{Error, ExitCode, Location, Result};
+use crate::base::error::{Error, ExitCode, Result};
 use crate::irq::host::Host;
-use crate::irq::inventory::affinity::{Affinity, Fixed};
 use crate::irq::inventory::device::Device;
-use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::nic::{Nic, NicIrq, all_of, is_down};
+use crate::irq::inventory::nic::{Nic, NicIrq};
 use crate::irq::inventory::source::Source;
 use crate::irq::inventory::steering::Steering;
-use crate::kernel::topology::Topology;
-
-/// Where a NIC's interrupts are wanted. It is serialized as an entry of a policy's `irq`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Placement {
-    /// A network device. A virtual one stands for the NICs under it. Empty for all NICs that no
-    /// other placement is about, only with `avoid`.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub nic: String,
-    /// What `nic` means now, if it is a network of pods: network devices, or the addresses of PCI
-    /// functions. They come and go with the pods, so each is placed as far as that is possible.
-    #[serde(skip)]
-    pub of_pods: Option<Vec<String>>,
-    /// Empty with `avoid`.
-    #[serde(skip_serializing_if = "CpuList::is_empty")]
-    pub cpus: CpuList,
-    /// Instead of `cpus`: anywhere but there.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub avoid: Option<Avoid>,
-    /// The CPUs that `avoid` means now.
-    #[serde(skip)]
-    pub away: CpuList,
-    /// One CPU for each queue, instead of all for each.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub spread: bool,
-    /// Only these queues and `irqs`. When both are empty, all IRQs of the NIC.
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub queues: BTreeSet<u32>,
-    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
-    pub irqs: BTreeSet<u32>,
-    #[serde(skip_serializing_if = "is_default")]
-    pub rps: Masks,
-    #[serde(skip_serializing_if = "is_default")]
-    pub xps: Masks,
-    #[serde(skip_serializing_if = "is_default")]
-    pub irqbalance: OnIrqbalance,
-    /// Its place in the policy file, if it is from one.
-    #[serde(skip)]
-    pub location: Option<Location>,
-}
-
-/// CPUs that interrupts are kept away from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Avoid {
-    /// The exclusive CPUs of the policy's rules.
-    Exclusive,
-}
-
-/// What to do when irqbalance is running, which would move the IRQs elsewhere.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum OnIrqbalance {
-    /// Change nothing, unless irqbalance already leaves them alone.
-    #[default]
-    Refuse,
-    /// Place them anyway.
-    Ignore,
-    /// Tell it to leave them alone.
-    Ban,
-}
-
-/// What to do about a NIC that is missing or down, and about other placements that are not possible now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Absent {
-    /// Each is an error.
-    Refuse,
-    /// The interrupts of such a NIC are placed when it comes. All else is an error.
-    Await,
-    /// Each placement waits until it is possible, and the others are made. One of whose CPUs some are
-    /// not online uses the others meanwhile. Only what cannot be read is an error.
-    Keep,
-}
-
-/// What becomes of the queues' masks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Masks {
-    /// They stay as they are.
-    #[default]
-    Keep,
-    /// Each gets the CPUs of its queue's IRQ.
-    Match,
-    /// Each becomes empty.
-    Off,
-}
 
 /// What placements change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -113,6 +25,9 @@ pub struct Plan {
     pub devices: Vec<Device>,
     pub changes: Vec<Change>,
     pub notes: Vec<String>,
+    /// Why some placements have to wait.
+    #[serde(skip)]
+    pub waiting: Vec<String>,
     /// What to do when irqbalance may move an IRQ of the changes.
     #[serde(skip)]
     pub irqbalance: BTreeMap<u32, OnIrqbalance>,
@@ -135,9 +50,19 @@ pub struct Change {
 }
 
 impl Change {
+    pub fn new(target: Target, now: CpuList, wanted: CpuList) -> Self {
+        Self { target, source: None, now, wanted, away: CpuList::default() }
+    }
+
     /// Whether the target may stay on these CPUs.
     pub fn is_met_by(&self, now: &CpuList) -> bool {
         is_met(now, &self.wanted, &self.away)
+    }
+
+    /// Whether the target is on such CPUs now.
+    pub fn is_in_place(&self, host: &Host) -> bool {
+        let now = self.target.read(host).ok().flatten();
+        now.is_some_and(|now| self.is_met_by(&now.allowed))
     }
 }
 
@@ -148,86 +73,63 @@ impl Plan {
     /// NIC's or cannot be moved, or two placements want one target on different CPUs. The error
     /// names what is wrong.
     pub fn of(host: &Host, placements: &[Placement]) -> Result<Self> {
-        Ok(Self::with(host, placements, Absent::Refuse)?.0)
+        Self::with(host, placements, Absent::Refuse)
     }
 
-    /// As [`Plan::of`], unless `absent` says otherwise. The second value says why some placements
-    /// have to wait.
-    pub fn with(
-        host: &Host,
-        placements: &[Placement],
-        absent: Absent,
-    ) -> Result<(Self, Vec<String>)> {
-        let (mut plan, mut waiting) = (Self::default(), Vec::new());
+    /// As [`Plan::of`], unless `absent` says otherwise.
+    pub fn with(host: &Host, placements: &[Placement], absent: Absent) -> Result<Self> {
+        let mut plan = Self::default();
         if placements.is_empty() {
-            return Ok((plan, waiting));
+            return Ok(plan);
         }
-        let topology = host.topology()?;
-        let interrupts = Interrupts::read(&host.proc())?;
-        let machine = Machine { host, interrupts: &interrupts, fixed: Fixed::new(host) };
+        let machine = Machine::read(host)?;
         // What the policy says about a NIC goes before what is said about all, and a name of this machine
         // before one of pods.
         let mut placements: Vec<&Placement> = placements.iter().collect();
         placements
             .sort_by_key(|one| (one.avoid.is_some(), one.nic.is_empty(), one.of_pods.is_some()));
         for placement in placements {
-            if placement.of_pods.is_some() && placement.avoid.is_none() && absent != Absent::Keep {
-                check_cpus(&placement.cpus, &topology).map_err(|e| placement.at(e))?;
+            let is_of_pods = placement.of_pods.is_some();
+            if is_of_pods && placement.avoid.is_none() && absent != Absent::Keep {
+                check_cpus(&placement.cpus, &machine.topology).map_err(|e| placement.at(e))?;
             }
-            let waits = |e: &Error| {
-                placement.of_pods.is_some() || (absent == Absent::Keep && e.source.is_none())
-            };
+            let waits = |e: &Error| is_of_pods || (absent == Absent::Keep && e.source.is_none());
             for one in placement.of_devices() {
                 let before = plan.clone();
-                match plan.place(&machine, &one, &topology, absent) {
+                match plan.place(&machine, one, absent) {
                     Err(e) if waits(&e) => {
                         plan = before;
-                        waiting.push(later(&e));
+                        plan.waiting.push(later(&e));
                     }
-                    done => waiting.extend(done?),
+                    done => done?,
                 }
             }
         }
-        Ok((plan, waiting))
+        Ok(plan)
     }
 
-    /// Adds what one placement changes. Returns why it has to wait, if it may.
+    /// Adds what one placement changes, or why it has to wait.
     fn place(
         &mut self,
         machine: &Machine<'_>,
-        placement: &Placement,
-        topology: &Topology,
+        mut placement: Placement,
         absent: Absent,
-    ) -> Result<Option<String>> {
-        let at = |e: Error| placement.at(e);
+    ) -> Result<()> {
         if placement.nic.is_empty() {
-            let (sys, interrupts) = (machine.host.sys(), machine.interrupts);
-            let all = all_of(&sys, interrupts, &Device::all(machine.host)?)?;
-            self.avoid(machine, placement, &all, topology).map_err(at)?;
-            return Ok(None);
+            let nics = machine.nics()?;
+            return self.avoid(machine, &placement, &nics).map_err(|e| placement.at(e));
         }
-        let found = match machine.find(placement) {
-            Err(e) if absent == Absent::Await => return Ok(Some(later(&at(e)))),
+        let found = match machine.find(&placement) {
+            Err(e) if absent == Absent::Await => {
+                self.waiting.push(later(&placement.at(e)));
+                return Ok(());
+            }
             found => found,
         };
-        let (placement, meanwhile) = match absent {
-            Absent::Keep => placement.meanwhile(topology),
-            Absent::Refuse | Absent::Await => (Cow::Borrowed(placement), None),
-        };
-        let placement: &Placement = &placement;
-        if placement.avoid.is_none() {
-            check_cpus(&placement.cpus, topology).map_err(at)?;
+        if absent == Absent::Keep {
+            self.waiting.extend(placement.leave_out_offline(&machine.topology));
         }
-        let (device, nics) = found.map_err(at)?;
-        if device.is_virtual() {
-            self.notes.push(format!("{}; gthctl places the interrupts there", device.on()));
-        }
-        self.devices.push(device);
-        match placement.avoid {
-            Some(_) => self.avoid(machine, placement, &nics, topology).map_err(at)?,
-            None => self.add(machine, placement, &nics).map_err(at)?,
-        }
-        Ok(meanwhile)
+        self.add(machine, &placement, found).map_err(|e| placement.at(e))
     }
 
     /// The IRQs among the changes.
@@ -246,71 +148,78 @@ impl Plan {
         self.irqbalance.get(&irq).copied().unwrap_or_default()
     }
 
-    fn add(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
-        let host = machine.host;
-        check_selection(placement, nics)?;
+    /// Adds what one placement changes. `found` is its device with the NICs under it.
+    fn add(
+        &mut self,
+        machine: &Machine<'_>,
+        placement: &Placement,
+        found: Result<(Device, Vec<Nic>)>,
+    ) -> Result<()> {
+        if placement.avoid.is_none() {
+            check_cpus(&placement.cpus, &machine.topology)?;
+        }
+        let (device, nics) = found?;
+        if device.is_virtual() {
+            self.notes.push(format!("{}; gthctl places the interrupts there", device.on()));
+        }
+        self.devices.push(device);
+        match placement.avoid {
+            Some(_) => self.avoid(machine, placement, &nics),
+            None => self.add_nics(machine, placement, &nics),
+        }
+    }
+
+    fn add_nics(
+        &mut self,
+        machine: &Machine<'_>,
+        placement: &Placement,
+        nics: &[Nic],
+    ) -> Result<()> {
+        check(placement, nics)?;
         // How many queues each CPU has got.
         let mut uses = BTreeMap::new();
         let mut any = false;
         for nic in nics {
             let chosen = machine.choose(placement, nic)?;
             any |= !chosen.is_empty();
-            let node = node_of(host, nic.numa_node);
-            if let Some((node, near)) = &node {
-                self.note_distance(&nic.name, &placement.cpus, *node, near);
-            }
-            let near = node.map(|(_, near)| near).unwrap_or_default();
-            let share = Share::new(placement, &near, &mut uses, chosen.iter().map(|(irq, _)| *irq));
-            for (irq, now) in &chosen {
-                self.push(Change {
-                    target: target(nic, irq),
-                    source: Source::of(host, machine.interrupts, irq.irq),
-                    now: now.clone(),
-                    wanted: share.of(irq),
-                    away: CpuList::default(),
-                })?;
+            let irqs: Vec<&NicIrq> = chosen.iter().map(|(irq, _)| *irq).collect();
+            let near = nic.numa_node.map(|node| machine.topology.of_node(node)).unwrap_or_default();
+            self.note_distance(nic, &placement.cpus, &near);
+            let share = Share::new(placement, &near, &mut uses, &irqs);
+            for (irq, now) in chosen {
+                let source = Source::of(machine.host, &machine.interrupts, irq.irq);
+                let change = Change::new(Target::of_irq(nic, irq), now, share.of(irq));
+                self.push(Change { source, ..change })?;
                 self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             }
-            for (masks, steering) in
-                [(placement.rps, Steering::Rps), (placement.xps, Steering::Xps)]
-            {
-                if masks != Masks::Keep {
-                    self.add_masks(host, placement, nic, (masks, steering), &chosen, &share)?;
-                }
+            for steering in [Steering::Rps, Steering::Xps] {
+                self.add_masks(machine.host, placement, nic, steering, &irqs, &share)?;
             }
         }
-        if any { Ok(()) } else { Err(not_in_use(host, placement, nics)) }
+        if any { Ok(()) } else { Err(not_in_use(machine.host, placement, nics)) }
     }
 
     /// Adds all IRQs if there are CPUs that they have to avoid: also those that stay where they are, as
     /// irqbalance may move them. Those that other placements are about stay with these.
-    fn avoid(
-        &mut self,
-        machine: &Machine<'_>,
-        placement: &Placement,
-        nics: &[Nic],
-        topology: &Topology,
-    ) -> Result<()> {
+    fn avoid(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
         if placement.away.is_empty() {
             return Ok(());
         }
-        let detour =
-            Detour::new(machine.host, machine.interrupts, &placement.away, &topology.online)?;
+        let Machine { host, topology, interrupts, fixed } = machine;
+        let detour = Detour::new(host, interrupts, &placement.away, &topology.online)?;
         for (nic, irq) in nics.iter().flat_map(|nic| nic.irqs.iter().map(move |irq| (nic, irq))) {
-            let target = target(nic, irq);
+            let target = Target::of_irq(nic, irq);
             let planned = |change: &Change| change.target.is_same(&target);
-            if self.changes.iter().any(planned) || machine.fixed.is(irq.irq) == Some(true) {
+            if self.changes.iter().any(planned) || fixed.is(irq.irq) == Some(true) {
                 continue;
             }
-            let Some(now) = target.read(machine.host)? else { continue };
+            let Some(now) = target.read(host)? else { continue };
             let wanted = detour.of(&target, &now.allowed);
             self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             self.changes.push(Change {
-                source: Source::of(machine.host, machine.interrupts, irq.irq),
-                now: now.allowed,
-                wanted,
+                source: Source::of(host, interrupts, irq.irq),
                 away: placement.away.clone(),
-                target,
+                ..Change::new(target, now.allowed, wanted)
             });
         }
         Ok(())
@@ -321,30 +230,32 @@ impl Plan {
         host: &Host,
         placement: &Placement,
         nic: &Nic,
-        (masks, steering): (Masks, Steering),
-        chosen: &[(&NicIrq, CpuList)],
+        steering: Steering,
+        irqs: &[&NicIrq],
         share: &Share<'_>,
     ) -> Result<()> {
+        let masks = placement.masks(steering);
+        if masks == Masks::Keep {
+            return Ok(());
+        }
         let is_of = |irq: &NicIrq, number: u32| {
             irq.queue.is_some_and(|queue| steering.steers(&queue) && queue.number == number)
         };
         let mut any = false;
         for queue in steering.queues(&host.sys(), &nic.name)? {
-            let irq = chosen.iter().map(|(irq, _)| *irq).find(|irq| is_of(irq, queue));
+            let irq = irqs.iter().find(|irq| is_of(irq, queue));
             if !placement.is_whole() && irq.is_none() && !placement.queues.contains(&queue) {
                 continue;
             }
-            let part = Part::Mask { mask: steering, queue };
-            let target = Target { nic: nic.name.clone(), name: None, part };
+            let target = Target::of_mask(nic, steering, queue);
             let Some(now) = target.read(host)? else { continue };
             any = true;
-            let wanted = match (masks, irq) {
-                (Masks::Off | Masks::Keep, _) => CpuList::default(),
-                (Masks::Match, Some(irq)) => share.of(irq),
-                (Masks::Match, None) => placement.cpus.clone(),
+            let wanted = match irq {
+                _ if masks == Masks::Off => CpuList::default(),
+                Some(irq) => share.of(irq),
+                None => placement.cpus.clone(),
             };
-            let (now, away) = (now.allowed, CpuList::default());
-            self.push(Change { target, source: None, now, wanted, away })?;
+            self.push(Change::new(target, now.allowed, wanted))?;
         }
         if !any {
             let what = match steering {
@@ -372,10 +283,10 @@ impl Plan {
         }
     }
 
-    fn note_distance(&mut self, nic: &str, cpus: &CpuList, node: u32, near: &CpuList) {
-        let far = cpus.without(near);
-        if !far.is_empty() {
-            let what = format!("{nic}: CPUs {far} are not in its NUMA node {node} (CPUs {near})");
+    fn note_distance(&mut self, nic: &Nic, cpus: &CpuList, near: &CpuList) {
+        let (name, far) = (&nic.name, cpus.without(near));
+        if let Some(node) = nic.numa_node.filter(|_| !near.is_empty() && !far.is_empty()) {
+            let what = format!("{name}: CPUs {far} are not in its NUMA node {node} (CPUs {near})");
             self.notes.push(what);
         }
     }
@@ -387,223 +298,12 @@ fn later(e: &Error) -> String {
     format!("{e}; gthctl places the interrupts when that is fixed")
 }
 
-impl Placement {
-    /// The placement of each device that it stands for now.
-    fn of_devices(&self) -> Vec<Cow<'_, Self>> {
-        let Some(devices) = &self.of_pods else { return vec![Cow::Borrowed(self)] };
-        let of = |nic: &String| Self { nic: nic.clone(), of_pods: None, ..self.clone() };
-        devices.iter().map(|nic| Cow::Owned(of(nic))).collect()
-    }
-
-    /// The placement on those of its CPUs that are online, with a note about the others. It is as
-    /// it was if none of them is online.
-    fn meanwhile(&self, topology: &Topology) -> (Cow<'_, Self>, Option<String>) {
-        let Topology { possible, online, .. } = topology;
-        let offline = self.cpus.common(possible).without(online);
-        let cpus = self.cpus.without(&offline);
-        if offline.is_empty() || cpus.is_empty() {
-            return (Cow::Borrowed(self), None);
-        }
-        let what = format!("CPUs {offline} are not online: {} uses {cpus} meanwhile", self.nic);
-        let note = self.at(Error::failure(what)).to_string();
-        (Cow::Owned(Self { cpus, ..self.clone() }), Some(note))
-    }
-
-    /// The error with the placement's place in the policy file.
-    fn at(&self, e: Error) -> Error {
-        Error { at: self.location.clone().or(e.at), ..e }
-    }
-
-    /// True when it selects all IRQs of the NIC.
-    fn is_whole(&self) -> bool {
-        self.queues.is_empty() && self.irqs.is_empty()
-    }
-
-    /// True when it selects `irq`: all, or by the IRQ's number or its queue's.
-    fn selects(&self, irq: &NicIrq) -> bool {
-        self.is_whole()
-            || self.irqs.contains(&irq.irq)
-            || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
-    }
-}
-
-/// What gthctl reads once for all placements.
-struct Machine<'a> {
-    host: &'a Host,
-    interrupts: &'a Interrupts,
-    fixed: Fixed<'a>,
-}
-
-impl Machine<'_> {
-    /// The device of a placement and its NICs.
-    ///
-    /// Fails when there is no such device, when no NIC is under it, or when no NIC has an IRQ in
-    /// use, as while it is down. All of these may change by themselves.
-    fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
-        let Self { host, interrupts, .. } = self;
-        let device = Device::with_nics(host, &placement.nic)?;
-        let read = |name: &String| Nic::read(&host.sys(), interrupts, name);
-        let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
-        let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
-        for irq in numbers {
-            if Affinity::read(&host.proc(), irq)?.is_some() {
-                return Ok((device, nics));
-            }
-        }
-        Err(not_in_use(host, placement, &nics))
-    }
-
-    /// The IRQs of `nic` that a placement selects and their CPUs now.
-    ///
-    /// Fails when the placement names an IRQ that is not in use, or selects one that only the
-    /// kernel can move.
-    fn choose<'n>(
-        &self,
-        placement: &Placement,
-        nic: &'n Nic,
-    ) -> Result<Vec<(&'n NicIrq, CpuList)>> {
-        let mut chosen = Vec::new();
-        for irq in nic.irqs.iter().filter(|irq| placement.selects(irq)) {
-            let target = target(nic, irq);
-            let Some(now) = target.read(self.host)? else {
-                // An IRQ without a handler may have no directory in /proc/irq.
-                if placement.irqs.contains(&irq.irq) {
-                    return Err(
-                        Error::failure(format!("{target} is not in use")).help(up(&nic.name))
-                    );
-                }
-                continue;
-            };
-            if self.fixed.is(irq.irq) == Some(true) {
-                let name = irq.name.as_deref().unwrap_or("no name");
-                let what = format!("{target} ({name}) cannot be moved: the kernel manages it");
-                return Err(Error::failure(what).help("choose others by --queue or --irq"));
-            }
-            chosen.push((irq, now.allowed));
-        }
-        Ok(chosen)
-    }
-}
-
-fn target(nic: &Nic, irq: &NicIrq) -> Target {
-    let part = Part::Irq { irq: irq.irq };
-    Target { nic: nic.name.clone(), name: irq.name.clone(), part }
-}
-
-fn not_in_use(host: &Host, placement: &Placement, nics: &[Nic]) -> Error {
-    if let Some(nic) = nics.iter().find(|nic| !nic.irqs.is_empty()) {
-        let what = format!("{}: none of its IRQs is in use", placement.nic);
-        return Error::failure(what).help(up(&nic.name));
-    }
-    // Such as Hyper-V's NICs, whose interrupts belong to the bus. On a legacy line a NIC has
-    // an IRQ only while it is up.
-    let names: Vec<&str> = nics.iter().map(|nic| nic.name.as_str()).collect();
-    let e = Error::failure(format!("{}: no IRQs of its own", names.join(", ")));
-    match names.iter().find(|name| is_down(&host.sys(), name)) {
-        Some(name) => e.help(up(name)),
-        None => e,
-    }
-}
-
-fn up(nic: &str) -> String {
-    format!("ip link set {nic} up")
-}
-
-fn is_default<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
-}
-
-/// Fails when one of `cpus` is not online. The error names it and those that are.
-pub fn check_cpus(cpus: &CpuList, topology: &Topology) -> Result<()> {
-    let refuse = |what: String| Err(Error::new(ExitCode::Usage, what));
-    if cpus.is_empty() {
-        return refuse("no CPU is given".into());
-    }
-    let (possible, online) = (&topology.possible, &topology.online);
-    let outside = cpus.without(possible);
-    if !outside.is_empty() {
-        return refuse(format!("CPUs {outside}: this machine has CPUs {possible}"));
-    }
-    let offline = cpus.without(online);
-    if !offline.is_empty() {
-        return refuse(format!("CPUs {offline} are not online; CPUs {online} are"));
-    }
-    Ok(())
-}
-
-fn check_selection(placement: &Placement, nics: &[Nic]) -> Result<()> {
-    let refuse = |what: String| {
-        let help = format!("`gthctl irq list {}` shows them", placement.nic);
-        Err(Error::new(ExitCode::Usage, what).help(help))
-    };
-    let all = || nics.iter().flat_map(|nic| &nic.irqs);
-    if let Some(irq) = placement.irqs.iter().find(|&&irq| all().all(|one| one.irq != irq)) {
-        return refuse(format!("IRQ {irq} is not one of {}", placement.nic));
-    }
-    let queues: BTreeSet<u32> =
-        all().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
-    if let Some(queue) = placement.queues.iter().find(|queue| !queues.contains(queue)) {
-        return refuse(format!("{} has no IRQ of queue {queue}", placement.nic));
-    }
-    Ok(())
-}
-
-/// A NIC's NUMA node and its CPUs; `None` where sysfs does not tell.
-pub fn node_of(host: &Host, node: Option<u32>) -> Option<(u32, CpuList)> {
-    let node = node?;
-    let path = host.sys().join(format!("devices/system/node/node{node}/cpulist"));
-    let cpus = fs::read_to_string(path).ok()?.trim_end().parse().ok()?;
-    Some((node, cpus))
-}
-
-/// Which CPUs each IRQ of a NIC gets.
-struct Share<'a> {
-    cpus: &'a CpuList,
-    /// The CPU of each queue number, or of each IRQ where no name tells a queue. Empty when
-    /// each gets all CPUs.
-    places: BTreeMap<u32, u32>,
-    by_queue: bool,
-}
-
-impl<'a> Share<'a> {
-    /// With [`Placement::spread`], each queue gets the CPU that has the fewest queues by `uses`.
-    /// Among equal CPUs, one of `near` comes first.
-    fn new<'i>(
-        placement: &'a Placement,
-        near: &CpuList,
-        uses: &mut BTreeMap<u32, usize>,
-        irqs: impl Iterator<Item = &'i NicIrq> + Clone,
-    ) -> Self {
-        let by_queue = irqs.clone().any(|irq| irq.queue.is_some());
-        let keys: BTreeSet<u32> = match (placement.spread, by_queue) {
-            (false, _) => BTreeSet::new(),
-            // A receive queue and a transmit queue with one number belong together.
-            (true, true) => irqs.filter_map(|irq| Some(irq.queue?.number)).collect(),
-            (true, false) => irqs.map(|irq| irq.irq).collect(),
-        };
-        let mut place = |key| {
-            let used = |cpu| uses.get(&cpu).copied().unwrap_or(0);
-            let cpus = placement.cpus.iter();
-            let cpu = cpus.min_by_key(|&cpu| (used(cpu), !near.contains(cpu)))?;
-            *uses.entry(cpu).or_default() += 1;
-            Some((key, cpu))
-        };
-        let places = keys.into_iter().filter_map(&mut place).collect();
-        Self { cpus: &placement.cpus, places, by_queue }
-    }
-
-    fn of(&self, irq: &NicIrq) -> CpuList {
-        let key = if self.by_queue { irq.queue.map(|queue| queue.number) } else { Some(irq.irq) };
-        match key.and_then(|key| self.places.get(&key)) {
-            Some(&cpu) => [cpu].into_iter().collect(),
-            None => self.cpus.clone(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::irq::inventory::interrupts::Interrupts;
     use crate::irq::tree::{Machine, Tree, on};
 
     /// Each change as `TARGET CPUS`.
@@ -725,11 +425,11 @@ mod tests {
         assert_eq!(vf.irqs[1].queue.unwrap().to_string(), "rxtx0");
 
         let plan = |placements: &[Placement]| {
-            let (plan, waiting) = Plan::with(&tree.host(), placements, Absent::Refuse).unwrap();
+            let plan = Plan::with(&tree.host(), placements, Absent::Refuse).unwrap();
             let changes = plan.changes.iter();
             let changes: Vec<_> =
                 changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect();
-            (changes, waiting)
+            (changes, plan.waiting)
         };
         // Its queues' masks are not seen from here.
         let pods = of_pods(&["0000:03:02.1", "0000:03:02.2", "eth9"], "2");

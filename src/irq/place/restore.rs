@@ -225,7 +225,7 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::irq::place::plan::{Masks, Placement};
+    use crate::irq::place::wanted::{Masks, Placement};
     use crate::irq::tree::{Machine, Tree, affinities, affinity, on, pin, place, saved};
 
     /// For want of descriptors, for example.

@@ -11,6 +11,7 @@ use crate::base::error::{Error, ExitCode, Result};
 use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
 use crate::irq::inventory::mask;
+use crate::irq::inventory::nic::{Nic, NicIrq};
 use crate::irq::inventory::steering::Steering;
 
 /// A part of a NIC that has a set of CPUs.
@@ -51,6 +52,15 @@ impl fmt::Display for Target {
 }
 
 impl Target {
+    pub fn of_irq(nic: &Nic, irq: &NicIrq) -> Self {
+        let part = Part::Irq { irq: irq.irq };
+        Self { nic: nic.name.clone(), name: irq.name.clone(), part }
+    }
+
+    pub fn of_mask(nic: &Nic, mask: Steering, queue: u32) -> Self {
+        Self { nic: nic.name.clone(), name: None, part: Part::Mask { mask, queue } }
+    }
+
     /// The IRQ's number; `None` for a mask.
     pub fn irq(&self) -> Option<u32> {
         match self.part {

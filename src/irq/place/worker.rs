@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use super::keep::{Keeper, Kept};
-use super::plan::{Absent, Placement};
+use super::keep::Keeper;
+use super::kept::Kept;
+use super::wanted::{Absent, Placement};
 use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::base::signals;
@@ -24,7 +25,7 @@ const END: Duration = Duration::from_secs(10);
 /// The descriptor is readable when [`Worker::done`] has something.
 pub struct Worker {
     host: Host,
-    orders: Option<Sender<(Ticket, Order)>>,
+    orders: Option<Sender<Order>>,
     done: Receiver<Done>,
     wake: Arc<EventFd>,
     kept: Arc<Mutex<Kept>>,
@@ -43,17 +44,17 @@ pub struct Done {
     pub result: Result<Vec<String>>,
 }
 
-enum Order {
-    /// [`Keeper::set`].
-    Set(Vec<Placement>),
-    /// [`Keeper::keep`].
-    Keep(Vec<Placement>),
+struct Order {
+    ticket: Ticket,
+    placements: Vec<Placement>,
+    /// [`Keeper::keep`], and not [`Keeper::set`].
+    is_kept: bool,
 }
 
 /// The thread's side.
 struct Desk {
     keeper: Keeper,
-    orders: Receiver<(Ticket, Order)>,
+    orders: Receiver<Order>,
     done: Sender<Done>,
     wake: Arc<EventFd>,
     kept: Arc<Mutex<Kept>>,
@@ -83,18 +84,19 @@ impl Worker {
 
     /// Orders [`Keeper::set`].
     pub fn set(&mut self, placements: &[Placement]) -> Ticket {
-        self.order(Order::Set(placements.to_vec()))
+        self.order(placements, false)
     }
 
     /// Orders [`Keeper::keep`].
     pub fn keep(&mut self, placements: &[Placement]) -> Ticket {
-        self.order(Order::Keep(placements.to_vec()))
+        self.order(placements, true)
     }
 
-    fn order(&mut self, order: Order) -> Ticket {
+    fn order(&mut self, placements: &[Placement], is_kept: bool) -> Ticket {
         self.last += 1;
         if let Some(orders) = &self.orders {
-            let _ = orders.send((self.last, order));
+            let placements = placements.to_vec();
+            let _ = orders.send(Order { ticket: self.last, placements, is_kept });
         }
         self.last
     }
@@ -166,10 +168,10 @@ impl Desk {
         log::notes(&self.keeper.end());
     }
 
-    fn carry_out(&mut self, (ticket, order): (Ticket, Order)) {
-        let (is_kept, result) = match order {
-            Order::Set(placements) => (false, self.keeper.set(&placements, Absent::Refuse)),
-            Order::Keep(placements) => (true, self.keeper.keep(&placements)),
+    fn carry_out(&mut self, Order { ticket, placements, is_kept }: Order) {
+        let result = match is_kept {
+            true => self.keeper.keep(&placements),
+            false => self.keeper.set(&placements, Absent::Refuse),
         };
         self.show();
         let _ = self.done.send(Done { ticket, is_kept, result });

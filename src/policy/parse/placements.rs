@@ -7,7 +7,7 @@ use super::rule::{cpus, namespaces, selectors};
 use crate::base::error::Result;
 use crate::base::mistakes::Mistakes;
 use crate::base::yaml::{Field, Node, Place, Source, Value};
-use crate::irq::place::plan::{Avoid, Masks, OnIrqbalance, Placement};
+use crate::irq::place::wanted::{Avoid, Masks, OnIrqbalance, Placement};
 use crate::policy::IrqEntry;
 
 /// All keys of an entry.
