@@ -8,7 +8,6 @@ use super::saved::{By, Entry, Saved, ifindex, lock};
 use super::target::{Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
-use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
@@ -59,6 +58,9 @@ impl State {
     }
 }
 
+/// A change that is made, and the CPUs of its target before.
+type Begun<'p> = (&'p Change, CpuList);
+
 /// Saves what is there and makes the changes of `plan`. Waits for another gthctl that changes
 /// interrupts. Only the process that keeps the policy passes [`By::Policy`].
 ///
@@ -72,18 +74,18 @@ pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     if by == By::Hand {
         check_policy(host, &old, plan)?;
     }
-    let befores = befores(host, &interrupts, plan)?;
-    let mut new = with_changes(host, &old, &interrupts, plan, &befores, by);
+    let begun = begin(host, &interrupts, plan)?;
+    let mut new = with_changes(host, &old, &interrupts, &begun, by);
     if by == By::Policy {
         new.runner = Process::find(&host.proc(), std::process::id()).ok().flatten();
     }
     let mut notes = plan.notes.clone();
     let mut ban = Ban::of(host, plan, by, &mut new, &mut notes)?;
     new.store(host)?;
-    match make(host, plan, &befores, &mut ban, new) {
+    match make(host, &begun, &mut ban, new) {
         Ok(changes) => Ok(Placed { devices: plan.devices.clone(), changes, notes }),
         Err(e) => {
-            let mut failed = put_back(host, plan, &befores);
+            let mut failed = put_back(host, &begun);
             failed.extend(ban.undo(host).err());
             if failed.is_empty() {
                 failed.extend(old.store(host).err());
@@ -97,39 +99,34 @@ pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     }
 }
 
-/// The CPUs of each target before the change.
+/// Reads the CPUs of each target before the change.
 ///
 /// Fails when a target has gone, or its IRQ number has passed to another device, since the
 /// plan was made.
-fn befores(host: &Host, interrupts: &Interrupts, plan: &Plan) -> Result<Vec<CpuList>> {
-    let before = |Change { target, source, .. }: &Change| {
+fn begin<'p>(host: &Host, interrupts: &Interrupts, plan: &'p Plan) -> Result<Vec<Begun<'p>>> {
+    let begun = |change: &'p Change| {
+        let Change { target, source, .. } = change;
         let now = target.irq().and_then(|irq| Source::of(host, interrupts, irq));
         let is_same = source.is_none() || now == *source;
         match target.read(host)?.filter(|_| is_same) {
-            Some(before) => Ok(before.allowed),
+            Some(before) => Ok((change, before.allowed)),
             None => Err(Error::failure(format!("{target} has gone; nothing changed"))),
         }
     };
-    plan.changes.iter().map(before).collect()
+    plan.changes.iter().map(begun).collect()
 }
 
 /// Makes the changes, reads back what the kernel made of them, and saves that they are done.
-fn make(
-    host: &Host,
-    plan: &Plan,
-    befores: &[CpuList],
-    ban: &mut Ban,
-    mut new: Saved,
-) -> Result<Vec<Done>> {
+fn make(host: &Host, begun: &[Begun<'_>], ban: &mut Ban, mut new: Saved) -> Result<Vec<Done>> {
     ban.make(host)?;
-    for (change, before) in plan.changes.iter().zip(befores) {
+    for (change, before) in begun {
         // What only has to stay away from CPUs may be one that nobody can move.
         if change.away.is_empty() || *before != change.wanted {
             change.target.write(host, &change.wanted)?;
         }
     }
     let mut changes = Vec::new();
-    for (Change { target, wanted, .. }, before) in plan.changes.iter().zip(befores) {
+    for (Change { target, wanted, .. }, before) in begun {
         let effective = check(host, target, wanted)?;
         let state = State::of(wanted, effective.as_ref());
         let (target, before, now) = (target.clone(), before.clone(), wanted.clone());
@@ -142,17 +139,16 @@ fn make(
     Ok(changes)
 }
 
-/// Undoes the changes of a plan. Returns the errors of those that it cannot undo.
-fn put_back(host: &Host, plan: &Plan, befores: &[CpuList]) -> Vec<Error> {
-    let back = |target: &Target, before: &CpuList| {
+/// Undoes the changes. Returns the errors of those that it cannot undo.
+fn put_back(host: &Host, begun: &[Begun<'_>]) -> Vec<Error> {
+    let back = |(Change { target, .. }, before): &Begun<'_>| {
         if !target.is_on(host, before).unwrap_or(false) {
             target.write(host, before)?;
             check(host, target, &target.keeps(host, before)?)?;
         }
         Ok(())
     };
-    let changes = plan.changes.iter().zip(befores).rev();
-    changes.filter_map(|(change, before)| back(&change.target, before).err()).collect()
+    begun.iter().rev().filter_map(|change| back(change).err()).collect()
 }
 
 /// The effective CPUs of a target. Fails when its allowed CPUs are not `cpus`.
@@ -188,8 +184,7 @@ fn with_changes(
     host: &Host,
     old: &Saved,
     interrupts: &Interrupts,
-    plan: &Plan,
-    befores: &[CpuList],
+    begun: &[Begun<'_>],
     by: By,
 ) -> Saved {
     let mut new = old.clone();
@@ -198,39 +193,22 @@ fn with_changes(
     for entry in &mut new.entries {
         entry.target = entry.target_now(host);
     }
-    for (change, before) in plan.changes.iter().zip(befores) {
-        let Change { target, wanted, away, .. } = change;
+    for (Change { target, wanted, away, .. }, before) in begun {
         let ifindex = ifindex(host, &target.nic);
         // Neither are the masks of another NIC that had this name.
         new.entries.retain(|entry| {
             target.irq().is_some() || !entry.target.is_same(target) || entry.ifindex == ifindex
         });
-        if new.entry(target).is_none() {
-            new.entries.push(Entry {
-                target: target.clone(),
-                ifindex,
-                source: target.irq().and_then(|irq| Source::of(host, interrupts, irq)),
-                original: before.clone(),
-                banned: banned::cpus(host),
-                by_policy: None,
-                away: CpuList::default(),
-                by_hand: None,
-                before: None,
-            });
-        }
-        let Some(entry) = new.entry_mut(target) else { continue };
+        let entry = new.entry_or(target, || Entry::new(host, interrupts, target, before));
         entry.before = Some(before.clone());
-        let wanted = Some(wanted.clone());
         entry.away = away.clone();
+        // Somebody else has moved it, and it may stay there: with the next policy, too.
+        let stays = !away.is_empty() && wanted == before && entry.by_policy.is_some();
         match by {
-            // Somebody else has moved it, and it may stay there: with the next policy, too.
-            By::Policy
-                if !away.is_empty()
-                    && wanted.as_ref() == Some(before)
-                    && entry.by_policy.is_some() => {}
-            By::Policy => entry.by_policy = wanted,
+            By::Policy if stays => {}
+            By::Policy => entry.by_policy = Some(wanted.clone()),
             // The policy that had placed it is no longer in force.
-            By::Hand => (entry.by_policy, entry.by_hand) = (None, wanted),
+            By::Hand => (entry.by_policy, entry.by_hand) = (None, Some(wanted.clone())),
         }
     }
     new
@@ -300,9 +278,7 @@ mod tests {
     fn a_mask_is_taken_back_as_far_as_its_cpus_are_online() {
         let tree = Tree::machine(&Machine::VIRTIO);
         tree.write("sys/devices/system/cpu/online", "0-2\n");
-        let mut plan = plan(&tree, "1");
-        plan.changes.truncate(1);
-        let change = &mut plan.changes[0];
+        let change = &mut plan(&tree, "1").changes[0];
         change.target.part = Part::Mask { mask: Steering::Rps, queue: 0 };
         let mask = tree.path("sys/class/net/eth0/queues/rx-0/rps_cpus");
         fs::remove_file(&mask).unwrap();
@@ -313,7 +289,7 @@ mod tests {
             fs::write(&mask, "7\n").unwrap();
             written
         });
-        let failed = put_back(&tree.host(), &plan, &["0-3".parse().unwrap()]);
+        let failed = put_back(&tree.host(), &[(change, "0-3".parse().unwrap())]);
         assert!(failed.is_empty(), "{failed:?}");
         assert_eq!(kernel.join().unwrap(), "f\n");
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::avoid::Detour;
 use super::saved::is_met;
 use super::selection::{Machine, check, not_in_use};
-use super::share::Share;
+use super::share::shares;
 use super::target::{Target, shown};
 use super::wanted::{Absent, Masks, OnIrqbalance, Placement, check_cpus};
 use crate::base::cpulist::CpuList;
@@ -185,15 +185,16 @@ impl Plan {
             let irqs: Vec<&NicIrq> = chosen.iter().map(|(irq, _)| *irq).collect();
             let near = nic.numa_node.map(|node| machine.topology.of_node(node)).unwrap_or_default();
             self.note_distance(nic, &placement.cpus, &near);
-            let share = Share::new(placement, &near, &mut uses, &irqs);
+            let shares = shares(placement, &near, &mut uses, &irqs);
             for (irq, now) in chosen {
                 let source = Source::of(machine.host, &machine.interrupts, irq.irq);
-                let change = Change::new(Target::of_irq(nic, irq), now, share.of(irq));
+                let wanted = shares[&irq.irq].clone();
+                let change = Change::new(Target::of_irq(nic, irq), now, wanted);
                 self.push(Change { source, ..change })?;
                 self.irqbalance.entry(irq.irq).or_insert(placement.irqbalance);
             }
             for steering in [Steering::Rps, Steering::Xps] {
-                self.add_masks(machine.host, placement, nic, steering, &irqs, &share)?;
+                self.add_masks(machine.host, placement, nic, steering, &irqs, &shares)?;
             }
         }
         if any { Ok(()) } else { Err(not_in_use(machine.host, placement, nics)) }
@@ -232,7 +233,7 @@ impl Plan {
         nic: &Nic,
         steering: Steering,
         irqs: &[&NicIrq],
-        share: &Share<'_>,
+        shares: &BTreeMap<u32, CpuList>,
     ) -> Result<()> {
         let masks = placement.masks(steering);
         if masks == Masks::Keep {
@@ -252,7 +253,7 @@ impl Plan {
             any = true;
             let wanted = match irq {
                 _ if masks == Masks::Off => CpuList::default(),
-                Some(irq) => share.of(irq),
+                Some(irq) => shares[&irq.irq].clone(),
                 None => placement.cpus.clone(),
             };
             self.push(Change::new(target, now.allowed, wanted))?;

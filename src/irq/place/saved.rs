@@ -96,12 +96,6 @@ pub struct Bans {
 }
 
 impl Saved {
-    /// Nothing, in this boot.
-    pub fn new(host: &Host) -> Result<Self> {
-        let boot = boot(host)?;
-        Ok(Self { version: VERSION, boot, runner: None, entries: vec![], bans: Bans::default() })
-    }
-
     /// What is saved in this boot; `None` for nothing.
     ///
     /// Fails when the file cannot be read, or this version of gthctl did not write it.
@@ -134,7 +128,11 @@ impl Saved {
 
     /// As [`Saved::load`], or empty.
     pub fn load_or_new(host: &Host) -> Result<Self> {
-        Self::load(host)?.map_or_else(|| Self::new(host), Ok)
+        if let Some(saved) = Self::load(host)? {
+            return Ok(saved);
+        }
+        let boot = boot(host)?;
+        Ok(Self { version: VERSION, boot, runner: None, entries: vec![], bans: Bans::default() })
     }
 
     /// Writes the file, or removes it when there are no entries and no bans.
@@ -166,9 +164,14 @@ impl Saved {
         self.entries.iter().find(|entry| entry.target.is_same(target))
     }
 
-    /// The entry of `target`.
-    pub fn entry_mut(&mut self, target: &Target) -> Option<&mut Entry> {
-        self.entries.iter_mut().find(|entry| entry.target.is_same(target))
+    /// The entry of `target`; if there is none, `new` is added.
+    pub fn entry_or(&mut self, target: &Target, new: impl FnOnce() -> Entry) -> &mut Entry {
+        let found = self.entries.iter().position(|entry| entry.target.is_same(target));
+        if found.is_none() {
+            self.entries.push(new());
+        }
+        let at = found.unwrap_or(self.entries.len() - 1);
+        &mut self.entries[at]
     }
 
     /// The PID of the `gthctl run` whose policy places targets; `None` when it has ended.
@@ -180,6 +183,21 @@ impl Saved {
 }
 
 impl Entry {
+    /// That of a target which nobody has placed yet, on the CPUs `original`.
+    pub fn new(host: &Host, interrupts: &Interrupts, target: &Target, original: &CpuList) -> Self {
+        Self {
+            target: target.clone(),
+            ifindex: ifindex(host, &target.nic),
+            source: target.irq().and_then(|irq| Source::of(host, interrupts, irq)),
+            original: original.clone(),
+            banned: banned::cpus(host),
+            by_policy: None,
+            away: CpuList::default(),
+            by_hand: None,
+            before: None,
+        }
+    }
+
     /// Where it belongs now.
     pub fn wanted(&self) -> &CpuList {
         self.by_policy.as_ref().or(self.by_hand.as_ref()).unwrap_or(&self.original)
@@ -299,18 +317,10 @@ mod tests {
     }
 
     fn saved(tree: &Tree) -> Saved {
-        let entry = Entry {
-            target: irq_38("eth0"),
-            ifindex: None,
-            source: Some(Source { chip: "PCI-MSIX-0000:00:03.0".into(), hwirq: Some(1) }),
-            original: "0-3".parse().unwrap(),
-            banned: CpuList::default(),
-            by_policy: None,
-            away: CpuList::default(),
-            by_hand: Some("2".parse().unwrap()),
-            before: None,
-        };
-        Saved { entries: vec![entry], ..Saved::new(&tree.host()).unwrap() }
+        let (host, all) = (tree.host(), Interrupts::read(&tree.proc()).unwrap());
+        let mut entry = Entry::new(&host, &all, &irq_38("eth0"), &"0-3".parse().unwrap());
+        entry.by_hand = Some("2".parse().unwrap());
+        Saved { entries: vec![entry], ..Saved::load_or_new(&host).unwrap() }
     }
 
     #[test]
