@@ -259,7 +259,7 @@ mod tests {
         for irq in ["38", "39"] {
             tree.write(&format!("sys/kernel/debug/irq/irqs/{irq}"), "IRQD_AFFINITY_MANAGED\n");
         }
-        tree.write("proc/irq/39/smp_affinity_list", "1\n");
+        tree.allow(39, "1");
         let rows = [row(2, Context::Task, 9)];
         let seen = advice(&tree, "eth0", &rows, "", "");
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0 --irq 37 --irq 40 --irq 41"]);
@@ -271,7 +271,7 @@ mod tests {
         let placement = Placement { nic, cpus, irqs, ..Placement::default() };
         assert_eq!(Plan::of(&tree.host(), &[placement]).unwrap().changes.len(), 3);
         for irq in [37, 40, 41] {
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0\n");
+            tree.allow(irq, "0");
         }
         let seen = advice(&tree, "eth0", &rows, "", "");
         assert_eq!((seen.commands, seen.facts.last().unwrap().as_str()), (vec![], fact));

@@ -257,7 +257,7 @@ mod tests {
         let host = tree.host();
         assert_eq!(drift(&drift::look(&host).unwrap()), "nothing is placed");
         pin(&tree, "eth0", "2");
-        tree.write("proc/irq/38/smp_affinity_list", "1\n");
+        tree.allow(38, "1");
         let text = drift(&drift::look(&host).unwrap());
         let wanted = ["eth0", "IRQ 38", "virtio0-input.0", "2", "pin", "1", "0", "MOVED"];
         assert_eq!(cells_of(&text, "IRQ 38"), wanted);

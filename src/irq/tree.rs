@@ -132,6 +132,31 @@ impl Tree {
         self.link(&format!("sys/class/net/{name}"), &dir);
     }
 
+    /// A network device of a PCI function at `dir` under sys/devices, as [`Tree::pci`].
+    pub fn pci_nic(&self, name: &str, dir: &str, driver: &str, msi_irqs: &[u32]) {
+        self.pci(dir, driver, msi_irqs);
+        self.nic(name, dir);
+    }
+
+    /// IRQs that are in use and have arrived on CPU 0. They may go to all CPUs.
+    pub fn irqs(&self, chip: &str, irqs: &[(u32, &str)]) {
+        let file = self.path("proc/interrupts");
+        let head = "           CPU0       CPU1       CPU2       CPU3\n";
+        let mut text = fs::read_to_string(file).unwrap_or(head.into());
+        for (vector, (irq, name)) in irqs.iter().enumerate() {
+            let counts = format!("{:10} {:10} {:10} {:10}", irq * 10, 0, 0, 0);
+            text += &format!("{irq:4}: {counts}  {chip} {vector:4}-edge      {name}\n");
+            self.allow(*irq, "0-3");
+            self.write(&format!("proc/irq/{irq}/effective_affinity_list"), "0\n");
+        }
+        self.write("proc/interrupts", &text);
+    }
+
+    /// Sets the CPUs that an IRQ may go to.
+    pub fn allow(&self, irq: u32, cpus: &str) {
+        self.write(&format!("proc/irq/{irq}/smp_affinity_list"), &format!("{cpus}\n"));
+    }
+
     /// A network device of the virtio device at `device` under sys/devices.
     pub fn virtio_nic(&self, name: &str, device: &str) {
         self.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/virtio");
@@ -163,20 +188,7 @@ impl Tree {
             tree.write(&format!("sys/class/net/{nic}/queues/rx-{queue}/rps_cpus"), "0\n");
             tree.write(&format!("sys/class/net/{nic}/queues/tx-{queue}/xps_cpus"), "0\n");
         }
-        let address = device.rsplit('/').next().unwrap();
-        let mut text = "           CPU0       CPU1       CPU2       CPU3\n".to_owned();
-        for (vector, (irq, name)) in irqs.iter().enumerate() {
-            text += &format!(
-                "{irq:4}: {:10} {:10} {:10} {:10}  PCI-MSIX-{address} {vector:4}-edge      {name}\n",
-                irq * 10,
-                0,
-                0,
-                0
-            );
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
-            tree.write(&format!("proc/irq/{irq}/effective_affinity_list"), "0\n");
-        }
-        tree.write("proc/interrupts", &text);
+        tree.irqs(&format!("PCI-MSIX-{}", device.rsplit('/').next().unwrap()), irqs);
         tree.write("proc/sys/kernel/random/boot_id", "0f0e0d0c-0000-4000-8000-000000000001\n");
         tree
     }

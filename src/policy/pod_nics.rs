@@ -370,8 +370,7 @@ mod tests {
     fn machine() -> Tree {
         let tree = Tree::new();
         let (physical, virtual_) = ("pci0000:00/0000:03:00.0", "pci0000:00/0000:03:02.1");
-        tree.pci(physical, "iavf", &[40]);
-        tree.nic("eth1", physical);
+        tree.pci_nic("eth1", physical, "iavf", &[40]);
         tree.index("eth1", 5, 5);
         tree.pci(virtual_, "iavf", &[50, 51]);
         tree.pci("pci0000:00/0000:00:05.0", "virtio-pci", &[60]);

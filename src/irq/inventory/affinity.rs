@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn allowed_and_effective() {
         let tree = Tree::new();
-        tree.write("proc/irq/38/smp_affinity_list", "0-3,8-11\n");
+        tree.allow(38, "0-3,8-11");
         tree.write("proc/irq/38/effective_affinity_list", "9\n");
-        tree.write("proc/irq/39/smp_affinity_list", "0-127\n");
-        tree.write("proc/irq/40/smp_affinity_list", "0\n");
+        tree.allow(39, "0-127");
+        tree.allow(40, "0");
         tree.write("proc/irq/40/effective_affinity_list", "\n");
         let read = |irq| {
             let affinity = Affinity::read(&tree.proc(), irq).unwrap()?;
@@ -119,8 +119,8 @@ mod tests {
     #[test]
     fn what_only_the_kernel_moves() {
         let tree = Tree::new();
-        for irq in ["0", "38", "39"] {
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
+        for irq in [0, 38, 39] {
+            tree.allow(irq, "0-3");
         }
         tree.write("proc/irq/default_smp_affinity", "f\n");
         tree.write("sys/kernel/debug/irq/irqs/39", "affinity: 0-3\n IRQD_AFFINITY_MANAGED\n");
@@ -138,7 +138,7 @@ mod tests {
     fn an_irq_that_is_gone_is_no_error_but_nonsense_is() {
         let tree = Tree::new();
         assert_eq!(Affinity::read(&tree.proc(), 38).unwrap(), None);
-        tree.write("proc/irq/38/smp_affinity_list", "0,x\n");
+        tree.allow(38, "0,x");
         let what = Affinity::read(&tree.proc(), 38).unwrap_err().what;
         assert!(what.contains("38/smp_affinity_list: not a CPU list: \"x\""), "{what}");
     }

@@ -90,8 +90,7 @@ mod tests {
     #[test]
     fn a_macvlan_says_what_it_is_on() {
         let tree = Tree::new();
-        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[40]);
-        tree.nic("enp7s0", "pci0000:00/0000:07:00.0");
+        tree.pci_nic("enp7s0", "pci0000:00/0000:07:00.0", "ixgbe", &[40]);
         tree.on_top("n6", &["enp7s0"]);
         tree.write("sys/class/net/n6/uevent", "DEVTYPE=macvlan\nINTERFACE=n6\nIFINDEX=9\n");
         tree.on_top("ipvl0", &["enp7s0"]);

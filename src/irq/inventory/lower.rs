@@ -110,8 +110,7 @@ mod tests {
     fn nics(tree: &Tree, names: &[&str]) {
         for (slot, name) in names.iter().enumerate() {
             let device = format!("pci0000:00/0000:0{slot}:00.0");
-            tree.pci(&device, "ixgbe", &[]);
-            tree.nic(name, &device);
+            tree.pci_nic(name, &device, "ixgbe", &[]);
         }
     }
 
@@ -124,40 +123,26 @@ mod tests {
     }
 
     #[test]
-    fn a_vlan_on_a_bond_of_two_nics() {
+    fn what_is_below() {
         let tree = Tree::new();
-        nics(&tree, &["eth0", "eth1", "eth2"]);
+        nics(&tree, &["eth0", "eth1", "eth2", "enP1s1"]);
         tree.on_top("bond0", &["eth1", "eth0"]);
         tree.on_top("bond0.100", &["bond0"]);
-        assert_eq!(lower(&tree, "bond0.100"), (strings(&["eth0", "eth1"]), vec![]));
-    }
-
-    #[test]
-    fn a_macvlan_on_a_nic() {
-        let tree = Tree::new();
-        nics(&tree, &["eth0"]);
         tree.on_top("n3", &["eth0"]);
         tree.index("eth0", 2, 2);
         tree.index("n3", 7, 2);
-        assert_eq!(lower(&tree, "n3"), (strings(&["eth0"]), vec![]));
-    }
-
-    #[test]
-    fn a_device_under_a_physical_one_counts_too() {
-        // Azure: packets of the synthetic NIC go through the virtual function.
-        let tree = Tree::new();
-        nics(&tree, &["eth0", "enP1s1"]);
-        tree.link("sys/class/net/eth0/lower_enP1s1", "sys/class/net/enP1s1");
-        assert_eq!(lower(&tree, "eth0"), (strings(&["enP1s1", "eth0"]), vec![]));
-    }
-
-    #[test]
-    fn cycles_end() {
-        let tree = Tree::new();
-        nics(&tree, &["eth0"]);
+        tree.link("sys/class/net/eth2/lower_enP1s1", "sys/class/net/enP1s1");
         tree.on_top("a", &["b", "a"]);
         tree.on_top("b", &["a", "eth0", "gone"]);
-        assert_eq!(lower(&tree, "a"), (strings(&["eth0"]), vec![]));
+        for (case, name, nics) in [
+            ("a VLAN on a bond of two NICs", "bond0.100", &["eth0", "eth1"][..]),
+            ("a macvlan on a NIC", "n3", &["eth0"]),
+            // Azure: packets of the synthetic NIC go through the virtual function.
+            ("a device under a physical one counts too", "eth2", &["enP1s1", "eth2"]),
+            ("cycles end", "a", &["eth0"]),
+        ] {
+            assert_eq!(lower(&tree, name), (strings(nics), vec![]), "{case}");
+        }
     }
 
     #[test]

@@ -212,9 +212,9 @@ mod tests {
         Interrupts::parse(text.as_bytes()).unwrap()
     }
 
-    /// The IRQs of a NIC, as [`shown`].
-    fn irqs_of(tree: &Tree, interrupts: &Interrupts, nic: &str) -> Vec<String> {
-        shown(&Nic::read(&tree.sys(), interrupts, nic).unwrap())
+    /// The NIC, on a machine with these IRQs and their handlers.
+    fn read(tree: &Tree, nic: &str, lines: &[(u32, &str)]) -> Nic {
+        Nic::read(&tree.sys(), &interrupts(lines), nic).unwrap()
     }
 
     /// Each IRQ as `IRQ NAME QUEUE`.
@@ -235,18 +235,17 @@ mod tests {
         tree.pci(device, "ixgbe", &[131, 129, 130]);
         tree.write(&format!("sys/devices/{device}/numa_node"), "1\n");
         tree.nic("eth0", device);
-        let all = interrupts(&[
+        let lines = [
             (24, "PCIe PME"),
             (129, "eth0-TxRx-0"),
             (130, "eth0-TxRx-1"),
             // Of another NIC whose name begins like this one's.
             (140, "eth0-x-TxRx-0"),
-        ]);
-        let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
+        ];
+        let nic = read(&tree, "eth0", &lines);
         assert_eq!(shown(&nic), ["129 eth0-TxRx-0 rxtx0", "130 eth0-TxRx-1 rxtx1", "131 -"]);
-        assert_eq!(nic.driver.as_deref(), Some("ixgbe"));
-        assert_eq!(nic.pci.as_deref(), Some("0000:05:00.0"));
-        assert_eq!(nic.numa_node, Some(1));
+        let found = (nic.driver.as_deref(), nic.pci.as_deref(), nic.numa_node);
+        assert_eq!(found, (Some("ixgbe"), Some("0000:05:00.0"), Some(1)));
     }
 
     #[test]
@@ -256,18 +255,18 @@ mod tests {
         tree.pci(device, "mlx5_core", &[36, 37]);
         tree.write(&format!("sys/devices/{device}/numa_node"), "-1\n");
         tree.nic("enp8s0np0", device);
-        let all = interrupts(&[
+        let lines = [
             (36, "mlx5_async0@pci:0000:08:00.0"),
             (37, "mlx5_comp0@pci:0000:08:00.0"),
             (38, "mlx5_comp0@pci:10000:08:00.0"),
             (39, "mlx5_comp0@pci:0000:08:00.1"),
-        ]);
-        let nic = Nic::read(&tree.sys(), &all, "enp8s0np0").unwrap();
+        ];
+        let nic = read(&tree, "enp8s0np0", &lines);
         let ours = ["36 mlx5_async0@pci:0000:08:00.0", "37 mlx5_comp0@pci:0000:08:00.0 rxtx0"];
         assert_eq!(shown(&nic), ours);
         assert_eq!(nic.numa_node, None);
         fs::remove_dir_all(tree.path(&format!("sys/devices/{device}/msi_irqs"))).unwrap();
-        assert_eq!(irqs_of(&tree, &all, "enp8s0np0"), ours);
+        assert_eq!(shown(&read(&tree, "enp8s0np0", &lines)), ours);
     }
 
     #[test]
@@ -279,8 +278,7 @@ mod tests {
         tree.link(&format!("sys/devices/{device}/subsystem"), "sys/bus/auxiliary");
         tree.write(&format!("sys/devices/{device}/irqs/38"), "");
         tree.nic("en8f0pf0sf88", &device);
-        let all = interrupts(&[(38, "mlx5_comp1@pci:0000:08:00.0")]);
-        let nic = Nic::read(&tree.sys(), &all, "en8f0pf0sf88").unwrap();
+        let nic = read(&tree, "en8f0pf0sf88", &[(38, "mlx5_comp1@pci:0000:08:00.0")]);
         assert_eq!(shown(&nic), ["38 mlx5_comp1@pci:0000:08:00.0 rxtx1"]);
         assert_eq!(nic.pci.as_deref(), Some("0000:08:00.0"));
     }
@@ -291,25 +289,25 @@ mod tests {
         tree.pci("pci0000:00/0000:00:03.0", "virtio-pci", &[37, 38, 39]);
         tree.write("sys/devices/pci0000:00/0000:00:03.0/numa_node", "0\n");
         tree.virtio_nic("eth0", "pci0000:00/0000:00:03.0/virtio2");
-        let all = interrupts(&[
+        let lines = [
             (37, "virtio2-config"),
             (38, "virtio2-input.0"),
             (39, "virtio2-output.0"),
             (40, "virtio3-input.0"),
-        ]);
-        let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
+        ];
+        let nic = read(&tree, "eth0", &lines);
         let ours = ["37 virtio2-config", "38 virtio2-input.0 rx0", "39 virtio2-output.0 tx0"];
         assert_eq!(shown(&nic), ours);
-        assert_eq!(nic.driver.as_deref(), Some("virtio_net"));
-        assert_eq!((nic.pci.as_deref(), nic.numa_node), (Some("0000:00:03.0"), Some(0)));
+        let found = (nic.driver.as_deref(), nic.pci.as_deref(), nic.numa_node);
+        assert_eq!(found, (Some("virtio_net"), Some("0000:00:03.0"), Some(0)));
     }
 
     #[test]
     fn virtio_without_pci_goes_by_name() {
         let tree = Tree::new();
         tree.virtio_nic("eth0", "platform/a003e00.virtio_mmio/virtio1");
-        let all = interrupts(&[(16, "virtio1"), (17, "virtio10"), (18, "virtio0")]);
-        let nic = Nic::read(&tree.sys(), &all, "eth0").unwrap();
+        let lines = [(16, "virtio1"), (17, "virtio10"), (18, "virtio0")];
+        let nic = read(&tree, "eth0", &lines);
         assert_eq!(shown(&nic), ["16 virtio1"]);
         assert_eq!(nic.pci, None);
     }
@@ -317,25 +315,23 @@ mod tests {
     #[test]
     fn two_devices_on_a_legacy_line() {
         let tree = Tree::new();
-        for (nic, device, line) in [
-            ("eth0", "pci0000:00/0000:00:19.0", "16"),
-            ("eth1", "pci0000:00/0000:00:1a.0", "16"),
-            // It is down, so its line does not have its handler.
-            ("eth2", "pci0000:00/0000:00:1b.0", "16"),
-        ] {
-            tree.pci(device, "e1000", &[]);
-            tree.write(&format!("sys/devices/{device}/irq"), &format!("{line}\n"));
-            tree.nic(nic, device);
+        // eth2 is down, so the line does not have its handler.
+        for (nic, device) in
+            [("eth0", "0000:00:19.0"), ("eth1", "0000:00:1a.0"), ("eth2", "0000:00:1b.0")]
+        {
+            let device = format!("pci0000:00/{device}");
+            tree.pci_nic(nic, &device, "e1000", &[]);
+            tree.write(&format!("sys/devices/{device}/irq"), "16\n");
         }
-        let all = interrupts(&[
+        let lines = [
             (16, "eth0, i801_smbus, eth1"),
             // Of another network namespace's eth0.
             (17, "eth0"),
-        ]);
-        let read = |nic| irqs_of(&tree, &all, nic);
-        assert_eq!(read("eth0"), ["16 eth0"]);
-        assert_eq!(read("eth1"), ["16 eth1"]);
-        assert!(read("eth2").is_empty());
+        ];
+        let irqs_of = |nic| shown(&read(&tree, nic, &lines));
+        assert_eq!(irqs_of("eth0"), ["16 eth0"]);
+        assert_eq!(irqs_of("eth1"), ["16 eth1"]);
+        assert!(irqs_of("eth2").is_empty());
     }
 
     #[test]
@@ -343,16 +339,16 @@ mod tests {
         let tree = Tree::new();
         tree.link("sys/devices/platform/eth.0/driver", "sys/bus/platform/drivers/i40e");
         tree.nic("rx1", "platform/eth.0");
-        let all = interrupts(&[
+        let lines = [
             (1, "i40e-rx1-TxRx-3"),
             (2, "i40e-rx10-TxRx-3"),
             (3, "rx1"),
             (4, "rx1:tx-2"),
             (5, "rx1.5"),
             (6, "eth.0"),
-        ]);
+        ];
         assert_eq!(
-            irqs_of(&tree, &all, "rx1"),
+            shown(&read(&tree, "rx1", &lines)),
             ["1 i40e-rx1-TxRx-3 rxtx3", "3 rx1", "4 rx1:tx-2 tx2", "6 eth.0"]
         );
     }
@@ -360,23 +356,25 @@ mod tests {
     #[test]
     fn nics_of_one_device_have_irqs_of_their_own() {
         let tree = Tree::new();
-        tree.pci("pci0000:00/0000:03:00.4", "cxgb4", &[50, 51, 52]);
-        tree.nic("eth2", "pci0000:00/0000:03:00.4");
+        tree.pci_nic("eth2", "pci0000:00/0000:03:00.4", "cxgb4", &[50, 51, 52]);
         tree.nic("eth3", "pci0000:00/0000:03:00.4");
-        let all = interrupts(&[(50, "0000:03:00.4-FWeventq"), (51, "eth2-Rx0"), (52, "eth3-Rx0")]);
-        assert_eq!(irqs_of(&tree, &all, "eth3"), ["50 0000:03:00.4-FWeventq", "52 eth3-Rx0 rx0"]);
+        let lines = [(50, "0000:03:00.4-FWeventq"), (51, "eth2-Rx0"), (52, "eth3-Rx0")];
+        assert_eq!(
+            shown(&read(&tree, "eth3", &lines)),
+            ["50 0000:03:00.4-FWeventq", "52 eth3-Rx0 rx0"]
+        );
     }
 
     #[test]
     fn virtual_devices_have_none_and_missing_ones_are_named() {
         let tree = Tree::new();
         tree.on_top("br0", &[]);
-        let all = interrupts(&[(1, "br0")]);
-        let nic = Nic::read(&tree.sys(), &all, "br0").unwrap();
+        let lines = [(1, "br0")];
+        let nic = read(&tree, "br0", &lines);
         assert_eq!(nic, Nic { name: "br0".into(), ..Nic::default() });
         tree.write("sys/class/net/bonding_masters", "");
         for name in ["eth9", "", ".", "..", "../net/br0", "bonding_masters"] {
-            let what = Nic::read(&tree.sys(), &all, name).unwrap_err().what;
+            let what = Nic::read(&tree.sys(), &interrupts(&lines), name).unwrap_err().what;
             assert!(what.starts_with(&format!("{name:?}: no such network device in ")), "{what}");
         }
     }
@@ -384,8 +382,7 @@ mod tests {
     #[test]
     fn one_that_has_gone_is_no_error_but_what_cannot_be_read_is() {
         let tree = Tree::new();
-        tree.pci("pci0000:00/0000:07:00.0", "ixgbe", &[]);
-        tree.nic("eth0", "pci0000:00/0000:07:00.0");
+        tree.pci_nic("eth0", "pci0000:00/0000:07:00.0", "ixgbe", &[]);
         let find = |name| Nic::find(&tree.sys(), &interrupts(&[]), name);
         assert_eq!(find("eth0").unwrap().unwrap().name, "eth0");
         assert_eq!(find("eth9").unwrap(), None);

@@ -79,8 +79,8 @@ mod tests {
     #[test]
     fn away_and_back_as_exclusive_cpus_come_and_go() {
         let tree = Tree::with_this_process();
-        tree.write("proc/irq/40/smp_affinity_list", "3\n");
-        tree.write("proc/irq/41/smp_affinity_list", "0-1\n");
+        tree.allow(40, "3");
+        tree.allow(41, "0-1");
         let before = affinities(&tree);
         let mut keeper = Keeper::new(tree.host());
         avoid(&mut keeper, "");
@@ -118,9 +118,9 @@ mod tests {
         let mut keeper = Keeper::new(tree.host());
         avoid(&mut keeper, "3");
         let away = |keeper: &Keeper| keeper.kept().report(&tree.host()).unwrap().away;
-        tree.write("proc/irq/38/smp_affinity_list", "1\n");
+        tree.allow(38, "1");
         assert_eq!(away(&keeper), 0);
-        tree.write("proc/irq/39/smp_affinity_list", "2-3\n");
+        tree.allow(39, "2-3");
         assert_eq!(away(&keeper), 1);
         avoid(&mut keeper, "3");
         assert_eq!((affinity(&tree, 38), affinity(&tree, 39)), ("1".into(), "0-2".into()));
@@ -131,7 +131,7 @@ mod tests {
         let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
         avoid(&mut keeper, "3");
-        tree.write("proc/irq/38/smp_affinity_list", "1\n");
+        tree.allow(38, "1");
         for away in ["2-3", "3", "0,3"] {
             avoid(&mut keeper, away);
             assert_eq!(affinity(&tree, 38), "1", "{away}");
@@ -151,7 +151,7 @@ mod tests {
         avoid(&mut keeper, "3");
         assert_eq!(affinities(&tree), ["2"; 5]);
         // Somebody moves one there.
-        tree.write("proc/irq/38/smp_affinity_list", "3\n");
+        tree.allow(38, "3");
         avoid(&mut keeper, "3");
         assert_eq!(affinities(&tree), ["2"; 5]);
     }
@@ -162,7 +162,7 @@ mod tests {
         let tree = Tree::with_this_process();
         pin(&tree, "eth0", "1");
         tree.irq_40_passes_to_another_device();
-        tree.write("proc/irq/40/smp_affinity_list", "0-3\n");
+        tree.allow(40, "0-3");
         avoid(&mut Keeper::new(tree.host()), "3");
         assert_eq!(affinities(&tree), ["1", "1", "1", "0-2", "1"]);
     }
@@ -172,7 +172,7 @@ mod tests {
     fn one_that_has_no_other_cpu_online() {
         let tree = Tree::with_this_process();
         tree.write("sys/devices/system/cpu/online", "0-2\n");
-        tree.write("proc/irq/38/smp_affinity_list", "2-3\n");
+        tree.allow(38, "2-3");
         avoid(&mut Keeper::new(tree.host()), "2");
         assert_eq!([37, 38].map(|irq| affinity(&tree, irq)), ["0-1,3", "0-1"]);
     }
@@ -182,7 +182,7 @@ mod tests {
     fn refused_beside_irqbalance() {
         let tree = Tree::with_this_process();
         for irq in 37..=41 {
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-1\n");
+            tree.allow(irq, "0-1");
         }
         tree.irqbalance(42);
         let mut keeper = Keeper::new(tree.host());
@@ -194,7 +194,7 @@ mod tests {
     #[test]
     fn cpus_that_irqbalance_may_not_use_stay_free() {
         let tree = Tree::with_this_process();
-        tree.write("proc/irq/41/smp_affinity_list", "3\n");
+        tree.allow(41, "3");
         let ban = |mask: &str| {
             let text = format!("IRQBALANCE_BANNED_CPUS={mask}\n");
             tree.write("etc/sysconfig/irqbalance", &text);

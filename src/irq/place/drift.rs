@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(look(&host).unwrap(), Drift::default());
         pin(&tree, "eth0", "2");
         assert_eq!(look(&host).unwrap().away().count(), 0);
-        tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+        tree.allow(38, "0-1");
         std::fs::remove_dir_all(tree.path("proc/irq/39")).unwrap();
         tree.irq_40_passes_to_another_device();
         tree.irqbalance(42);
@@ -132,7 +132,7 @@ mod tests {
         let last = saved.entries.last_mut().unwrap();
         last.before = Some("0-3".parse().unwrap());
         saved.store(&tree.host()).unwrap();
-        tree.write("proc/irq/41/smp_affinity_list", "0-3\n");
+        tree.allow(41, "0-3");
         let drift = look(&tree.host()).unwrap();
         let away: Vec<_> = drift.away().map(|look| look.state).collect();
         assert_eq!((away, drift.notes.len()), (vec![State::Unfinished], 1));

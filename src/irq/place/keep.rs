@@ -388,9 +388,8 @@ mod tests {
     #[test]
     fn what_waits_does_not_keep_others_waiting() {
         let tree = Tree::with_this_process();
-        tree.pci("pci0000:00/0000:00:04.0", "ixgbe", &[50]);
-        tree.nic("eth1", "pci0000:00/0000:00:04.0");
-        tree.write("proc/irq/50/smp_affinity_list", "0-3\n");
+        tree.pci_nic("eth1", "pci0000:00/0000:00:04.0", "ixgbe", &[50]);
+        tree.allow(50, "0-3");
         tree.write("sys/devices/system/cpu/online", "0-2\n");
         let queue = |nic, number, cpus| Placement { queues: [number].into(), ..on(nic, cpus) };
         let placements = [queue("eth0", 0, "3"), queue("eth1", 0, "1"), queue("eth0", 1, "1")];
@@ -399,7 +398,7 @@ mod tests {
         assert!(waiting[0].starts_with("CPUs 3 are not online; "), "{waiting:?}");
         assert!(waiting[1].starts_with("eth1 has no IRQ of queue 0; "), "{waiting:?}");
         assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "1", "1"]);
-        tree.write("proc/irq/40/smp_affinity_list", "0-1\n");
+        tree.allow(40, "0-1");
         keeper.look_now(Instant::now() + LOOK).unwrap().unwrap();
         assert_eq!(affinities(&tree), ["0-3", "0-3", "0-3", "1", "1"]);
         tree.write("sys/devices/system/cpu/online", "0-3\n");
@@ -461,24 +460,35 @@ mod tests {
         assert!(keeper.look().is_none());
     }
 
-    /// Nothing has been moved yet.
+    /// Of the whole plan, if nothing has been moved yet or one of them.
     #[test]
     fn an_irqbalance_that_was_restarted_is_told_again() {
-        let tree = Tree::with_this_process();
-        let mut keeper = Keeper::new(tree.host());
-        let ban = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
-        keeper.set(&[ban], Absent::Refuse).unwrap();
-        // As if one with another PID had been told.
-        let mut told_before = saved(&tree).unwrap();
-        told_before.bans = Bans { pid: Some(42), irqs: (37..=41).collect() };
-        told_before.store(&tree.host()).unwrap();
-        let now = Instant::now() + PLAN;
-        assert_eq!(keeper.look_now(now).unwrap(), None);
-        let daemon = Daemon::new(&tree, &[0; 3]);
-        let line = keeper.look_now(now + PLAN).unwrap().unwrap();
-        assert!(line.ends_with(" leaves IRQ 37, 38, 39, 40, 41 alone until it is restarted"));
-        assert_eq!(keeper.look_now(now + 2 * PLAN).unwrap(), None);
-        assert_eq!(daemon.asked()[1], "settings ban irqs 7 37 38 39 40 41\0");
+        let told_again = " leaves IRQ 37, 38, 39, 40, 41 alone until it is restarted";
+        let placed_again = "placed eth0 IRQ 38 (had been moved to CPUs 0-3) on CPUs 2; the next";
+        for (moved, start, end) in
+            [(false, "irqbalance (PID ", told_again), (true, placed_again, " at the earliest")]
+        {
+            let tree = Tree::with_this_process();
+            let mut keeper = Keeper::new(tree.host());
+            let ban = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
+            keeper.set(&[ban], Absent::Refuse).unwrap();
+            // As if one with another PID had been told.
+            let mut told_before = saved(&tree).unwrap();
+            told_before.bans = Bans { pid: Some(42), irqs: (37..=41).collect() };
+            told_before.store(&tree.host()).unwrap();
+            let now = Instant::now() + PLAN;
+            assert_eq!(keeper.look_now(now).unwrap(), None, "{moved}");
+            let daemon = Daemon::new(&tree, &[0; 3]);
+            if moved {
+                tree.allow(38, "0-3");
+            }
+            let line = keeper.look_now(now + PLAN).unwrap().unwrap();
+            assert!(line.starts_with(start) && line.ends_with(end), "{moved}: {line}");
+            let told = Bans { pid: Some(std::process::id()), irqs: (37..=41).collect() };
+            assert_eq!((saved(&tree).unwrap().bans, affinity(&tree, 38)), (told, "2".into()));
+            assert_eq!(keeper.look_now(now + 2 * PLAN).unwrap(), None, "{moved}");
+            assert_eq!(daemon.asked()[1], "settings ban irqs 7 37 38 39 40 41\0", "{moved}");
+        }
     }
 
     #[test]
@@ -489,7 +499,7 @@ mod tests {
         assert_eq!(keeper.look_now(now).unwrap(), None);
         let mut pauses = Vec::new();
         for _ in 0..8 {
-            tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+            tree.allow(38, "0-1");
             assert_eq!(report(&tree, &keeper).away, 1);
             let mut pause = 0;
             while keeper.look_now(now).unwrap().is_none() {
@@ -503,7 +513,7 @@ mod tests {
         assert_eq!(report(&tree, &keeper).placed_again, 8);
         // After a quiet time, gthctl is quick again.
         now += 3 * LONGEST;
-        tree.write("proc/irq/38/smp_affinity_list", "0-1\n");
+        tree.allow(38, "0-1");
         let line = keeper.look_now(now).unwrap().unwrap();
         assert!(
             line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) on CPUs 2;"),
@@ -547,7 +557,7 @@ mod tests {
         assert_eq!(saved(&tree), None);
         fs::rename(tree.path("proc/was"), &dir).unwrap();
         for irq in 37..=41 {
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "1\n");
+            tree.allow(irq, "1");
         }
         assert_eq!(keeper.look_now(now + LOOK).unwrap(), None);
         let line = keeper.look_now(now + PLAN).unwrap().unwrap();

@@ -249,16 +249,6 @@ mod tests {
     }
 
     #[test]
-    fn what_was_there_first_is_kept() {
-        let tree = Tree::machine(&Machine::VIRTIO);
-        for cpus in ["2", "3"] {
-            place(&tree, on("eth0", cpus)).unwrap();
-        }
-        let entry = &saved(&tree).unwrap().entries[0];
-        assert_eq!([&entry.original, entry.wanted()].map(CpuList::to_string), ["0-3", "3"]);
-    }
-
-    #[test]
     fn one_that_fails_takes_the_others_back() {
         let tree = Tree::machine(&Machine::VIRTIO);
         place(&tree, on("eth0", "1")).unwrap();

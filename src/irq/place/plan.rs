@@ -301,8 +301,6 @@ fn later(e: &Error) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
     use crate::irq::inventory::interrupts::Interrupts;
     use crate::irq::tree::{Machine, Tree, on};
@@ -364,31 +362,25 @@ mod tests {
     #[test]
     fn nics_of_two_nodes_share_the_cpus() {
         let tree = Tree::machine(&Machine::TWO_NODES);
-        let lines = [(129, "0-TxRx-0"), (130, "0-TxRx-1"), (131, "1-TxRx-0"), (132, "1-TxRx-1")];
-        let mut text = "      CPU0 CPU1 CPU2 CPU3\n".to_owned();
-        for (irq, name) in lines {
-            text += &format!("{irq}: 0 0 0 0  PCI-MSIX  {irq}-edge  eth{name}\n");
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
-        }
-        tree.write("proc/interrupts", &text);
         for (nic, device, node, irqs) in [
-            ("eth0", "0000:01:00.0", "0\n", [129, 130]),
-            ("eth1", "0000:81:00.0", "1\n", [131, 132]),
+            ("eth0", "0000:01:00.0", "0\n", [141, 142]),
+            ("eth1", "0000:81:00.0", "1\n", [143, 144]),
         ] {
+            let names = [0, 1].map(|queue| format!("{nic}-TxRx-{queue}"));
+            tree.irqs("PCI-MSIX", &[(irqs[0], &names[0]), (irqs[1], &names[1])]);
             let device = format!("pci0000:00/{device}");
-            tree.pci(&device, "ixgbe", &irqs);
+            tree.pci_nic(nic, &device, "ixgbe", &irqs);
             tree.write(&format!("sys/devices/{device}/numa_node"), node);
-            tree.nic(nic, &device);
         }
         tree.on_top("bond0", &["eth0", "eth1"]);
         let spread = |cpus| {
             let wanted = Placement { spread: true, ..on("bond0", cpus) };
             plan(&tree, wanted).unwrap()
         };
-        assert_eq!(spread("0-3"), ["IRQ 129 0", "IRQ 130 1", "IRQ 131 2", "IRQ 132 3"]);
+        assert_eq!(spread("0-3"), ["IRQ 141 0", "IRQ 142 1", "IRQ 143 2", "IRQ 144 3"]);
         // eth0 also takes a CPU of eth1's node. eth1 gets the other one, then that one again.
-        assert_eq!(spread("0,2-3"), ["IRQ 129 0", "IRQ 130 2", "IRQ 131 3", "IRQ 132 2"]);
-        assert_eq!(spread("1"), ["IRQ 129 1", "IRQ 130 1", "IRQ 131 1", "IRQ 132 1"]);
+        assert_eq!(spread("0,2-3"), ["IRQ 141 0", "IRQ 142 2", "IRQ 143 3", "IRQ 144 2"]);
+        assert_eq!(spread("1"), ["IRQ 141 1", "IRQ 142 1", "IRQ 143 1", "IRQ 144 1"]);
     }
 
     #[test]
@@ -414,12 +406,8 @@ mod tests {
         // A virtual function whose network device is in a pod.
         tree.pci("pci0000:00/0000:03:02.1", "iavf", &[50, 51]);
         tree.link("sys/bus/pci/devices/0000:03:02.1", "sys/devices/pci0000:00/0000:03:02.1");
-        let mut text = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
-        for (irq, name) in [(50, "iavf-0000:03:02.1:mbx"), (51, "iavf-eth7-TxRx-0")] {
-            text += &format!("{irq}: 0 0 0 0  PCI-MSIX-0000:03:02.1  {name}\n");
-            tree.write(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3\n");
-        }
-        tree.write("proc/interrupts", &text);
+        let names = [(50, "iavf-0000:03:02.1:mbx"), (51, "iavf-eth7-TxRx-0")];
+        tree.irqs("PCI-MSIX-0000:03:02.1", &names);
         let vf = Nic::read(&tree.sys(), &Interrupts::read(&tree.proc()).unwrap(), "0000:03:02.1");
         let vf = vf.unwrap();
         assert_eq!((vf.irqs.len(), vf.pci.as_deref()), (2, Some("0000:03:02.1")));

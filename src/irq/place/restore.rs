@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(failed.len(), 1, "{done:?}");
         assert!(failed[0].why.as_ref().is_some_and(|why| why.contains("directory")), "{failed:?}");
         fs::remove_dir(&list).unwrap();
-        tree.write("proc/irq/38/smp_affinity_list", "2\n");
+        tree.allow(38, "2");
         restore(&tree.host(), None).unwrap();
         assert_eq!(affinity(&tree, 38), "0-3");
     }
@@ -251,10 +251,12 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let host = tree.host();
         assert_eq!(restore(&host, None).unwrap(), Restored::default());
-        tree.write("proc/irq/40/smp_affinity_list", "1,3\n");
+        tree.allow(40, "1,3");
         pin(&tree, "eth0", "2");
         pin(&tree, "eth0", "3");
-        tree.write("proc/irq/38/smp_affinity_list", "0\n");
+        let entry = &saved(&tree).unwrap().entries[0];
+        assert_eq!([&entry.original, entry.wanted()].map(CpuList::to_string), ["0-3", "3"]);
+        tree.allow(38, "0");
         let done = restore(&host, Some("eth0")).unwrap();
         assert!(done.restored.iter().all(|back| back.state == State::Restored));
         let moved: Vec<_> = done.restored.iter().filter(|back| back.moved_by_others).collect();
@@ -277,8 +279,8 @@ mod tests {
             entry.before = Some("1".parse().unwrap());
         }
         saved.store(&host).unwrap();
-        tree.write("proc/irq/41/smp_affinity_list", "1\n");
-        tree.write("proc/irq/40/smp_affinity_list", "3\n");
+        tree.allow(41, "1");
+        tree.allow(40, "3");
         let done = restore(&host, None).unwrap();
         let moved = done.restored.iter().filter(|back| back.moved_by_others);
         assert_eq!(moved.map(|back| back.target.irq()).collect::<Vec<_>>(), [Some(40)]);

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_for_root_alone_and_read_again() {
+    fn stored_for_root_alone_and_read_again_in_the_same_boot() {
         let tree = Tree::machine(&Machine::VIRTIO);
         let host = tree.host();
         assert_eq!(Saved::load(&host).unwrap(), None);
@@ -335,18 +335,11 @@ mod tests {
         let mode = |path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(host.state().clone()), mode(path(&host))), (0o700, 0o600));
         assert!(state.entry(&irq_38("eth1")).is_some());
+        tree.write("proc/sys/kernel/random/boot_id", "another\n");
+        assert_eq!(Saved::load(&host).unwrap(), None);
         state.entries.clear();
         state.store(&host).unwrap();
         assert!(!path(&host).exists());
-    }
-
-    #[test]
-    fn that_of_an_earlier_boot_is_nothing() {
-        let tree = Tree::machine(&Machine::VIRTIO);
-        let _lock = lock(&tree.host()).unwrap();
-        saved(&tree).store(&tree.host()).unwrap();
-        tree.write("proc/sys/kernel/random/boot_id", "another\n");
-        assert_eq!(Saved::load(&tree.host()).unwrap(), None);
     }
 
     #[test]

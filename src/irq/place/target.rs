@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn written_is_read_back() {
         let tree = Tree::new();
-        tree.write("proc/irq/38/smp_affinity_list", "0-3\n");
+        tree.allow(38, "0-3");
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "00000000\n");
         let host = tree.host();
         let cpus: CpuList = "2,33".parse().unwrap();
