@@ -7,7 +7,7 @@ use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::nic::is_down;
 use crate::irq::inventory::steering::Steering;
-use crate::irq::irqbalance::{Irqbalance, listed};
+use crate::irq::irqbalance::Irqbalance;
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
     let mut findings = irqbalance(sight.host);
@@ -27,11 +27,8 @@ pub fn irqbalance(host: &Host) -> Vec<Finding> {
     if running.is_empty() {
         return vec![Finding::ok(CHECK, "not running")];
     }
-    let finding = |Irqbalance { pid, banned, .. }: &Irqbalance| {
-        let except = match banned.is_empty() {
-            true => String::new(),
-            false => format!(" except {}", listed(banned)),
-        };
+    let finding = |daemon: &Irqbalance| {
+        let (pid, except) = (daemon.pid, daemon.except());
         let what = format!("irqbalance (PID {pid}) moves interrupts{except}");
         Finding::note(CHECK, what)
             .fix("gthctl irq pin --ban, or irq: in the policy, keeps it off those of a NIC")

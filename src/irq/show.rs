@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::inventory::device::Device;
 use super::inventory::list::{List, ListedIrq, ListedNic};
-use super::irqbalance::{Irqbalance, listed};
+use super::irqbalance::Irqbalance;
 use super::place::drift::{self, Drift};
 use super::place::pin::{self, Placed};
 use super::place::plan::Plan;
@@ -57,7 +57,6 @@ fn nic_cells(nic: &ListedNic) -> Vec<String> {
 }
 
 fn irq_cells(irq: &ListedIrq, counted: bool) -> Vec<String> {
-    let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
     let managed = match irq.managed {
         Some(true) => "yes",
         Some(false) => "no",
@@ -83,13 +82,11 @@ fn irqbalance(running: &[Irqbalance]) -> String {
         return "\nirqbalance is not running".into();
     }
     let mut text = String::new();
-    for Irqbalance { pid, banned, silent, .. } in running {
-        let banned = match banned.is_empty() {
-            true => String::new(),
-            false => format!(" except {}", listed(banned)),
-        };
-        let silent = silent.as_ref().map_or(String::new(), |why| format!(" (no answer: {why})"));
-        text += &format!("\nirqbalance is running (PID {pid}) and moves IRQs{banned}{silent}");
+    for daemon in running {
+        let (pid, except) = (daemon.pid, daemon.except());
+        let silent = daemon.silent.as_ref();
+        let silent = silent.map_or(String::new(), |why| format!(" (no answer: {why})"));
+        text += &format!("\nirqbalance is running (PID {pid}) and moves IRQs{except}{silent}");
     }
     text
 }
@@ -114,8 +111,7 @@ pub fn placed(placed: &Placed) -> String {
             pin::State::AfterNext => "in place after its next interrupt",
             pin::State::WhenStarted => "in place when it is started",
         };
-        let effective = done.effective.as_ref().map_or("-".into(), shown);
-        let more = [shown(&done.before), shown(&done.now), effective, state.into()];
+        let more = [shown(&done.before), shown(&done.now), cpus(&done.effective), state.into()];
         rows.push(cells(&done.target, more));
     }
     listing(rows) + &on_top(&placed.devices)
@@ -142,8 +138,7 @@ pub fn restored(restored: &Restored) -> String {
         if let Some(why) = &back.why {
             state += &format!(": {why}");
         }
-        let found = back.found.as_ref().map_or("-".into(), shown);
-        let more = [shown(&back.placed), found, shown(&back.original), state];
+        let more = [shown(&back.placed), cpus(&back.found), shown(&back.original), state];
         rows.push(cells(&back.target, more));
     }
     table(rows)
@@ -163,17 +158,23 @@ pub fn drift(drift: &Drift) -> String {
             drift::State::Replaced => "now another device's",
             drift::State::Unfinished => "never got there",
         };
-        let cpus = |cpus: &Option<CpuList>| cpus.as_ref().map_or("-".into(), shown);
         let by = match look.by {
             Some(By::Policy) => "policy",
             Some(By::Hand) => "pin",
             None => "restore",
         };
         let (now, effective) = (cpus(&look.now), cpus(&look.effective));
-        let more = [shown(&look.wanted), by.into(), now, effective, state.into()];
-        rows.push(cells(&look.target, more));
+        rows.push(cells(
+            &look.target,
+            [shown(&look.wanted), by.into(), now, effective, state.into()],
+        ));
     }
     listing(rows)
+}
+
+/// `0-3`, `none`, or `-` where they are unknown.
+fn cpus(cpus: &Option<CpuList>) -> String {
+    cpus.as_ref().map_or("-".into(), shown)
 }
 
 fn cells<const N: usize>(target: &Target, more: [String; N]) -> Vec<String> {

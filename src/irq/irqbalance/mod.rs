@@ -1,7 +1,6 @@
 //! irqbalance, the daemon that moves interrupts by load: whether it is running, which IRQs it
 //! leaves alone, and how to tell it to.
 
-/// Talking to it.
 mod socket;
 
 use std::collections::BTreeSet;
@@ -97,6 +96,14 @@ impl Irqbalance {
     /// Why it gave no answer although it has a socket: it may be busy.
     pub fn busy(&self) -> Option<&Fault> {
         self.silent.as_ref().filter(|why| !why.no_socket)
+    }
+
+    /// Such as ` except IRQ 38, 39`, for those that it leaves alone.
+    pub fn except(&self) -> String {
+        match self.banned.is_empty() {
+            true => String::new(),
+            false => format!(" except {}", listed(&self.banned)),
+        }
     }
 
     /// True when it leaves all of `irqs` alone.

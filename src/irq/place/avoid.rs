@@ -50,7 +50,7 @@ impl<'a> Detour<'a> {
             return now.clone();
         }
         let base = match entry {
-            Some(entry) => entry.by_hand.clone().unwrap_or_else(|| entry.without_banned(self.host)),
+            Some(entry) => entry.without_policy(self.host),
             None => now.clone(),
         };
         let left = base.without(self.away);

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::ban;
 use super::plan::{Change, Plan};
-use super::saved::{By, Entry, Saved, lock};
+use super::saved::{Entry, Saved, lock};
 use super::target::Target;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
@@ -122,9 +122,8 @@ pub fn released(host: &Host, kept: &Plan) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for entry in saved.into_iter().filter(|entry| is_released(entry, kept)) {
         let Some(now) = entry.read(host)? else { continue };
-        let (now, away) = (now.allowed, CpuList::default());
-        let wanted = entry.by_hand.clone().unwrap_or_else(|| entry.without_banned(host));
-        changes.push(Change { target: entry.target, source: None, now, wanted, away });
+        let wanted = entry.without_policy(host);
+        changes.push(Change::new(entry.target, now.allowed, wanted));
     }
     Ok(changes)
 }
@@ -185,29 +184,24 @@ fn nics(host: &Host, saved: &Saved, name: &str) -> Result<Vec<String>> {
 /// Moves the target of `entry` to where it is wanted; gthctl had `placed` it.
 fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts) -> Back {
     let target = entry.target_now(host);
-    let original = match entry.by() {
-        None => entry.without_banned(host),
-        Some(_) => entry.wanted().clone(),
-    };
-    let (found, unread) = match entry.read(host) {
-        Ok(found) => (found.map(|found| found.allowed), None),
-        Err(e) => (None, Some(e.to_string())),
-    };
-    let moved = found.as_ref().is_some_and(|cpus| {
-        // A change that was killed may not have got this far.
-        *cpus != placed && entry.before.as_ref() != Some(cpus)
-    });
+    let original = entry.by_policy.clone().unwrap_or_else(|| entry.without_policy(host));
+    let found = entry.read(host).map(|found| found.map(|found| found.allowed));
     let (state, why) = match &found {
-        None if unread.is_some() => (State::Failed, unread),
-        None => (State::Gone, None),
-        Some(_) if !entry.is_same(host, interrupts) => (State::Replaced, None),
-        Some(_) if entry.by() == Some(By::Policy) => (State::KeptByPolicy, None),
-        Some(now) if *now == original => (State::Restored, None),
-        Some(_) => match write_back(host, &target, &original) {
+        Err(e) => (State::Failed, Some(e.to_string())),
+        Ok(None) => (State::Gone, None),
+        Ok(Some(_)) if !entry.is_same(host, interrupts) => (State::Replaced, None),
+        Ok(Some(_)) if entry.by_policy.is_some() => (State::KeptByPolicy, None),
+        Ok(Some(now)) if *now == original => (State::Restored, None),
+        Ok(Some(_)) => match write_back(host, &target, &original) {
             Ok(()) => (State::Restored, None),
             Err(e) => (State::Failed, Some(e.to_string())),
         },
     };
+    let found = found.ok().flatten();
+    let moved = found.as_ref().is_some_and(|cpus| {
+        // A change that was killed may not have got this far.
+        *cpus != placed && entry.before.as_ref() != Some(cpus)
+    });
     let moved_by_others = moved && !matches!(state, State::Replaced | State::KeptByPolicy);
     Back { target, placed, found, original, moved_by_others, state, why }
 }

@@ -213,12 +213,17 @@ impl Entry {
 
     /// Where it was before gthctl's first change, without CPUs that irqbalance's configuration has
     /// banned since; but for these alone there would be none.
-    pub fn without_banned(&self, host: &Host) -> CpuList {
+    fn without_banned(&self, host: &Host) -> CpuList {
         if self.target.irq().is_none() {
             return self.original.clone();
         }
         let left = self.original.without(&banned::cpus(host).without(&self.banned));
         if left.is_empty() { self.original.clone() } else { left }
+    }
+
+    /// Where it belongs when no policy wants it elsewhere.
+    pub fn without_policy(&self, host: &Host) -> CpuList {
+        self.by_hand.clone().unwrap_or_else(|| self.without_banned(host))
     }
 
     /// Who wants it there; `None` when it only remains to be put back.

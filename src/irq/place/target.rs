@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, Write};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,34 +112,38 @@ impl Target {
         };
         let open = OpenOptions::new().write(true).truncate(true).open(&path);
         open.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes())).map_err(|e| {
-            let what = format!("{self} to CPUs {}: ", shown(cpus));
-            let failure = |why: &str| Error::failure(what.clone() + why);
-            match (e.raw_os_error(), self.irq().is_some()) {
-                (Some(libc::EACCES | libc::EPERM), _) => {
-                    Error::new(ExitCode::Permission, what.clone() + "no right to write")
-                        .help("run it as root, with sudo")
-                }
-                (Some(libc::EROFS), _) => failure(&format!("{} is read-only", path.display()))
-                    .help("in a container, run it on the host"),
-                // irq_affinity_proc_write(), kernel/irq/proc.c.
-                (Some(libc::EIO), true) => failure(
-                    "the kernel does not let it move: the kernel manages this IRQ itself, or the \
-                     interrupt controller cannot move it",
-                ),
-                (Some(libc::EINVAL), true) => {
-                    failure("the kernel refuses: none of these CPUs is online")
-                }
-                // An x86 CPU has about 200 vectors.
-                (Some(libc::ENOSPC), true) => {
-                    failure("the kernel refuses: these CPUs have no interrupt vector left")
-                }
-                // netdev_rx_queue_set_rps_mask(), net/core/net-sysfs.c.
-                (Some(libc::EINVAL), false) => {
-                    failure("the kernel refuses: all of these CPUs are isolated from such work")
-                }
-                _ => failure(&format!("{}: {e}", path.display())),
-            }
+            let e = self.refusal(&path, &e);
+            Error { what: format!("{self} to CPUs {}: {}", shown(cpus), e.what), ..e }
         })
+    }
+
+    /// What the kernel's error for the file at `path` means.
+    fn refusal(&self, path: &Path, e: &io::Error) -> Error {
+        match (e.raw_os_error(), self.irq().is_some()) {
+            (Some(libc::EACCES | libc::EPERM), _) => {
+                Error::new(ExitCode::Permission, "no right to write")
+                    .help("run it as root, with sudo")
+            }
+            (Some(libc::EROFS), _) => Error::failure(format!("{} is read-only", path.display()))
+                .help("in a container, run it on the host"),
+            // irq_affinity_proc_write(), kernel/irq/proc.c.
+            (Some(libc::EIO), true) => Error::failure(
+                "the kernel does not let it move: the kernel manages this IRQ itself, or the \
+                 interrupt controller cannot move it",
+            ),
+            (Some(libc::EINVAL), true) => {
+                Error::failure("the kernel refuses: none of these CPUs is online")
+            }
+            // An x86 CPU has about 200 vectors.
+            (Some(libc::ENOSPC), true) => {
+                Error::failure("the kernel refuses: these CPUs have no interrupt vector left")
+            }
+            // netdev_rx_queue_set_rps_mask(), net/core/net-sysfs.c.
+            (Some(libc::EINVAL), false) => {
+                Error::failure("the kernel refuses: all of these CPUs are isolated from such work")
+            }
+            _ => Error::failure(format!("{}: {e}", path.display())),
+        }
     }
 }
 
