@@ -261,6 +261,12 @@ pub fn on(nic: &str, cpus: &str) -> Placement {
     Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
 }
 
+/// Those of n3 of pods, which stands for these devices, to `cpus`.
+pub fn of_pods(devices: &[&str], cpus: &str) -> Placement {
+    let of_pods = Some(devices.iter().map(|&name| name.into()).collect());
+    Placement { of_pods, ..on("n3", cpus) }
+}
+
 /// Makes a placement by hand.
 pub fn place(tree: &Tree, placement: Placement) -> Result<Placed> {
     apply(&tree.host(), &Plan::of(&tree.host(), &[placement])?, By::Hand)

@@ -295,6 +295,8 @@ mod tests {
         assert_eq!((running[0].pid, &running[0].banned), (42, &[9].into()));
         let Fault { why, no_socket } = running[0].silent.as_ref().unwrap();
         assert!(why.contains("irqbalance42.sock: No such file") && *no_socket, "{why}");
+        let json = serde_json::to_value(&running[0]).unwrap();
+        assert_eq!(json["silent"], why.as_str());
         assert!(running[0].ban(&tree.host(), &[].into()).is_err());
         assert!(Irqbalance::with_pid(&tree.host(), 43).is_none());
     }

@@ -261,7 +261,7 @@ mod tests {
     use crate::irq::place::kept::{Irqs, preview};
     use crate::irq::place::restore::{State, restore};
     use crate::irq::place::saved::Bans;
-    use crate::irq::tree::{Daemon, Tree, affinities, affinity, on, pin, place, saved};
+    use crate::irq::tree::{Daemon, Tree, affinities, affinity, of_pods, on, pin, place, saved};
 
     /// One that keeps all IRQs of eth0 on CPU 2.
     fn keeper(tree: &Tree) -> Keeper {
@@ -352,13 +352,9 @@ mod tests {
     fn the_nic_of_a_pod_that_comes_and_goes() {
         let tree = Tree::with_this_process();
         let mut keeper = Keeper::new(tree.host());
-        let pod = |devices: &[&str]| {
-            let of_pods = Some(devices.iter().map(|&name| name.into()).collect());
-            Placement { of_pods, ..on("n3", "2") }
-        };
         tree.on_top("n6", &["eth0"]);
         for (devices, cpus) in [(&[][..], "0-3"), (&["n6"], "2"), (&["eth0"], "2"), (&[], "0-3")] {
-            keeper.keep(&[pod(devices)]).unwrap();
+            keeper.keep(&[of_pods(devices, "2")]).unwrap();
             assert_eq!(affinities(&tree), vec![cpus; 5], "{devices:?}");
         }
         assert_eq!(saved(&tree), None);

@@ -303,7 +303,7 @@ fn later(e: &Error) -> String {
 mod tests {
     use super::*;
     use crate::irq::inventory::interrupts::Interrupts;
-    use crate::irq::tree::{Machine, Tree, on};
+    use crate::irq::tree::{Machine, Tree, of_pods, on};
 
     /// Each change as `TARGET CPUS`.
     fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {
@@ -392,12 +392,6 @@ mod tests {
         assert_eq!(plan.notes, ["n6 is a macvlan on eth0; gthctl places the interrupts there"]);
         assert!(plan.changes.iter().all(|change| change.target.nic == "eth0"));
         assert_eq!(plan.irqs(), (37..=41).collect());
-    }
-
-    /// n3 of pods, which stands for these devices.
-    fn of_pods(devices: &[&str], cpus: &str) -> Placement {
-        let of_pods = Some(devices.iter().map(|&name| name.into()).collect());
-        Placement { of_pods, ..on("n3", cpus) }
     }
 
     #[test]
