@@ -15,6 +15,7 @@ use super::device::Device;
 use super::interrupts::{Interrupt, Interrupts};
 use super::queue::Queue;
 use crate::base::error::Result;
+use crate::irq::host::Host;
 use crate::kernel::sysfs::{class_dir, entries, failed, file_name, link_name, number, pci_dir};
 
 /// A network device and its IRQs.
@@ -99,6 +100,13 @@ impl Nic {
             nic => nic.map(Some),
         }
     }
+}
+
+/// All NICs of gthctl's network namespace, by name.
+///
+/// Fails when sysfs cannot be read.
+pub fn all(host: &Host, interrupts: &Interrupts) -> Result<Vec<Nic>> {
+    all_of(&host.sys(), interrupts, &Device::all(host)?)
 }
 
 /// The NICs of `devices`, each once, by name, without those that have gone.

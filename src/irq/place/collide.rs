@@ -3,16 +3,13 @@
 //! This may be right or wrong. The softirq work of an interrupt runs before every task of its
 //! CPU. A task that handles those packets next has them near; any other task is delayed.
 
-use std::collections::BTreeSet;
-
 use super::plan::Plan;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
 use crate::irq::host::Host;
 use crate::irq::inventory::affinity::Affinity;
-use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::nic::all_of;
+use crate::irq::inventory::nic::{NicIrq, all};
 
 /// A note for each NIC whose interrupts arrive on `exclusive` CPUs, or will after `plan`.
 /// `online` are the machine's CPUs.
@@ -30,40 +27,44 @@ pub fn notes(
     }
     let others = online.without(exclusive);
     let interrupts = Interrupts::read(&host.proc())?;
-    for nic in all_of(&host.sys(), &interrupts, &Device::all(host)?)? {
-        let name = nic.name;
+    for nic in all(host, &interrupts)? {
         let mut shared = Vec::new();
-        let mut cpus = BTreeSet::new();
         for irq in nic.irqs {
-            let goes_to = match plan.wanted(irq.irq) {
-                Some(wanted) => wanted.clone(),
-                None => match Affinity::read(&host.proc(), irq.irq)? {
-                    Some(affinity) => affinity.effective.unwrap_or(affinity.allowed),
-                    None => continue,
-                },
-            };
-            let common = goes_to.common(exclusive);
+            let common = goes_to(host, plan, irq.irq)?.common(exclusive);
             if !common.is_empty() {
-                cpus.extend(common.iter());
-                shared.push(irq);
+                shared.push((irq, common));
             }
         }
-        let Some(first) = shared.first() else { continue };
-        let named = format!("IRQ {} {}", first.irq, first.name.as_deref().unwrap_or_default());
-        let more = match shared.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        let cpus: CpuList = cpus.into_iter().collect();
-        notes.push(format!(
-            "CPUs {cpus} are exclusive and take interrupts of {name} ({}{more}): their softirq \
-             work runs before the rule's tasks; that is right for tasks that handle these \
-             packets; for other tasks, move the interrupts away with irq: [{{nic: {name}, cpus: \
-             \"{others}\"}}]",
-            named.trim_end(),
-        ));
+        notes.extend(note(&nic.name, &shared, &others));
     }
     Ok(notes)
+}
+
+/// The CPUs where an IRQ arrives, or will after `plan`; none if it is not in use.
+fn goes_to(host: &Host, plan: &Plan, irq: u32) -> Result<CpuList> {
+    if let Some(wanted) = plan.wanted(irq) {
+        return Ok(wanted.clone());
+    }
+    let now = Affinity::read(&host.proc(), irq)?;
+    Ok(now.map(|now| now.effective.unwrap_or(now.allowed)).unwrap_or_default())
+}
+
+/// The note for the NIC `name` with `shared`, its IRQs and the exclusive CPUs that each comes to.
+fn note(name: &str, shared: &[(NicIrq, CpuList)], others: &CpuList) -> Option<String> {
+    let (first, _) = shared.first()?;
+    let named = format!("IRQ {} {}", first.irq, first.name.as_deref().unwrap_or_default());
+    let more = match shared.len() - 1 {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let cpus: CpuList = shared.iter().flat_map(|(_, cpus)| cpus.iter()).collect();
+    Some(format!(
+        "CPUs {cpus} are exclusive and take interrupts of {name} ({}{more}): their softirq \
+         work runs before the rule's tasks; that is right for tasks that handle these \
+         packets; for other tasks, move the interrupts away with irq: [{{nic: {name}, cpus: \
+         \"{others}\"}}]",
+        named.trim_end(),
+    ))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
-use crate::irq::inventory::nic::{Nic, NicIrq};
+use crate::irq::inventory::nic::{self, Nic, NicIrq};
 use crate::irq::inventory::source::Source;
 use crate::irq::inventory::steering::Steering;
 
@@ -116,7 +116,7 @@ impl Plan {
         absent: Absent,
     ) -> Result<()> {
         if placement.nic.is_empty() {
-            let nics = machine.nics()?;
+            let nics = nic::all(machine.host, &machine.interrupts)?;
             return self.avoid(machine, &placement, &nics).map_err(|e| placement.at(e));
         }
         let found = match machine.find(&placement) {

@@ -10,7 +10,7 @@ use crate::irq::host::Host;
 use crate::irq::inventory::affinity::{Affinity, Fixed};
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::nic::{Nic, NicIrq, all_of, is_down};
+use crate::irq::inventory::nic::{Nic, NicIrq, is_down};
 use crate::kernel::topology::Topology;
 
 /// What gthctl reads once for all placements.
@@ -25,11 +25,6 @@ impl<'a> Machine<'a> {
     pub fn read(host: &'a Host) -> Result<Self> {
         let (topology, interrupts) = (host.topology()?, Interrupts::read(&host.proc())?);
         Ok(Self { host, topology, interrupts, fixed: Fixed::new(host) })
-    }
-
-    /// All NICs.
-    pub fn nics(&self) -> Result<Vec<Nic>> {
-        all_of(&self.host.sys(), &self.interrupts, &Device::all(self.host)?)
     }
 
     /// The device of a placement and its NICs.

@@ -1,5 +1,5 @@
 //! `gthctl irq` and a policy's `irq` beside Debian's irqbalance. Unit tests cover the protocol
-//! (src/irq/irqbalance.rs). So `make vm` runs one test with the real irqbalance; the others, which
+//! (src/irq/irqbalance/). So `make vm` runs one test with the real irqbalance; the others, which
 //! wait for its rounds, run in `make test-kernels`.
 
 use std::fs;
