@@ -117,7 +117,9 @@ impl Tree {
 
     /// A PCI function at `dir` under sys/devices, with its driver and MSI vectors.
     pub fn pci(&self, dir: &str, driver: &str, msi_irqs: &[u32]) {
+        let address = dir.rsplit('/').next().unwrap();
         let dir = format!("sys/devices/{dir}");
+        self.link(&format!("sys/bus/pci/devices/{address}"), &dir);
         self.link(&format!("{dir}/subsystem"), "sys/bus/pci");
         self.link(&format!("{dir}/driver"), &format!("sys/bus/pci/drivers/{driver}"));
         for irq in msi_irqs {

@@ -50,11 +50,9 @@ impl Nic {
     ///
     /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
     pub fn read(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Self> {
-        let is_function = name.contains(':');
-        let link = match is_function {
-            true => pci_dir(sys_root, name)?,
-            false => class_dir(sys_root, name)?.join("device"),
-        };
+        let dir = dir_of(sys_root, name)?;
+        let is_function = is_function(name);
+        let link = if is_function { dir } else { dir.join("device") };
         let device = match fs::canonicalize(&link) {
             Ok(device) => device,
             Err(e) if e.kind() == ErrorKind::NotFound => {
@@ -96,10 +94,20 @@ impl Nic {
     /// As [`Nic::read`]; `None` when there is no such device (any more).
     pub fn find(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Option<Self>> {
         match Self::read(sys_root, interrupts, name) {
-            Err(_) if class_dir(sys_root, name).is_err() => Ok(None),
+            Err(_) if dir_of(sys_root, name).is_err() => Ok(None),
             nic => nic.map(Some),
         }
     }
+}
+
+/// Whether that is the address of a PCI function.
+fn is_function(name: &str) -> bool {
+    name.contains(':')
+}
+
+/// Where sysfs describes the NIC.
+fn dir_of(sys_root: &Path, name: &str) -> Result<PathBuf> {
+    if is_function(name) { pci_dir(sys_root, name) } else { class_dir(sys_root, name) }
 }
 
 /// All NICs of gthctl's network namespace, by name.
@@ -392,10 +400,14 @@ mod tests {
         let tree = Tree::new();
         tree.pci_nic("eth0", "pci0000:00/0000:07:00.0", "ixgbe", &[]);
         let find = |name| Nic::find(&tree.sys(), &interrupts(&[]), name);
-        assert_eq!(find("eth0").unwrap().unwrap().name, "eth0");
-        assert_eq!(find("eth9").unwrap(), None);
+        for name in ["eth0", "0000:07:00.0"] {
+            assert_eq!(find(name).unwrap().unwrap().name, name);
+        }
+        assert_eq!((find("eth9").unwrap(), find("0000:07:00.1").unwrap()), (None, None));
         tree.write("sys/devices/pci0000:00/0000:07:00.0/msi_irqs", "no directory\n");
-        assert!(find("eth0").unwrap_err().what.contains("msi_irqs: "));
+        for name in ["eth0", "0000:07:00.0"] {
+            assert!(find(name).unwrap_err().what.contains("msi_irqs: "), "{name}");
+        }
     }
 
     #[test]

@@ -399,7 +399,6 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         // A virtual function whose network device is in a pod.
         tree.pci("pci0000:00/0000:03:02.1", "iavf", &[50, 51]);
-        tree.link("sys/bus/pci/devices/0000:03:02.1", "sys/devices/pci0000:00/0000:03:02.1");
         let names = [(50, "iavf-0000:03:02.1:mbx"), (51, "iavf-eth7-TxRx-0")];
         tree.irqs("PCI-MSIX-0000:03:02.1", &names);
         let vf = Nic::read(&tree.sys(), &Interrupts::read(&tree.proc()).unwrap(), "0000:03:02.1");

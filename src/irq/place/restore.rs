@@ -9,8 +9,8 @@ use super::target::Target;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
+use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::lower::Lower;
 
 /// What was put back.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -173,8 +173,8 @@ fn put_all_back(
 fn nics(host: &Host, saved: &Saved, name: &str) -> Result<Vec<String>> {
     let called = |entry: &Entry| entry.nic_now(host).is_none_or(|nic| nic == name);
     let is_saved = saved.entries.iter().any(|entry| entry.target.nic == name && called(entry));
-    match Lower::read(&host.sys(), name) {
-        Ok(lower) if !is_saved => Ok(lower.nics),
+    match Device::read(host, name) {
+        Ok(device) if !is_saved => Ok(device.nics),
         // A NIC with saved entries may have been removed.
         Err(e) if !is_saved => Err(e),
         _ => Ok(vec![name.into()]),
@@ -319,7 +319,10 @@ mod tests {
         let host = tree.host();
         assert!(restore(&host, Some("eth9")).is_err());
         pin(&tree, "n6", "2");
-        assert_eq!(restore(&host, Some("lo")).unwrap(), Restored::default());
+        tree.pci("pci0000:00/0000:04:02.1", "ixgbevf", &[]);
+        for nothing_saved in ["lo", "0000:04:02.1"] {
+            assert_eq!(restore(&host, Some(nothing_saved)).unwrap(), Restored::default());
+        }
         assert_eq!(affinity(&tree, 37), "2");
         assert_eq!(restore(&host, Some("n6")).unwrap().restored.len(), 5);
         assert_eq!(affinity(&tree, 37), "0-3");
