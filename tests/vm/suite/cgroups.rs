@@ -5,11 +5,9 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use ::gthctl::daemon::reports::ThrottledCgroup;
-
 use crate::exclusive::seen_elsewhere;
 use crate::support::cgroup::{Cgroup, CpuHierarchy, cpus_used};
-use crate::support::gthctl::{NO_RULES, status};
+use crate::support::gthctl::NO_RULES;
 use crate::support::host;
 use crate::support::kernel;
 use crate::support::shared;
@@ -321,53 +319,6 @@ fn killed_tasks_of_a_cgroup_that_owes_much_end_at_once() {
     }
     println!("the last ended after {longest:?}");
     assert!(longest < Duration::from_secs(5), "{longest:?}");
-    gthctl.stop();
-}
-
-/// The kernel ends the scheduler when a task has waited that long.
-const WATCHDOG: Duration = Duration::from_secs(5);
-const CROWD: usize = 120;
-
-#[track_caller]
-fn the_throttled() -> ThrottledCgroup {
-    let mut all = status().unwrap().throttled_cgroups;
-    assert_eq!(all.len(), 1, "{all:?}");
-    all.remove(0)
-}
-
-/// Its name puts it before one that starts the scheduler anew: this one has its own.
-#[test]
-fn large_crowds_that_a_tight_limit_holds_back_are_no_stall() {
-    let mut crowd = Cgroup::with("crowd", &[]);
-    let dir = crowd.file();
-    crowd.add(Task::start_in_cgroup("crowd", &dir, |shared| {
-        (1..CROWD).for_each(|_| drop(std::thread::spawn(task::spin_on)));
-        task::spin(shared);
-    }));
-    let gthctl = shared::watched(WATCHDOG, "", NO_RULES);
-    crowd.set("cpu.max", "1000 100000");
-    std::thread::sleep(SETTLE);
-    let watched = 3 * WATCHDOG;
-    let used = cpus_used(&[&crowd], watched);
-    println!("{CROWD} tasks used {:.4} CPUs", used[0]);
-    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
-    assert!(used[0] < 0.03, "{:.4} CPUs", used[0]);
-    let cgroup = the_throttled();
-    println!("{cgroup:?}");
-    assert_eq!((&*cgroup.cgroup, cgroup.limit_cpus), ("/crowd", 0.01));
-    assert!((1..=cgroup.nr_periods).contains(&cgroup.nr_throttled));
-    // It has a quota left for a moment after each refill that has paid for the last run.
-    let held_back = Duration::from_micros(cgroup.throttled_usec);
-    assert!(held_back > watched * 9 / 10 && held_back < watched + WATCHDOG, "{held_back:?}");
-    let mut grown = 0;
-    assert!(kernel::wait(WATCHDOG, || {
-        let before = the_throttled();
-        std::thread::sleep(Duration::from_millis(500));
-        let after = the_throttled();
-        grown = after.throttled_usec - before.throttled_usec;
-        before.throttled && after.nr_throttled == before.nr_throttled
-    }));
-    assert!(grown > 200_000, "{grown} us in 500 ms in which it was held back throughout");
     gthctl.stop();
 }
 

@@ -8,10 +8,11 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use ::gthctl::daemon::reports::ThrottledCgroup;
 use ::gthctl::kernel::ext_server::EXT_SERVERS;
 
-use crate::support::cgroup::Cgroup;
-use crate::support::gthctl::report;
+use crate::support::cgroup::{Cgroup, cpus_used};
+use crate::support::gthctl::{NO_RULES, report, status};
 use crate::support::host;
 use crate::support::kernel;
 use crate::support::mix::Mix;
@@ -453,5 +454,49 @@ fn tasks_that_cannot_migrate_are_asked_about() {
     let _prio: Vec<Task> = (0..4).map(|_| Task::fork("prio", task::wake_often(200_000))).collect();
     std::thread::sleep(Duration::from_secs(4));
     assert_eq!(skipped(), Some(0));
+    gthctl.stop();
+}
+
+const CROWD: usize = 120;
+
+#[track_caller]
+fn the_throttled() -> ThrottledCgroup {
+    let mut all = status().unwrap().throttled_cgroups;
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+#[test]
+fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
+    let mut crowd = Cgroup::with("crowd", &[]);
+    let dir = crowd.file();
+    crowd.add(Task::start_in_cgroup("crowd", &dir, |shared| {
+        (1..CROWD).for_each(|_| drop(std::thread::spawn(task::spin_on)));
+        task::spin(shared);
+    }));
+    let gthctl = start("", NO_RULES);
+    crowd.set("cpu.max", "1000 100000");
+    std::thread::sleep(Duration::from_secs(1));
+    let watched = 3 * LIMIT;
+    let used = cpus_used(&[&crowd], watched);
+    println!("{CROWD} tasks used {:.4} CPUs", used[0]);
+    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
+    assert!(used[0] < 0.03, "{:.4} CPUs", used[0]);
+    let cgroup = the_throttled();
+    println!("{cgroup:?}");
+    assert_eq!((&*cgroup.cgroup, cgroup.limit_cpus), ("/crowd", 0.01));
+    assert!((1..=cgroup.nr_periods).contains(&cgroup.nr_throttled));
+    // It has a quota left for a moment after each refill that has paid for the last run.
+    let held_back = Duration::from_micros(cgroup.throttled_usec);
+    assert!(held_back > watched * 9 / 10 && held_back < watched + LIMIT, "{held_back:?}");
+    let mut grown = 0;
+    assert!(kernel::wait(LIMIT, || {
+        let before = the_throttled();
+        std::thread::sleep(Duration::from_millis(500));
+        let after = the_throttled();
+        grown = after.throttled_usec - before.throttled_usec;
+        before.throttled && after.nr_throttled == before.nr_throttled
+    }));
+    assert!(grown > 200_000, "{grown} us in 500 ms in which it was held back throughout");
     gthctl.stop();
 }
