@@ -51,3 +51,24 @@ pub fn one_line(text: &str) -> String {
         None => line,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Else a test beside it might get the port.
+    #[test]
+    fn the_port_stays_while_it_does_not_run() {
+        let mut server = test_server::TestServer::new("127.0.0.1", drop);
+        for _ in 0..2 {
+            let taken = TcpListener::bind(server.addr).unwrap_err();
+            assert_eq!(taken.kind(), std::io::ErrorKind::AddrInUse);
+            assert!(TcpStream::connect(server.addr).is_err());
+            server.start();
+            assert!(TcpStream::connect(server.addr).is_ok());
+            server.stop();
+        }
+    }
+}

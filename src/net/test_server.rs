@@ -2,11 +2,17 @@
 //! loopback address.
 
 use std::io::{BufRead, BufReader, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
+    sockopt,
+};
 
 /// Nothing here takes this long.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -14,6 +20,8 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 /// Listens; can be stopped and started again at the same address.
 pub struct TestServer {
     pub addr: SocketAddr,
+    /// Keeps the port while the server does not run. Nobody listens there.
+    _port: TcpListener,
     serve: Arc<dyn Fn(TcpStream) + Send + Sync>,
     stopping: Arc<AtomicBool>,
     running: Option<thread::JoinHandle<()>>,
@@ -22,9 +30,11 @@ pub struct TestServer {
 impl TestServer {
     /// At a port of `ip`, a loopback address; not running yet. `serve` answers a connection.
     pub fn new(ip: &str, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind((ip, 0)).unwrap();
+        let ip: IpAddr = ip.parse().unwrap();
+        let port = TcpListener::from(bound((ip, 0).into()));
         Self {
-            addr: listener.local_addr().unwrap(),
+            addr: port.local_addr().unwrap(),
+            _port: port,
             serve: Arc::new(serve),
             stopping: Arc::default(),
             running: None,
@@ -32,7 +42,9 @@ impl TestServer {
     }
 
     pub fn start(&mut self) {
-        let listener = TcpListener::bind(self.addr).unwrap();
+        let socket = bound(self.addr);
+        listen(&socket, Backlog::MAXCONN).unwrap();
+        let listener = TcpListener::from(socket);
         let (serve, stopping) = (Arc::clone(&self.serve), Arc::clone(&self.stopping));
         self.running = Some(thread::spawn(move || {
             for stream in listener.incoming() {
@@ -54,6 +66,15 @@ impl TestServer {
             self.stopping.store(false, Ordering::SeqCst);
         }
     }
+}
+
+/// A socket at the address, which several such sockets may have (SO_REUSEPORT), and nobody else.
+fn bound(addr: SocketAddr) -> OwnedFd {
+    let family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    setsockopt(&socket, sockopt::ReusePort, &true).unwrap();
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(addr)).unwrap();
+    socket
 }
 
 impl Drop for TestServer {
