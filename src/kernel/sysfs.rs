@@ -18,12 +18,17 @@ pub fn class_dir(sys_root: &Path, name: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-/// Where sysfs describes the PCI function at `address`, such as 0000:07:00.0. No network device has
-/// a colon in its name (dev_valid_name(), net/core/dev.c).
+/// Whether the name of a NIC is the address of a PCI function, such as 0000:07:00.0. No network
+/// device has a colon in its name (dev_valid_name(), net/core/dev.c).
+pub fn is_pci_address(name: &str) -> bool {
+    name.contains(':')
+}
+
+/// Where sysfs describes the PCI function at `address`.
 pub fn pci_dir(sys_root: &Path, address: &str) -> Result<PathBuf> {
     let all = sys_root.join("bus/pci/devices");
     let dir = all.join(address);
-    if !address.contains(':') || address.contains('/') || !dir.is_dir() {
+    if !is_pci_address(address) || address.contains('/') || !dir.is_dir() {
         let what = format!("{address:?}: no such PCI function in {}", all.display());
         return Err(Error::failure(what));
     }

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::base::signals;
 
 /// How many answers are made at a time. Each of their threads asks the running gthctl.
-pub(super) const ANSWERS: usize = 2;
+const ANSWERS: usize = 2;
 /// How long the end waits for answers that are being made.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::lower::Lower;
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
-use crate::kernel::sysfs::{class_dir, entries, pci_dir};
+use crate::kernel::sysfs::{class_dir, entries, is_pci_address, pci_dir};
 
 /// A network device, and the NICs that carry its packets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -29,7 +29,7 @@ impl Device {
     ///
     /// Fails when there is none.
     pub fn read(host: &Host, name: &str) -> Result<Self> {
-        if name.contains(':') {
+        if is_pci_address(name) {
             pci_dir(&host.sys(), name)?;
             return Ok(Self { name: name.into(), nics: vec![name.into()], ..Self::default() });
         }

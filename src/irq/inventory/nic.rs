@@ -16,7 +16,9 @@ use super::interrupts::{Interrupt, Interrupts};
 use super::queue::Queue;
 use crate::base::error::Result;
 use crate::irq::host::Host;
-use crate::kernel::sysfs::{class_dir, entries, failed, file_name, link_name, number, pci_dir};
+use crate::kernel::sysfs::{
+    class_dir, entries, failed, file_name, is_pci_address, link_name, number, pci_dir,
+};
 
 /// A network device and its IRQs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +53,7 @@ impl Nic {
     /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
     pub fn read(sys_root: &Path, interrupts: &Interrupts, name: &str) -> Result<Self> {
         let dir = dir_of(sys_root, name)?;
-        let is_function = is_function(name);
+        let is_function = is_pci_address(name);
         let link = if is_function { dir } else { dir.join("device") };
         let device = match fs::canonicalize(&link) {
             Ok(device) => device,
@@ -100,14 +102,9 @@ impl Nic {
     }
 }
 
-/// Whether that is the address of a PCI function.
-fn is_function(name: &str) -> bool {
-    name.contains(':')
-}
-
 /// Where sysfs describes the NIC.
 fn dir_of(sys_root: &Path, name: &str) -> Result<PathBuf> {
-    if is_function(name) { pci_dir(sys_root, name) } else { class_dir(sys_root, name) }
+    if is_pci_address(name) { pci_dir(sys_root, name) } else { class_dir(sys_root, name) }
 }
 
 /// All NICs of gthctl's network namespace, by name.

@@ -13,7 +13,7 @@ use super::mask;
 use super::queue::{Direction, Queue};
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
-use crate::kernel::sysfs::{class_dir, entries, failed};
+use crate::kernel::sysfs::{class_dir, entries, failed, is_pci_address};
 
 /// A kind of mask that queues have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -38,7 +38,7 @@ impl Steering {
     ///
     /// Fails when there is no such NIC in this network namespace.
     pub fn queues(self, sys_root: &Path, nic: &str) -> Result<Vec<u32>> {
-        if nic.contains(':') {
+        if is_pci_address(nic) {
             return Ok(Vec::new());
         }
         let names = entries(&class_dir(sys_root, nic)?.join("queues"))?;
