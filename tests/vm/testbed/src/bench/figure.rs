@@ -43,10 +43,13 @@ const fn value(name: &'static str, unit: &'static str, measure: Measure, of: Of)
 }
 
 pub const RTT: Figure = samples("RTT avg", "ms", Measure::Rtt, "", Of::Average);
-/// What [`Measure::Rtt`] calls the time of the first probe after the start of ping.
-pub const FIRST: &str = "first probe, ms";
+/// What [`Measure::Rtt`] calls the times of the first probes after the start of ping, which are not
+/// among its samples.
+pub const APART: [&str; 2] = ["first probe, ms", "second probe, ms"];
 pub const RTT_FIRST: Figure =
-    value("RTT of the first probe", "ms", Measure::Rtt, Of::Value(FIRST)).beside(LOAD);
+    value("RTT of the first probe", "ms", Measure::Rtt, Of::Value(APART[0])).beside(LOAD);
+pub const RTT_SECOND: Figure =
+    value("RTT of the second probe", "ms", Measure::Rtt, Of::Value(APART[1])).beside(LOAD);
 pub const RTT_P99: Figure = samples("RTT p99", "ms", Measure::Rtt, "", Of::P99);
 pub const PRIORITY: Figure =
     samples("priority wake-up avg", "ns", Measure::WakeUp, "priority", Of::Average);

@@ -22,7 +22,7 @@ use super::{figure, ops, overhead, path, throughput, usable, wakeup, work};
 pub struct Extent {
     /// Of the data plane's processes, for each candidate and load.
     pub restarts: usize,
-    /// Of ping, after each restart, besides the first one.
+    /// Of ping, after each restart, besides those that [stand apart](figure::APART).
     pub probes: usize,
     /// Between them.
     pub interval: Duration,
@@ -201,14 +201,16 @@ fn parts(step: &Step, engaged: &Engaged, extent: Extent, cpus: usize) -> Result<
     }
 }
 
-/// The first probe stands apart. ping takes about a tick of CPU time until then. Where it has no
-/// priority, its turn may end after it has taken the time and before it sends.
+/// The first two probes stand apart ([`figure::APART`]): ping's start makes them late, whatever the
+/// scheduler does. ping takes about a tick of CPU time until the first one. Where it has no priority,
+/// its turn may end after it has taken the time and before it sends. In the second one the kernel may
+/// free what the start has left, in ping's own context (rcu_core(), kernel/rcu/tree.c).
 fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
     let interval = extent.interval.as_millis() as u32;
     ping::run(WARM_UP, interval, engaged)?;
-    let replies = ping::run(extent.probes + 1, interval, engaged)?;
+    let replies = ping::run(figure::APART.len() + extent.probes, interval, engaged)?;
     let mut rtt_ms = replies.rtt_ms.into_iter();
-    let first = rtt_ms.next().map(|ms| (figure::FIRST, ms));
-    let part = Part::of([("sent", extent.probes as f64)].into_iter().chain(first));
+    let apart = figure::APART.into_iter().zip(rtt_ms.by_ref());
+    let part = Part::of([("sent", extent.probes as f64)].into_iter().chain(apart));
     Ok(vec![Part { samples: rtt_ms.collect(), ..part }])
 }

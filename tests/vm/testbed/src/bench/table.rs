@@ -4,16 +4,17 @@ use std::fmt::Write;
 
 use super::figure::{
     self, BUILD, BYTES, CROWD, Figure, HACKBENCH, LOADING, MANY, NORMAL, NORMAL_P99, PIPE,
-    PRIORITY, PRIORITY_P99, RTT, RTT_FIRST, RTT_P99, SHARE, Spread, WORK,
+    PRIORITY, PRIORITY_P99, RTT, RTT_FIRST, RTT_P99, RTT_SECOND, SHARE, Spread, WORK,
 };
 use super::path;
 use super::ratios::{Measured, Ratio, ratios};
 use super::record::{Key, Record, distinct, settings};
 
-const FIGURES: [Figure; 16] = [
+const FIGURES: [Figure; 17] = [
     RTT,
     RTT_P99,
     RTT_FIRST,
+    RTT_SECOND,
     PRIORITY,
     PRIORITY_P99,
     NORMAL,

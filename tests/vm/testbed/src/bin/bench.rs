@@ -53,7 +53,7 @@ struct Measure {
     /// How often the data plane's processes start anew, for each candidate and load
     #[arg(long, default_value_t = 4)]
     restarts: usize,
-    /// Probes after each restart, besides the first one
+    /// Probes after each restart, besides the first two
     #[arg(long, default_value_t = 40)]
     probes: usize,
     /// Milliseconds between them
