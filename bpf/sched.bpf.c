@@ -75,7 +75,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (!tctx)
 		return prev;
 	tctx->woken = true;
-	note_handed_on(p, wake_flags & WAKE_SYNC);
+	note_handed_on(p, tctx, wake_flags & WAKE_SYNC);
 	match = *(volatile u64 *)&tctx->match;
 	if (!is_current(tctx, match)) {
 		if (live_tables(tunables.generation)->nr_rules)
@@ -119,7 +119,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	pinned = is_pinned(p);
 	if (pinned) /* gth_select_cpu() was not asked */
-		note_handed_on(p, enq_flags & ENQ_WAKEUP);
+		note_handed_on(p, tctx, enq_flags & ENQ_WAKEUP);
 	is_new = !is_current(tctx, tctx->match);
 	charge_kept(p, tctx, cpu);
 	make_plan(p, tctx, cpu, match_of(p, tctx), plan);

@@ -66,8 +66,8 @@ static __always_inline bool is_raised_by_task(void)
 		top = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->hardirq_stack_ptr;
 	frame = (const void *)bpf_core_cast(top, struct pt_regs)->r15;
 	frame = bpf_core_cast(frame, struct pt_regs);
-	/* do_softirq() keeps fewer words there than these. */
-	return is_in_bh_enable(frame->r15) || is_in_bh_enable(frame->r14) || is_in_bh_enable(frame->r13) ||
+	/* do_softirq() keeps fewer words there than these. Debian's kernels keep one. */
+	return is_in_bh_enable(frame->r14) || is_in_bh_enable(frame->r15) || is_in_bh_enable(frame->r13) ||
 	       is_in_bh_enable(frame->r12) || is_in_bh_enable(frame->bp) || is_in_bh_enable(frame->bx) ||
 	       is_in_bh_enable(frame->r11) || is_in_bh_enable(frame->r10);
 }

@@ -106,15 +106,12 @@ struct packet {
 	u64 now;
 };
 
-/* Whether the task has a record. Looks at it. */
-static __always_inline bool know_task(struct packet *packet)
+/* Looks at the task's record. */
+static __always_inline void know_task(struct packet *packet, struct task_ctx *tctx)
 {
-	packet->tctx = task_of(packet->p);
-	if (!packet->tctx)
-		return false;
-	packet->is_known = is_matched(packet->tctx);
+	packet->tctx = tctx;
+	packet->is_known = is_matched(tctx);
 	packet->now = marks_now();
-	return true;
 }
 
 /*
@@ -182,11 +179,16 @@ static __always_inline struct gth_mark *count_packet(struct packet *packet, cons
 static __always_inline bool count_in_condition(struct packet *packet, const struct gth_traffic *traffic)
 {
 	struct gth_mark *mark;
+	struct task_ctx *tctx;
 
 	if (!(traffic->functions & packet->functions) && !(packet->port && traffic->port == packet->port))
 		return false;
-	if (!packet->tctx && !know_task(packet))
-		return true;
+	if (!packet->tctx) {
+		tctx = task_of(packet->p);
+		if (!tctx)
+			return true;
+		know_task(packet, tctx);
+	}
 	mark = count_packet(packet, traffic);
 	if (mark && mark->until)
 		renew_burst(packet->tctx);
@@ -194,23 +196,34 @@ static __always_inline bool count_in_condition(struct packet *packet, const stru
 }
 
 /*
- * Counts the packet in each condition that asks about it. Returns whether one does. The first condition
- * comes apart: most policies have no other, and a loop takes 80 instructions for each packet.
+ * Counts the packet in each condition but the first. Apart, as most policies have no other: a loop takes 80
+ * instructions for each packet, and its registers are then saved where there is no loop, either.
  */
+static __noinline bool count_in_others(struct task_struct *p, u64 functions, u32 port, u32 by)
+{
+	struct packet packet = {.p = p, .functions = functions, .port = port, .by = by};
+	const struct gth_tables *t = live_tables(tunables.generation);
+	u32 i, nr = t->nr_traffic;
+	bool asks = false;
+
+	bpf_for(i, 1, nr) {
+		if (count_in_condition(&packet, &t->traffic[i & (GTH_MAX_TRAFFIC - 1)]))
+			asks = true;
+	}
+	return asks;
+}
+
+/* Counts the packet in each condition that asks about it. Returns whether one does. */
 static __always_inline bool count_in_conditions(struct packet *packet)
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
-	u32 i, nr = t->nr_traffic;
+	u32 nr = t->nr_traffic;
 	bool asks;
 
 	asks = nr && count_in_condition(packet, &t->traffic[0]);
 	if (nr < 2)
 		return asks;
-	bpf_for(i, 1, nr) {
-		if (count_in_condition(packet, &t->traffic[i & (GTH_MAX_TRAFFIC - 1)]))
-			asks = true;
-	}
-	return asks;
+	return count_in_others(packet->p, packet->functions, packet->port, packet->by) || asks;
 }
 
 #endif

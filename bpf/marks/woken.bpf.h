@@ -12,37 +12,45 @@
 #include "marks/mark.bpf.h"
 
 /*
- * Counts the packet in the condition if the waker has its mark. Only a task that handles packets itself hands
- * them on.
+ * Whether the current task hands on what the condition counts. Only a task that handles packets itself does, and it
+ * has the condition's mark. Which context this is takes longest to tell, so that comes last.
  */
-static __always_inline void hand_on_in(struct packet *packet, struct gth_marks *waker,
-				       const struct gth_traffic *traffic)
+static __always_inline bool hands_on(struct gth_marks *waker, const struct gth_traffic *traffic)
 {
-	struct gth_mark *mark = mark_of(waker, traffic);
+	const struct gth_mark *mark = mark_of(waker, traffic);
 
-	if (!traffic->woken || mark->condition != traffic->id || mark->function == GTH_BY_WAKEUP ||
-	    mark->until <= packet->now)
+	return traffic->woken && mark->condition == traffic->id && mark->function != GTH_BY_WAKEUP &&
+	       mark->until > marks_now() && context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
+}
+
+/* Counts a packet for @p in the condition of this number if the current task, with these marks, hands it on. */
+static __noinline void count_handed_on_in(struct task_struct *p, struct task_ctx *tctx, struct gth_marks *waker,
+					  u32 number)
+{
+	const struct gth_tables *t = live_tables(tunables.generation);
+	const struct gth_traffic *traffic = &t->traffic[number & (GTH_MAX_TRAFFIC - 1)];
+	struct packet packet = {.p = p, .by = GTH_BY_WAKEUP};
+
+	if (!hands_on(waker, traffic))
 		return;
-	count_packet(packet, traffic);
+	know_task(&packet, tctx);
+	count_packet(&packet, traffic);
 }
 
 /* Counts a packet for @p, which the current task wakes up. */
-__noinline int count_handed_on(struct task_struct *p __arg_trusted)
+__noinline int count_handed_on(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
-	const struct gth_tables *t = live_tables(tunables.generation);
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct packet packet = {.p = p, .by = GTH_BY_WAKEUP};
+	u32 i, nr = live_tables(tunables.generation)->nr_traffic;
 	struct gth_marks *waker;
-	u32 i, nr = t->nr_traffic;
 
-	waker = bpf_task_storage_get(&marks, current, NULL, 0);
-	if (!waker || context_of(current) != GTH_CONTEXT_TASK || !know_task(&packet))
+	waker = bpf_task_storage_get(&marks, bpf_get_current_task_btf(), NULL, 0);
+	if (!waker)
 		return 0;
-	hand_on_in(&packet, waker, &t->traffic[0]);
+	count_handed_on_in(p, tctx, waker, 0);
 	if (nr < 2)
 		return 0;
 	bpf_for(i, 1, nr)
-		hand_on_in(&packet, waker, &t->traffic[i & (GTH_MAX_TRAFFIC - 1)]);
+		count_handed_on_in(p, tctx, waker, i);
 	return 0;
 }
 
@@ -50,10 +58,10 @@ __noinline int count_handed_on(struct task_struct *p __arg_trusted)
  * @sync: the waker says that it is about to sleep. For a task that may run on one CPU
  * only, the kernel selects no CPU and passes no such flag: there each wake-up counts.
  */
-static __always_inline void note_handed_on(struct task_struct *p, bool sync)
+static __always_inline void note_handed_on(struct task_struct *p, struct task_ctx *tctx, bool sync)
 {
 	if (live_tables(tunables.generation)->nr_traffic && sync && !(p->flags & PF_KTHREAD))
-		count_handed_on(p);
+		count_handed_on(p, tctx);
 }
 
 #endif
