@@ -61,7 +61,9 @@ struct released {
 	u64 key;
 	s32 kick;	/* the CPU to wake up for it, if that is idle */
 	s32 room;	/* the CPU to make room on, if that needs no tick; or NO_CPU */
-};
+} __attribute__((aligned(64)));
+
+struct released released[GTH_MAX_CPUS]; /* as plans: of the CPU that decides */
 
 /*
  * One that a rule's exclusive CPUs are for waits for those; any other one where home_of() says. Without a kick
@@ -116,13 +118,12 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 /* Moves tasks back, MAX_RELEASED at most. Returns whether there may be more of them. */
 __noinline int release_from(u32 index, bool throttled)
 {
+	struct released *to = &released[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
 	struct task_struct *p;
 	u32 looks = unknown_zero;
 	bool all = true;
 
 	bpf_for_each(scx_dsq, p, held_dsq(index), 0) {
-		struct released to;
-
 		if (looks >= MAX_RELEASED)
 			break;
 		looks++;
@@ -130,12 +131,12 @@ __noinline int release_from(u32 index, bool throttled)
 			all = false;
 			continue;
 		}
-		waiting_place(p, &to);
-		dsq_move_to_vtime(THIS_ITERATION, p, to.dsq, to.key);
-		if (to.kick >= 0)
-			kick_if_idle(to.kick);
-		if (to.room >= 0)
-			make_room(to.room);
+		waiting_place(p, to);
+		dsq_move_to_vtime(THIS_ITERATION, p, to->dsq, to->key);
+		if (to->kick >= 0)
+			kick_if_idle(to->kick);
+		if (to->room >= 0)
+			make_room(to->room);
 	}
 	return all && looks >= MAX_RELEASED;
 }
