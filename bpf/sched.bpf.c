@@ -49,6 +49,7 @@
 #include <bpf/bpf_tracing.h>
 #include "intf.h"
 #include "scx_compat.bpf.h"
+#define CONTEXT_RARE __noinline
 #include "sched/wakeup.bpf.h"
 #include "sched/queue.bpf.h"
 #include "sched/dispatch.bpf.h"
@@ -110,6 +111,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	struct plan *plan = plan_on(bpf_get_smp_processor_id());
 	bool pinned, is_new;
 	enum gth_path path;
+	u64 match;
 	u32 holder;
 	s32 to;
 
@@ -120,9 +122,12 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	pinned = is_pinned(p);
 	if (pinned) /* gth_select_cpu() was not asked */
 		note_handed_on(p, tctx, enq_flags & ENQ_WAKEUP);
-	is_new = !is_current(tctx, tctx->match);
+	match = *(volatile u64 *)&tctx->match;
+	is_new = !is_current(tctx, match);
 	charge_kept(p, tctx, cpu);
-	make_plan(p, tctx, cpu, match_of(p, tctx), plan);
+	if (is_new)
+		match = match_anew(p, tctx);
+	make_plan(p, tctx, cpu, match, plan);
 	if (pinned && is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP))
 		note_work(); /* the kernel passes no WF_SYNC here */
 	note_queueing(tctx, enq_flags);
@@ -147,7 +152,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 
 	if (plan->affinity_override)
-		count(is_percpu_kthread(p) ? GTH_COUNT_RESERVED_KTHREAD : GTH_COUNT_RESERVED_PINNED);
+		count_rarely(is_percpu_kthread(p) ? GTH_COUNT_RESERVED_KTHREAD : GTH_COUNT_RESERVED_PINNED);
 	to = local_cpu(p, tctx, plan, cpu, pinned, is_new, enq_flags, &path);
 	if (to >= 0)
 		go_to(p, plan, to, path, enq_flags);

@@ -20,6 +20,11 @@ enum {
 	NMI_MASK = 0x00f00000,
 };
 
+/* Of what is asked in a softirq only. Who asks in several places may have one copy of it. */
+#ifndef CONTEXT_RARE
+#define CONTEXT_RARE __always_inline
+#endif
+
 #if defined(__TARGET_ARCH_arm64)
 #include "marks/context_arm64.bpf.h"
 #else

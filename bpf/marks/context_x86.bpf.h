@@ -53,7 +53,7 @@ static __always_inline bool is_in_bh_enable(u64 address)
  * in user mode do not use the interrupt stack: its content is stale then. The words of a stack are read
  * as if they were saved registers, with a load each: bpf_probe_read_kernel() takes 70 instructions more.
  */
-static __always_inline bool is_raised_by_task(void)
+static CONTEXT_RARE bool is_raised_by_task(void)
 {
 	const struct pt_regs *frame;
 	const void *top = NULL;

@@ -80,13 +80,13 @@ static __always_inline void begin_mark(const struct gth_traffic *traffic, struct
 {
 	if (!may_begin(traffic)) {
 		if (mark->in_window == traffic->min_packets)
-			count(GTH_COUNT_MARKS_REFUSED);
+			count_rarely(GTH_COUNT_MARKS_REFUSED);
 		return;
 	}
 	mark->since = now;
 	mark->packets = mark->in_window;
 	__sync_lock_test_and_set(&mark->until, now + traffic->hold_ns);
-	count(GTH_COUNT_MARKED);
+	count_rarely(GTH_COUNT_MARKED);
 }
 
 static __always_inline bool rules_meet(const struct gth_rules *a, const struct gth_rules *b)

@@ -67,9 +67,9 @@ static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, bool
 	last->tctx = task_of(prev);
 	if (!last->tctx)
 		return;
-	if (match)
-		match_of(prev, last->tctx);
 	last->match = *(volatile u64 *)&last->tctx->match;
+	if (match && !is_current(last->tctx, last->match))
+		last->match = match_anew(prev, last->tctx);
 	last->rank = rank_of_last(prev, last->tctx, cpu, last->match);
 }
 
@@ -103,6 +103,12 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 		return false;
 	count_path(path);
 	return true;
+}
+
+/* As take(), where few CPUs come: a call is shorter, so ops.dispatch() loads sooner. */
+__noinline int take_rarely(u64 dsq, u32 path)
+{
+	return path < GTH_NR_PATHS && take(dsq, path);
 }
 
 /* A task with priority that waits in the pool. */
@@ -154,7 +160,7 @@ __noinline int balance(s32 cpu, u32 pool)
 	c->next_llc = other;
 	if (other == pool)
 		return false;
-	if (scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take(prio_dsq(other), GTH_PATH_STOLEN))
+	if (scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take_rarely(prio_dsq(other), GTH_PATH_STOLEN))
 		return true;
 	here = pool_of(pool)->load;
 	there = pool_of(other)->load;
@@ -171,7 +177,7 @@ __noinline int balance(s32 cpu, u32 pool)
 			return false;
 		c->uneven_at = now_ns();
 	}
-	return take(pool_dsq(other), GTH_PATH_STOLEN);
+	return take_rarely(pool_dsq(other), GTH_PATH_STOLEN);
 }
 
 /* Takes a task from any other LLC: this CPU would otherwise be idle. */
@@ -186,8 +192,8 @@ __noinline int steal(u32 pool)
 
 		if (other >= machine.nr_llcs)
 			other -= machine.nr_llcs;
-		if ((scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take(prio_dsq(other), GTH_PATH_STOLEN)) ||
-		    (scx_bpf_dsq_nr_queued(pool_dsq(other)) > 0 && take(pool_dsq(other), GTH_PATH_STOLEN)))
+		if ((scx_bpf_dsq_nr_queued(prio_dsq(other)) > 0 && take_rarely(prio_dsq(other), GTH_PATH_STOLEN)) ||
+		    (scx_bpf_dsq_nr_queued(pool_dsq(other)) > 0 && take_rarely(pool_dsq(other), GTH_PATH_STOLEN)))
 			return true;
 	}
 	return false;
@@ -239,8 +245,8 @@ static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 /* Takes a task beside one that had the CPU without a tick. Also true if a new policy wants that one queued anew. */
 static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 {
-	return take(prio_dsq(pool), GTH_PATH_PRIORITY) || take(cpu_dsq(cpu), GTH_PATH_PINNED) ||
-	       take(pool_dsq(pool), GTH_PATH_SHARED) || !pool_is_exclusive(pool);
+	return take_rarely(prio_dsq(pool), GTH_PATH_PRIORITY) || take_rarely(cpu_dsq(cpu), GTH_PATH_PINNED) ||
+	       take_rarely(pool_dsq(pool), GTH_PATH_SHARED) || !pool_is_exclusive(pool);
 }
 
 /* Does the guard owe a normal task that waits here a turn? */
@@ -273,14 +279,17 @@ static __always_inline u64 first_key(u64 own_key, u64 shared_key)
 	return own_key == NO_KEY || is_earlier(shared_key, own_key) ? shared_key : own_key;
 }
 
-/* Takes that task. */
+/* Takes that task. If another CPU has taken it meanwhile, the first one of the other DSQ. At least one has a task. */
 static __always_inline bool take_first(u64 own_key, u64 shared_key, u32 pool, s32 cpu)
 {
 	bool own = own_key != NO_KEY, shared = shared_key != NO_KEY;
 	bool own_first = own && first_key(own_key, shared_key) == own_key;
 
-	return (own_first && take(cpu_dsq(cpu), GTH_PATH_PINNED)) || (shared && take(pool_dsq(pool), GTH_PATH_SHARED)) ||
-	       (own && !own_first && take(cpu_dsq(cpu), GTH_PATH_PINNED));
+	if (take(own_first ? cpu_dsq(cpu) : pool_dsq(pool), own_first ? GTH_PATH_PINNED : GTH_PATH_SHARED))
+		return true;
+	if (own_first)
+		return shared && take_rarely(pool_dsq(pool), GTH_PATH_SHARED);
+	return own && take_rarely(cpu_dsq(cpu), GTH_PATH_PINNED);
 }
 
 /* Whether the task that ran last is earlier than one with this key. */
@@ -319,7 +328,7 @@ static __always_inline bool take_earliest(const struct last *last, struct cpu_ct
 			return false;
 	}
 	if (guarded) {
-		count(GTH_COUNT_GUARDED);
+		count_rarely(GTH_COUNT_GUARDED);
 		c->protected_until = now_ns() + turn_ns();
 	}
 	return true;

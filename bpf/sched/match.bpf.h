@@ -394,7 +394,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->lineage_generation = generation;
 	tctx->marked_until = s->marked_until;
 	tctx->by_traffic = s->by_traffic;
-	count(GTH_COUNT_MATCHED);
+	count_rarely(GTH_COUNT_MATCHED);
 	/* Another CPU may have changed the task since. As the exchange is a barrier, here or there sees
 	 * it. */
 	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
@@ -416,15 +416,10 @@ static __always_inline bool is_current(const struct task_ctx *tctx, u64 match)
  * rules ask about keeps changing. Read once per decision, so that one policy's rule
  * never meets another's tables.
  */
-static __always_inline u64 match_of(struct task_struct *p, struct task_ctx *tctx)
+static __always_inline u64 match_anew(struct task_struct *p, struct task_ctx *tctx)
 {
-	u64 match = *(volatile u64 *)&tctx->match;
-
-	if (!is_current(tctx, match)) {
-		match_now(p, tctx);
-		match = *(volatile u64 *)&tctx->match;
-	}
-	return match;
+	match_now(p, tctx);
+	return *(volatile u64 *)&tctx->match;
 }
 
 /*

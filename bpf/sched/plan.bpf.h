@@ -51,7 +51,7 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 	if (tctx->burst < BURST_SLICES * slice)
 		return rule->rank;
 	if (is_priority(tctx->rank)) {
-		count(GTH_COUNT_DEMOTIONS);
+		count_rarely(GTH_COUNT_DEMOTIONS);
 		if (tctx->pool != NO_POOL)
 			tctx->vtime = pool_of(tctx->pool)->vtime_now;
 		tctx->rank = GTH_RANK_EXHAUSTED;
@@ -101,7 +101,7 @@ static __always_inline bool plan_cpus(struct task_struct *p, const struct gth_ru
 		return false;
 	other = any_cpu_in(p, plan->place.generation, index);
 	if (other < 0) {
-		count(GTH_COUNT_RESERVED_MISSED);
+		count_rarely(GTH_COUNT_RESERVED_MISSED);
 		return false;
 	}
 	pool = cpu_pool(t, other);
@@ -125,7 +125,7 @@ static __always_inline void plan_elsewhere(struct task_struct *p, struct plan *p
 	}
 	plan->cpu = other;
 	plan->pool = cpu_pool(live_tables(plan->place.generation), other);
-	count(GTH_COUNT_RESERVED_AVOIDED);
+	count_rarely(GTH_COUNT_RESERVED_AVOIDED);
 }
 
 __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,

@@ -89,7 +89,7 @@ __noinline int give_way(const struct plan *plan __arg_nonnull, s32 cpu, u64 enq_
 	c->gives_way = tctx && tctx->rank == plan->rank && has_other_cpu(there, plan, cpu);
 	bpf_task_release(there);
 	if (c->gives_way)
-		count(GTH_COUNT_PREEMPTIONS);
+		count_rarely(GTH_COUNT_PREEMPTIONS);
 	return c->gives_way;
 }
 
