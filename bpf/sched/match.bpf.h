@@ -263,21 +263,22 @@ __noinline int match_conditions(u32 index, u32 slot)
 }
 
 /*
- * The rules that a task falls under as a child: those that its parent meets or
+ * Adds the rules that a task falls under as a child: those that its parent meets or
  * itself inherits. Looks back to the first parent already matched under this
  * generation.
  */
-static __noinline void find_lineage(u32 index, u32 generation, struct task_struct *p, u32 slot,
-				    struct gth_rules *found)
+__noinline int find_lineage(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
 {
 	const struct gth_rules *children = &tables_at(index)->children;
 	struct scratch *s = scratch_of(slot);
 	struct task_struct *parent = p;
+	struct gth_rules *found;
 	bool known;
 	u32 i;
 
 	if (!s)
-		return;
+		return 0;
+	found = &s->verdict.inherited;
 	bpf_for(i, 0, GTH_MAX_LINEAGE) {
 		struct task_ctx *tctx;
 
@@ -300,6 +301,7 @@ static __noinline void find_lineage(u32 index, u32 generation, struct task_struc
 			break;
 		}
 	}
+	return 0;
 }
 
 static __always_inline u32 first_rule(const struct gth_verdict *v)
@@ -324,23 +326,22 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 {
 	struct scratch *s = scratch_of(slot);
 	struct task_ctx *tctx = task_of(p);
-	struct gth_rules inherited = {};
 	struct gth_tables *t = tables_at(index);
 
 	if (!s)
 		return 0;
+	s->verdict.inherited = (struct gth_rules){};
 	if (any_rule(&t->children)) {
 		if (tctx && generation && tctx->lineage_generation == generation)
-			inherited = tctx->inherited;
+			s->verdict.inherited = tctx->inherited;
 		else
-			find_lineage(index, generation, p, slot, &inherited);
+			find_lineage(p, index, generation, slot);
 	}
 	look_at(p, index, slot);
 	match_conditions(index, slot);
 	if (slot == SCRATCH_SCHED && t->nr_traffic)
 		settle_marks(t, s, p);
 	hold_by_marks(t, s);
-	s->verdict.inherited = inherited;
 	s->verdict.rule = first_rule(&s->verdict);
 	return 0;
 }
