@@ -166,7 +166,7 @@ impl Keeper {
             pin::apply(&self.host, &plan, By::Policy)?;
             self.kept.moved += plan.changes.len() as u64;
             self.back_off(now);
-            Some(self.placed_again(&plan))
+            Some(self.placed_again(&plan, now))
         };
         self.kept.plan = whole;
         // What has gone need not stay saved.
@@ -202,7 +202,8 @@ impl Keeper {
         self.wait = LONGEST.min(self.wait * 2);
     }
 
-    fn placed_again(&self, plan: &Plan) -> String {
+    /// The log line of a look that began at `now`.
+    fn placed_again(&self, plan: &Plan, now: Instant) -> String {
         let known = |change: &Change| {
             let mut old = self.kept.plan.changes.iter();
             old.find(|old| old.target.is_same(&change.target))
@@ -222,8 +223,8 @@ impl Keeper {
         if plan.changes.len() > NAMED {
             named.push(format!("{} more", plan.changes.len() - NAMED));
         }
-        let wait = self.again_at.saturating_duration_since(Instant::now()).as_secs_f64();
-        format!("placed {}; the next time in {wait:.0} s at the earliest", named.join(", "))
+        let wait = self.again_at.saturating_duration_since(now).as_secs();
+        format!("placed {}; the next time in {wait} s at the earliest", named.join(", "))
     }
 
     /// Puts back what nothing keeps any more. `again` says who does it later if all of that fails.
