@@ -106,12 +106,15 @@ struct packet {
 	u64 now;
 };
 
-/* Looks at the task's record. */
-static __always_inline void know_task(struct packet *packet, struct task_ctx *tctx)
+/* Looks at the task's record. Returns whether there is one. */
+static __always_inline bool know_task(struct packet *packet, struct task_ctx *tctx)
 {
+	if (!tctx)
+		return false;
 	packet->tctx = tctx;
 	packet->is_known = is_matched(tctx);
 	packet->now = marks_now();
+	return true;
 }
 
 /*
@@ -179,16 +182,11 @@ static __always_inline struct gth_mark *count_packet(struct packet *packet, cons
 static __always_inline bool count_in_condition(struct packet *packet, const struct gth_traffic *traffic)
 {
 	struct gth_mark *mark;
-	struct task_ctx *tctx;
 
 	if (!(traffic->functions & packet->functions) && !(packet->port && traffic->port == packet->port))
 		return false;
-	if (!packet->tctx) {
-		tctx = task_of(packet->p);
-		if (!tctx)
-			return true;
-		know_task(packet, tctx);
-	}
+	if (!packet->tctx && !know_task(packet, task_of(packet->p)))
+		return true;
 	mark = count_packet(packet, traffic);
 	if (mark && mark->until)
 		renew_burst(packet->tctx);

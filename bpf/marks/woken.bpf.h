@@ -31,10 +31,8 @@ static __noinline void count_handed_on_in(struct task_struct *p, struct task_ctx
 	const struct gth_traffic *traffic = &t->traffic[number & (GTH_MAX_TRAFFIC - 1)];
 	struct packet packet = {.p = p, .by = GTH_BY_WAKEUP};
 
-	if (!hands_on(waker, traffic))
-		return;
-	know_task(&packet, tctx);
-	count_packet(&packet, traffic);
+	if (hands_on(waker, traffic) && know_task(&packet, tctx))
+		count_packet(&packet, traffic);
 }
 
 /* Counts a packet for @p, which the current task wakes up. */

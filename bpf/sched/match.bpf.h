@@ -413,8 +413,8 @@ static __always_inline bool is_current(const struct task_ctx *tctx, u64 match)
 }
 
 /*
- * The task's match word under the live generation; 0, which is no rule's, while what
- * rules ask about keeps changing. Read once per decision, so that one policy's rule
+ * Matches the task, and returns its match word under the live generation; 0, which is no rule's,
+ * while what rules ask about keeps changing. Read once per decision, so that one policy's rule
  * never meets another's tables.
  */
 static __always_inline u64 match_anew(struct task_struct *p, struct task_ctx *tctx)
