@@ -15,6 +15,8 @@
 enum {
 	ASK_NS = 50000,		/* longer than such a program takes */
 	ASK_TIMES = 10,		/* then it is left to the tick */
+	/* BPF_F_TIMER_CPU_PIN of include/uapi/linux/bpf.h: on a nohz_full CPU the kernel else prefers another one. */
+	ON_THIS_CPU = 1 << 1,
 };
 
 struct ask {
@@ -40,7 +42,7 @@ static int ask_now(void *map, u32 *cpu, struct ask *ask)
 	if (!p->migration_disabled)
 		kick_preempt(*cpu);
 	else if (ask->left && ask->left--)
-		bpf_timer_start(&ask->timer, ASK_NS, 0);
+		bpf_timer_start(&ask->timer, ASK_NS, ON_THIS_CPU);
 	return 0;
 }
 
@@ -53,7 +55,7 @@ static __always_inline void ask_soon(void)
 	if (!ask || !can_kick())
 		return;
 	ask->left = ASK_TIMES;
-	bpf_timer_start(&ask->timer, ASK_NS, 0);
+	bpf_timer_start(&ask->timer, ASK_NS, ON_THIS_CPU);
 }
 
 /* Called once for each CPU, by ops.init. */

@@ -182,6 +182,36 @@ fn tasks_share_all_cpus_of_their_rule() {
     gthctl.stop();
 }
 
+/// Without a tick nothing else would end its turn for up to a second.
+#[test]
+fn a_task_that_leaves_its_rule_leaves_the_cpu_at_once() {
+    // SAFETY: it takes no arguments.
+    let is_there = || unsafe { libc::sched_getcpu() } == CPU as i32;
+    let gthctl = shared::scheduler(POLICY);
+    let hot = Task::fork("hot", |shared| {
+        let mut stalls = Stalls::new();
+        loop {
+            task::set_name("hot");
+            while !is_there() {
+                stalls.look(shared);
+            }
+            task::use_cpu(3_000_000);
+            let begin = task::now();
+            task::set_name("cold");
+            while is_there() {
+                stalls.look(shared);
+            }
+            shared.add_latency(task::now() - begin);
+        }
+    });
+    let times = hot.samples(1_000);
+    let (longest, stall) = (times[times.len() - 1], hot.shared().gap());
+    let longest = Duration::from_nanos(longest).saturating_sub(stall);
+    println!("longest {longest:?}, the host stalled for {stall:?}");
+    assert!(longest < Duration::from_millis(100), "{longest:?}");
+    gthctl.stop();
+}
+
 #[test]
 fn a_policy_that_gives_the_cpu_to_all_ends_it() {
     let (gthctl, hot) = lonely();
