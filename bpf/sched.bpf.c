@@ -141,7 +141,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	set_clock(tctx, plan->affinity_override ? GTH_RANK_NORMAL : plan->rank, plan->pool, cpu);
 	holder = held_by(p, tctx);
 	if (holder != NO_GROUP) {
-		hold_back(p, tctx, holder);
+		hold_back(p, tctx, holder, plan->slice);
 		return;
 	}
 	if (is_priority(plan->rank)) {

@@ -40,11 +40,11 @@ static __always_inline u64 held_dsq(u32 index)
 
 /* ---- held back ---- */
 
-/* In the order in which they came, so that each has its turn. */
-static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tctx, u32 index)
+/* In the order in which they came, so that each has its turn. It keeps the slice for that. */
+static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tctx, u32 index, u64 slice)
 {
 	count_out(&tctx->counted);
-	dsq_insert_vtime(p, held_dsq(index), tunables.slice_ns, tctx->queued_at, 0);
+	dsq_insert_vtime(p, held_dsq(index), slice, tctx->queued_at, 0);
 }
 
 /* Whether a task in the DSQ of its throttled group runs all the same: it has waited long, or was killed. */
@@ -59,6 +59,7 @@ __noinline int runs_anyway(struct task_struct *p __arg_trusted)
 struct released {
 	u64 dsq;
 	u64 key;
+	u64 credit;	/* of the task's rule */
 	s32 kick;	/* the CPU to wake up for it, if that is idle */
 	s32 room;	/* the CPU to make room on, if that needs no tick; or NO_CPU */
 } __attribute__((aligned(64)));
@@ -78,6 +79,7 @@ static __always_inline struct home home_after_release(struct task_struct *p, str
 	u32 index = GTH_MASK_RULE + match_rule(match);
 	s32 cpu = NO_CPU;
 
+	to->credit = rule ? rule->credit_ns : 0;
 	if (rule && can_kick() && is_entitled(p, rule, generation, index))
 		cpu = any_cpu_in(p, generation, index);
 	if (cpu < 0)
@@ -87,6 +89,7 @@ static __always_inline struct home home_after_release(struct task_struct *p, str
 	return (struct home){ .pool = cpu_pool(live_tables(generation), cpu), .cpu = NO_CPU };
 }
 
+/* As wait_for_cpu() says. */
 __noinline int waiting_place(struct task_struct *p __arg_trusted, struct released *to __arg_nonnull)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -102,8 +105,8 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 	if (home.cpu >= 0) /* which is exclusive to others */
 		to->room = cpu;
 	change_clock(p, home.pool);
-	to->key = tctx->vtime;
-	if (is_priority(tctx->rank)) {
+	to->key = tctx->vtime - to->credit;
+	if (is_priority(tctx->rank) && (home.cpu < 0 || is_pinned(p))) {
 		note_arrival(&pool_of(home.pool)->priority_came_at);
 		to->key = prio_key(tctx->rank);
 		to->dsq = prio_dsq(home.pool);

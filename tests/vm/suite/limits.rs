@@ -75,6 +75,85 @@ fn tasks_that_were_held_back_return_to_idle_exclusive_cpus_at_once() {
     gthctl.stop();
 }
 
+/// Their slice is their rule's, not the default one, in which one of them would use up the quota.
+#[test]
+fn tasks_that_a_limit_held_back_share_the_next_period() {
+    let mut limited = Cgroup::with("limited", &[("cpu.max", "80000 100000")]);
+    let gthctl = shared::with_slices(
+        "scheduler: {slice_ns_default: 100ms, slice_ns_min: 100ms}",
+        "strategies: [{command_regex: ^hot$, execution_time: 2ms}]",
+    );
+    for _ in 0..8 {
+        limited.add(Task::start_in_cgroup("hot", &limited.file(), |shared| {
+            task::set_affinity(0, &[0]);
+            task::spin(shared);
+        }));
+    }
+    let switches = || -> u64 {
+        let pids = limited.tasks().iter().map(|task| task.pid);
+        pids.map(kernel::involuntary_switches).sum()
+    };
+    let mut turns = 0;
+    // In one of the seconds the host lets them take turns: ten periods, in each of which they have 80 ms.
+    let take_turns = || {
+        let before = switches();
+        std::thread::sleep(Duration::from_secs(1));
+        turns = switches() - before;
+        turns > 150
+    };
+    assert!(kernel::wait(Duration::from_secs(10), take_turns), "{turns} turns in a second");
+    println!("{turns} turns in a second");
+    gthctl.stop();
+}
+
+/// Two tasks run once in each period of their limits, on one CPU. The one that a rule lets go ahead comes first.
+#[test]
+fn a_task_that_goes_ahead_does_so_after_a_limit_has_held_it_back() {
+    const PERIOD: u64 = 40_000_000;
+    let policy = |ahead: &str, behind: &str| {
+        format!(
+            "strategies: [{{command_regex: ^{ahead}$, priority: 10, execution_time: 100ms}}, \
+             {{command_regex: ^{behind}$, execution_time: 100ms}}]"
+        )
+    };
+    let mut cgroups = ["a", "b"].map(|name| Cgroup::with(name, &[("cpu.max", "8000 40000")]));
+    let gthctl = shared::scheduler(NO_RULES);
+    let last = Task::fork("last", |_| task::sleep_until(u64::MAX >> 1));
+    let _beside = Task::fork_on("beside", Some(&[0]), task::spin);
+    for (cgroup, name) in cgroups.iter_mut().zip(["a", "b"]) {
+        cgroup.add(Task::start_in_cgroup(name, &cgroup.file(), |shared| {
+            task::set_affinity(0, &[0]);
+            let mut before = task::now();
+            loop {
+                let now = task::now();
+                // It was held back. The other one began just before, or will begin.
+                if now - before > PERIOD / 4 {
+                    let since = now - last.shared().woken_at.swap(now, Ordering::Relaxed);
+                    shared.add_latency((since < PERIOD / 2).into());
+                }
+                before = now;
+            }
+        }));
+    }
+    let came_second = |cgroup: &Cgroup| {
+        let shared = cgroup.tasks()[0].shared();
+        let count = || (shared.noted(), shared.latencies().iter().sum::<u64>());
+        let before = count();
+        assert!(kernel::wait(Duration::from_secs(60), || shared.noted() >= before.0 + 50));
+        let after = count();
+        (after.1 - before.1) as f64 / (after.0 - before.0) as f64
+    };
+    for (ahead, behind) in [(0, 1), (1, 0)] {
+        let names = ["a", "b"];
+        gthctl.replace(&policy(names[ahead], names[behind]));
+        std::thread::sleep(Duration::from_secs(1));
+        let second = [came_second(&cgroups[ahead]), came_second(&cgroups[behind])];
+        println!("came second: {second:?}");
+        assert!(second[0] < 0.3 && second[1] > 0.7, "{second:?}");
+    }
+    gthctl.stop();
+}
+
 /// The task was not ahead when it ended: it had waited for what it ran. So the next new task of its cgroup need
 /// not wait for that once more.
 #[test]
