@@ -278,6 +278,19 @@ static __always_inline void init_refill(void)
 
 /* ---- set ---- */
 
+/* Limits may be set on several CPUs at a time. */
+static __noinline void raise_top(u32 top)
+{
+	u32 i;
+
+	bpf_for(i, 0, GTH_MAX_CPUS) {
+		u32 was = *(volatile u32 *)&limits.top;
+
+		if (was >= top || __sync_val_compare_and_swap(&limits.top, was, top) == was)
+			return;
+	}
+}
+
 /* Gives a group its place in limits.of. */
 static __always_inline void list_limit(u32 index, struct limit *limit)
 {
@@ -291,8 +304,7 @@ static __always_inline void list_limit(u32 index, struct limit *limit)
 		if (*place != ROOT_GROUP || __sync_val_compare_and_swap(place, ROOT_GROUP, index) != ROOT_GROUP)
 			continue;
 		limit->listed = true;
-		if (limits.top <= i)
-			limits.top = i + 1;
+		raise_top(i + 1);
 		return;
 	}
 }
