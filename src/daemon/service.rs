@@ -534,6 +534,7 @@ impl Service {
     fn follow_references(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) {
         let wanted = self.options.pod_counters || self.policy.asks_for_pods();
         let pods = self.pods.follow(wanted);
+        self.forget_references();
         let known = self.watched.len();
         let mut watching = Ok(());
         for file in &self.policy.compiled().refers_to {
@@ -547,6 +548,16 @@ impl Service {
             // They may have changed after they were read and before they were watched.
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
             self.again.note(Step::Refresh, self.policy.refresh(scheduler, &context));
+        }
+    }
+
+    /// Stops watching the files that only earlier policies referred to.
+    fn forget_references(&mut self) {
+        let wanted = &self.policy.compiled().refers_to;
+        let is_kept = |watched: &Watched| !matches!(watched, Watched::Reference(file) if !wanted.contains(file));
+        if !self.watched.iter().all(is_kept) {
+            self.watch.retain(|file| is_kept(&self.watched[file]));
+            self.watched.retain(is_kept);
         }
     }
 

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::sys::statfs::{NSFS_MAGIC, statfs};
 use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind};
 use notify::{Event, RecommendedWatcher, RecursiveMode, Watcher};
 
@@ -41,7 +42,8 @@ const HANDED_OVER: Duration = Duration::from_secs(1);
 /// How often to check the files without inotify.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often to check them with it. Nobody sends an event when a directory farther up is renamed, when
-/// something is mounted over one, or when another machine changes a file on NFS.
+/// something is mounted over one, or when another machine changes a file on NFS. A path through a process
+/// is checked as often as without it: nobody sends an event when that ends.
 const SELDOM: Duration = Duration::from_secs(30);
 /// How often a file's path may change while the watches are set up; later changes are left
 /// to their events.
@@ -141,6 +143,13 @@ impl Watch {
         Ok(self.files.len() - 1)
     }
 
+    /// Stops watching those files whose numbers `is_kept` does not hold for. The others are numbered anew.
+    pub fn retain(&mut self, is_kept: impl Fn(usize) -> bool) {
+        let mut number = 0..;
+        self.files.retain(|_| number.next().is_some_and(&is_kept));
+        self.follow();
+    }
+
     /// The files, by number, with new content now, and when to ask again if nothing
     /// happens before.
     pub fn changed(&mut self) -> (Vec<usize>, Option<Instant>) {
@@ -221,7 +230,8 @@ impl Watch {
                 break;
             }
         }
-        self.look_at = Some(Instant::now() + if problem.is_some() { LOOK } else { SELDOM });
+        let is_often = problem.is_some() || self.files.iter().any(Watched::leads_through_a_process);
+        self.look_at = Some(Instant::now() + if is_often { LOOK } else { SELDOM });
         self.problem = problem.map(|problem| problem.to_string());
     }
 
@@ -239,7 +249,7 @@ impl Watch {
         }
         let entries = || self.files.iter().flat_map(|file| &file.entries);
         let dirs = entries().filter_map(|entry| entry.parent());
-        let files = entries().map(PathBuf::as_path).filter(|entry| entry.is_file());
+        let files = entries().map(PathBuf::as_path).filter(|entry| is_written_to(entry));
         let identity = |path: &Path| {
             let metadata = fs::metadata(path).ok()?;
             Some((path.to_owned(), (metadata.dev(), metadata.ino())))
@@ -352,6 +362,12 @@ fn limit(name: &str) -> String {
     value.trim_end().to_owned()
 }
 
+/// Whether it is a file that may be written to. A namespace is none, and would live for as long as it is
+/// watched (nsfs_evict(), fs/nsfs.c).
+fn is_written_to(path: &Path) -> bool {
+    path.is_file() && statfs(path).is_ok_and(|fs| fs.filesystem_type() != NSFS_MAGIC)
+}
+
 /// The state of the file at `path`; `None` while there is none.
 fn print(path: &Path) -> Option<Print> {
     let file = fs::metadata(path).ok()?;
@@ -400,8 +416,19 @@ impl Watched {
         self.print = print;
     }
 
+    fn leads_through_a_process(&self) -> bool {
+        self.entries.iter().any(|entry| entry.starts_with("/proc"))
+    }
+
+    /// Whether an event for this path is one for the file, too. A directory that is renamed takes along what is in it.
+    fn is_of(&self, kind: EventKind, path: &Path) -> bool {
+        let is_renamed = matches!(kind, EventKind::Modify(ModifyKind::Name(_)));
+        let is_in_it = |entry: &PathBuf| entry.parent() == Some(path);
+        self.entries.contains(path) || is_renamed && self.entries.iter().any(is_in_it)
+    }
+
     fn take(&mut self, event: &Event, now: Instant) {
-        if !is_any(event) && !event.paths.iter().any(|path| self.entries.contains(path)) {
+        if !is_any(event) && !event.paths.iter().any(|path| self.is_of(event.kind, path)) {
             return;
         }
         let delay = match event.kind {
@@ -427,6 +454,7 @@ mod tests {
     use std::fs::{File, rename};
     use std::io::Write;
     use std::os::unix::fs::symlink;
+    use std::process::Command;
 
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -679,6 +707,55 @@ mod tests {
         dir.assert_told();
         dir.watch.as_mut().unwrap().look_at = Some(Instant::now());
         assert_eq!(dir.told(), None);
+    }
+
+    #[test]
+    fn its_directory_is_exchanged() {
+        let mut dir = Dir::new();
+        for name in ["conf", "next"] {
+            fs::create_dir(dir.path(name)).unwrap();
+            dir.write(&format!("{name}/f"), name);
+        }
+        dir.watch("conf/f");
+        while dir.told().is_some() {}
+        rename(dir.path("conf"), dir.path("before")).unwrap();
+        rename(dir.path("next"), dir.path("conf")).unwrap();
+        dir.assert_told();
+        dir.write("conf/f", "2");
+        dir.assert_told();
+    }
+
+    /// The kernel sends no event for it, and would keep a namespace that is watched.
+    #[test]
+    fn the_namespace_of_a_process_that_ends() {
+        let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+        let path = PathBuf::from(format!("/proc/{}/ns/net", process.id()));
+        let mut dir = Dir::new();
+        dir.watch(path.to_str().unwrap());
+        while dir.told().is_some() {}
+        let watch = dir.watch.as_ref().unwrap();
+        assert!(!watch.watched.contains_key(&path), "{:?}", watch.watched);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        let told = (0..5).find_map(|_| dir.told());
+        assert!(told.is_some());
+    }
+
+    #[test]
+    fn a_file_that_is_watched_no_more() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.write("g", "1");
+        dir.watch("f");
+        let g = dir.path("g");
+        let watch = dir.watch.as_mut().unwrap();
+        assert_eq!(watch.add(&g).unwrap(), 1);
+        watch.retain(|file| file == 1);
+        dir.write("f", "2");
+        assert_eq!(dir.told(), None);
+        dir.write("g", "2");
+        dir.assert_told();
+        assert_eq!(dir.watch.as_ref().unwrap().files.len(), 1);
     }
 
     #[test]
