@@ -195,7 +195,7 @@ impl LivePolicy {
         whence: Whence,
         begin: Instant,
     ) -> Result<()> {
-        let old = (self.now.text.clone(), self.previous.clone());
+        let old = (self.now.text.clone(), self.previous.clone(), self.rejected.clone());
         if let Err(e) = self.go_live(scheduler, new, begin) {
             return self.refuse(whence, e);
         }
@@ -204,6 +204,8 @@ impl LivePolicy {
         match replacement.commit() {
             Ok(note) => log::notes(note.as_slice()),
             Err(e) => {
+                // The file is as it was.
+                self.rejected = old.2;
                 reply.send(Reply::Failed(e.into()));
                 let again = self.load(old.0, Some(&target), context, scheduler)?;
                 self.go_live(scheduler, again, begin)?;
@@ -266,9 +268,12 @@ impl LivePolicy {
         self.out_of_step = false;
         log::notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
+        let is_another = new.policy != self.now.policy;
         let old = std::mem::replace(&mut self.now, new);
         self.say_pod_nics(&old.pod_nics);
-        self.previous = Some(old.text);
+        if is_another {
+            self.previous = Some(old.text);
+        }
         self.since = SystemTime::now();
         self.changes.taken += 1;
         let file = self.file.as_deref().unwrap_or(std::path::Path::new("policy"));

@@ -235,6 +235,57 @@ fn what_is_refused_changes_nothing() {
     gthctl.stop();
 }
 
+/// The file is as it was, so `status` goes on saying that it is not in force.
+#[test]
+fn a_file_stays_rejected_when_another_policy_cannot_replace_it() {
+    let mut gthctl = shared::scheduler(HOT_ON_1);
+    gthctl.expect_errors();
+    let good = beside(&gthctl, "good.yaml", HOT_ON_2);
+    let file = gthctl.policy();
+    gthctl.refuses(|| fs::write(&file, "strategies:\n- {pid: 1, priority: 21}\n").unwrap());
+    let rejected = || report(&["status"])["rejected"].clone();
+    let before = rejected();
+    mount(Some(&file), &file, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+    let refused = policy(&["apply", &good, "--yes", "-o", "json"]);
+    umount2(&file, MntFlags::MNT_DETACH).unwrap();
+    assert_fails(&refused, 1, "busy");
+    assert!(before.is_object());
+    assert_eq!(rejected(), before);
+    gthctl.stop();
+}
+
+#[test]
+fn a_policy_that_is_applied_again_hides_no_earlier_one() {
+    let gthctl = shared::scheduler(HOT_ON_1);
+    let second = beside(&gthctl, "second.yaml", HOT_ON_2);
+    for _ in 0..2 {
+        report(&["apply", &second, "--yes"]);
+    }
+    report(&["rollback", "--yes"]);
+    assert_eq!(fs::read_to_string(gthctl.policy()).unwrap(), HOT_ON_1);
+    gthctl.stop();
+}
+
+/// How many files and directories it watches by inotify(7).
+fn watches(pid: i32) -> usize {
+    let about = |entry: fs::DirEntry| fs::read_to_string(entry.path()).unwrap_or_default();
+    let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
+    let of = |text: String| text.lines().filter(|line| line.starts_with("inotify ")).count();
+    files.map(|entry| of(about(entry.unwrap()))).sum()
+}
+
+#[test]
+fn files_of_an_earlier_policy_are_not_watched() {
+    let gthctl = shared::scheduler("strategies: []");
+    let watched = || watches(gthctl.pid());
+    let before = watched();
+    gthctl.replace("strategies: [{command_regex: ^hot$, user: root, priority: true}]");
+    assert!(kernel::wait(SOON, || watched() > before), "{before}");
+    gthctl.replace("strategies: []");
+    assert!(kernel::wait(SOON, || watched() == before), "{before}, now {}", watched());
+    gthctl.stop();
+}
+
 #[test]
 fn status_show_and_explain() {
     let mut gthctl = shared::scheduler(
