@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::cgroup::Cgroup;
 use crate::support::gthctl::NO_RULES;
@@ -80,20 +80,13 @@ fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
     let spinners: Vec<Task> =
         (0..4).map(|_| Task::fork_on("spinner", Some(&cpus), task::spin)).collect();
     std::thread::sleep(Duration::from_millis(500));
-    let before: Duration = spinners.iter().map(Task::cpu_time).sum();
-    let (begin, used) = (Instant::now(), chains.used());
-    std::thread::sleep(Duration::from_secs(3));
-    let used_after = chains.used();
-    let got = spinners.iter().map(Task::cpu_time).sum::<Duration>() - before;
-    let part =
-        |time: Duration| time.as_secs_f64() / begin.elapsed().as_secs_f64() / cpus.len() as f64;
-    println!(
-        "{under}: spinners {:.2} of the CPUs, chains {:.2}",
-        part(got),
-        part(used_after - used)
-    );
+    let times: [&dyn Fn() -> Duration; 2] =
+        [&|| spinners.iter().map(Task::cpu_time).sum(), &|| chains.used()];
+    let used = kernel::cpus_used(&times, |time| time(), Duration::from_secs(3));
+    let [got, others] = [0, 1].map(|i| used[i] / cpus.len() as f64);
+    println!("{under}: spinners {got:.2} of the CPUs, chains {others:.2}");
     chains.set("cgroup.kill", "1");
-    part(got)
+    got
 }
 
 /// So do those of a cgroup with a weight. One load is enough for both.

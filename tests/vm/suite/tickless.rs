@@ -1,7 +1,7 @@
 //! CPUs that need no tick (`nohz_full=`): tests/vm/test boots a VM with the last two such.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::host::{self, Stalls};
@@ -47,13 +47,7 @@ fn lonely() -> (Lease, Task) {
 
 /// The part of a second that each of the tasks gets.
 fn parts(tasks: &[&Task]) -> Vec<f64> {
-    let times = || tasks.iter().map(|task| task.cpu_time()).collect::<Vec<_>>();
-    let (before, begin) = (times(), Instant::now());
-    std::thread::sleep(Duration::from_secs(1));
-    let (after, elapsed) = (times(), begin.elapsed());
-    let part =
-        |(after, before): (&Duration, &Duration)| (*after - *before).div_duration_f64(elapsed);
-    after.iter().zip(&before).map(part).collect()
+    kernel::cpus_used(tasks, |task| task.cpu_time(), Duration::from_secs(1))
 }
 
 /// Each of the tasks gets a part of a second that is in the range, if the host takes none of it. Of what

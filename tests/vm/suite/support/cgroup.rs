@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::mount::{MsFlags, mount, umount};
@@ -226,11 +226,5 @@ pub fn take_out(pid: i32) {
 
 /// How many CPUs each cgroup uses while the test sleeps so long.
 pub fn cpus_used(cgroups: &[&Cgroup], during: Duration) -> Vec<f64> {
-    let used = || cgroups.iter().map(|cgroup| cgroup.used()).collect::<Vec<_>>();
-    let (start, before) = (Instant::now(), used());
-    std::thread::sleep(during);
-    let (after, elapsed) = (used(), start.elapsed());
-    let part =
-        |(after, before): (&Duration, &Duration)| (*after - *before).div_duration_f64(elapsed);
-    after.iter().zip(&before).map(part).collect()
+    kernel::cpus_used(cgroups, |cgroup| cgroup.used(), during)
 }

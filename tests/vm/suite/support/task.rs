@@ -250,15 +250,10 @@ pub fn part(sorted: &[u64], part: f64) -> Duration {
     Duration::from_nanos(sorted[((sorted.len() - 1) as f64 * part) as usize])
 }
 
-/// The CPU time that each task gets meanwhile, in seconds.
+/// The CPU time that each task gets in a time like `watch`, in seconds.
 pub fn times(tasks: &[Task], watch: Duration) -> Vec<f64> {
-    let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
-    std::thread::sleep(watch);
-    tasks
-        .iter()
-        .zip(before)
-        .map(|(task, before)| (task.cpu_time() - before).as_secs_f64())
-        .collect()
+    let parts = kernel::cpus_used(tasks, Task::cpu_time, watch);
+    parts.into_iter().map(|part| part * watch.as_secs_f64()).collect()
 }
 
 /// As many spinners as asked for, all with the same name.
