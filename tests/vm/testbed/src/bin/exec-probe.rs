@@ -3,8 +3,8 @@
 //!
 //! usage: exec-probe FILE OFFSET FIRST_CPU LAST_CPU
 //!
-//! Three u64 go into the file there: the two times, CLOCK_MONOTONIC in ns, 0: not
-//! within a second; the CPU where main began.
+//! Four u64 go into the file there: the two times, CLOCK_MONOTONIC in ns, 0: not
+//! within a second; the CPU where main began; for how long in between the host stalled, ns.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -12,21 +12,30 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 
+/// What it may take to go on without a stall, ns.
+const LEAST: u64 = 10_000_000;
+
 fn main() -> Result<()> {
-    let began = now();
+    let (began, used) = (now(), cpu_used());
     let first_cpu = cpu();
     let args: Vec<String> = std::env::args().skip(1).collect();
     let [file, numbers @ ..] = &args[..] else { anyhow::bail!("usage: see the source") };
     let numbers: Vec<u64> = numbers.iter().map(|n| n.parse()).collect::<Result<_, _>>()?;
     let &[offset, first, last] = &numbers[..] else { anyhow::bail!("usage: see the source") };
-    let mut there = 0;
-    while there == 0 && now() < began + 1_000_000_000 {
-        let time = now();
+    let (mut there, mut time, mut gaps) = (0, began, 0);
+    while there == 0 && time < began + 1_000_000_000 {
+        let gap = now() - time;
+        if gap >= LEAST {
+            gaps += gap;
+        }
+        time += gap;
         if (first..=last).contains(&cpu()) {
             there = time;
         }
     }
-    let times = [began, there, first_cpu].map(u64::to_ne_bytes).concat();
+    // Its CPU time goes on while the host stalls, and not while another task runs.
+    let stalled = (cpu_used() - used + gaps).saturating_sub(time - began).min(gaps);
+    let times = [began, there, first_cpu, stalled].map(u64::to_ne_bytes).concat();
     let file = OpenOptions::new().write(true).open(file).context("the file")?;
     Ok(file.write_all_at(&times, offset)?)
 }
@@ -37,6 +46,14 @@ fn cpu() -> u64 {
 }
 
 fn now() -> u64 {
-    let time = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every kernel has this clock");
+    clock(ClockId::CLOCK_MONOTONIC)
+}
+
+fn cpu_used() -> u64 {
+    clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock(id: ClockId) -> u64 {
+    let time = clock_gettime(id).expect("every kernel has this clock");
     time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
 }
