@@ -105,11 +105,9 @@ fn a_preempted_task_does_not_wait_for_a_long_turn() {
         .map(|_| Task::fork("other", |shared| note_gaps(shared, 30_000_000)))
         .collect();
     let prio = Task::fork("prio", task::rest_and_work(40_000_000, 120_000_000));
-    std::thread::sleep(Duration::from_secs(5));
-    let turns = prio.shared().latencies().len();
+    let turns = prio.samples(30).len();
     let gaps: Vec<u64> = others.iter().flat_map(|task| task.shared().latencies()).collect();
     println!("{turns} turns of the priority task, {} gaps: {gaps:?}", gaps.len());
-    assert!(turns > 20, "{turns} turns");
     assert!(gaps.len() < turns / 3, "{} gaps in {turns} turns", gaps.len());
     gthctl.stop();
 }
