@@ -43,6 +43,7 @@ mod marks;
 mod matching;
 mod messages;
 mod metrics;
+mod output;
 mod pinned;
 mod placement;
 mod pod_counters;
@@ -73,7 +74,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 55] = modules![
+const MODULES: [(&str, Vm); 56] = modules![
     access,
     allocated,
     builtin_idle,
@@ -107,6 +108,7 @@ const MODULES: [(&str, Vm); 55] = modules![
     matching,
     messages,
     metrics,
+    output,
     pinned,
     placement,
     pod_counters,

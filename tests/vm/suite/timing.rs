@@ -230,18 +230,6 @@ fn set_threads_max(count: &str) -> String {
     before
 }
 
-/// How often a process has read from files so far (proc_pid_io(5)); 0 where the kernel does not
-/// count that, as 6.12 as built here.
-fn reads(pid: i32) -> u64 {
-    if !std::path::Path::new("/proc/self/io").exists() {
-        println!("this kernel counts no reads");
-        return 0;
-    }
-    let io = kernel::read(&format!("/proc/{pid}/io"));
-    let syscr = io.lines().find_map(|line| line.strip_prefix("syscr: "));
-    syscr.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("/proc/{pid}/io: {io:?}"))
-}
-
 /// CPU time of looking once at each thread of a process from user space, as a scheduler
 /// does that decides there.
 fn look_at_threads(pid: i32) -> Duration {
@@ -258,7 +246,7 @@ fn look_at_threads(pid: i32) -> Duration {
 
 const THREADS: usize = 10_000;
 
-/// The last one of its VM, as it loads schedulers of its own.
+/// The last one of its VM, as it loads a scheduler of its own.
 ///
 /// The kernel's verifier takes most of a start, and its time varies by more than all tasks add. So
 /// the test checks that gthctl reads nothing for each task. Beyond its cost without tasks, a reload
@@ -266,13 +254,12 @@ const THREADS: usize = 10_000;
 #[test]
 fn what_ten_thousand_tasks_and_a_hundred_rules_cost() {
     const READS: u64 = THREADS as u64 / 10;
-    let start = |policy: &str| {
-        let gthctl = Gthctl::start(policy);
-        let (took, reads) = (process_time(gthctl.pid()), reads(gthctl.pid()));
-        println!("start: {took:?} of CPU time, {reads} reads");
-        (gthctl, reads)
-    };
-    let (gthctl, bare) = start(NO_RULES);
+    // A start without the tasks and rules.
+    let gthctl = shared::scheduler(NO_RULES);
+    let bare = gthctl.reads;
+    if bare == 0 {
+        println!("this kernel counts no reads");
+    }
     gthctl.stop();
     let before = set_threads_max("20000");
     let tasks = Task::fork("sleepers", |shared| {
@@ -293,14 +280,15 @@ fn what_ten_thousand_tasks_and_a_hundred_rules_cost() {
     });
     let there = || tasks.shared().answer.load(Ordering::Relaxed) as usize == THREADS;
     assert!(kernel::wait(Duration::from_secs(120), there), "{}", tasks.answer());
-    let (gthctl, loaded) = start(&many_rules(100, "first"));
-    let pid = gthctl.pid();
+    let gthctl = Gthctl::start(&many_rules(100, "first"));
+    let (pid, loaded) = (gthctl.pid(), gthctl.reads);
+    println!("start: {:?} of CPU time, {loaded} reads", process_time(pid));
     let reload = |policy: &str, times: usize| {
-        let before = (process_time(pid), reads(pid));
+        let before = (process_time(pid), kernel::reads(pid));
         fs::write(gthctl.policy(), policy).unwrap();
         // Asking would cost it time.
         assert!(gthctl.says(IN_FORCE, times));
-        (process_time(pid) - before.0, reads(pid) - before.1)
+        (process_time(pid) - before.0, kernel::reads(pid) - before.1)
     };
     let policies = ["second", "third", "fourth"].map(|name| many_rules(100, name));
     let policies = policies.into_iter().chain([NO_RULES.into(), many_rules(100, "fifth")]);

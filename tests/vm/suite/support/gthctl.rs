@@ -37,6 +37,8 @@ pub struct Gthctl {
     /// How much of it gthctl said before this test.
     heard: usize,
     reader: Option<JoinHandle<()>>,
+    /// How often it had read from files when it was in charge.
+    pub reads: u64,
 }
 
 /// What a gthctl left when it ended.
@@ -253,7 +255,8 @@ impl Gthctl {
 
     pub fn spawn(files: TempDir, command: Command) -> Self {
         let begin = Instant::now();
-        let gthctl = Self::spawn_until(files, command, "gthctl: scheduling");
+        let mut gthctl = Self::spawn_until(files, command, "gthctl: scheduling");
+        gthctl.reads = kernel::reads(gthctl.pid());
         assert_eq!(kernel::ops(), "gthctl");
         println!("gthctl: loaded in {:?}", begin.elapsed());
         gthctl
@@ -270,7 +273,7 @@ impl Gthctl {
                 *log.lock().unwrap() += &(line + "\n");
             }
         });
-        let mut gthctl = Self { child, files, stderr, heard: 0, reader: Some(reader) };
+        let mut gthctl = Self { child, files, stderr, heard: 0, reader: Some(reader), reads: 0 };
         let up = kernel::wait(LOADED, || gthctl.has_ended() || gthctl.has_said(says) > 0);
         if !up || gthctl.has_ended() {
             let _ = gthctl.child.kill();

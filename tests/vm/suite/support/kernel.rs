@@ -1,6 +1,7 @@
 //! What the kernel says about its scheduler, its CPUs and its tasks.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
@@ -68,6 +69,17 @@ pub fn involuntary_switches(tid: i32) -> u64 {
     let status = read(&format!("/proc/{tid}/status"));
     let line = status.lines().find(|line| line.starts_with("nonvoluntary_ctxt_switches"));
     line.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// How often a process has read from files so far (proc_pid_io(5)); 0 where the kernel does not
+/// count that, as 6.12 as built here.
+pub fn reads(pid: i32) -> u64 {
+    if !Path::new("/proc/self/io").exists() {
+        return 0;
+    }
+    let io = read(&format!("/proc/{pid}/io"));
+    let syscr = io.lines().find_map(|line| line.strip_prefix("syscr: "));
+    syscr.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("/proc/{pid}/io: {io:?}"))
 }
 
 /// What the kernel says of each open file of a process (/proc/PID/fdinfo, proc(5)).
