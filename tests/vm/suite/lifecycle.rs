@@ -23,17 +23,29 @@ pub const VM: Vm = vm::OWN;
 
 const SOON: Duration = Duration::from_secs(10);
 
+/// What is known of the last run: how grave that is, and the text.
+fn last_end() -> (String, String) {
+    let output = gthctl::output(Command::new(gthctl::binary()).args(["status", "-o", "json"]));
+    let overview: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
+    let findings = overview["findings"].as_array().unwrap();
+    let last = findings.iter().find(|finding| finding["check"] == "last-end").unwrap();
+    (last["level"].as_str().unwrap().to_owned(), last["what"].as_str().unwrap().to_owned())
+}
+
 /// With a policy and no config file.
 #[test]
-fn takes_over_every_task_and_gives_them_back() {
+fn takes_over_every_task_prints_counters_as_asked_and_ends_well_by_sigterm() {
     shared::unload();
     let task = Task::spinner("some-task");
     assert!(!kernel::is_ext(task.pid));
-    let policy = "strategies: [{command_regex: ^some-task$, cpus: 1, exclusive: true}]";
+    let policy = "strategies: [{command_regex: ^some-task$, cpus: 1, exclusive: true}, \
+                  {command_regex: ^prio$, priority: true}]";
     let files = gthctl::files("", policy);
     let mut command = gthctl::run();
-    command.arg("-p").arg(files.path().join("policy.yaml"));
+    command.arg("-p").arg(files.path().join("policy.yaml")).args(["--stats", "1"]);
     let gthctl = Gthctl::spawn(files, command);
+    let begin = Instant::now();
+    let _prio = Task::fork("prio", task::wake_often(10_000_000));
     let note = "gthctl: note: there is no /etc/gthctl/config.yaml: every setting has its default\n";
     assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     assert!(kernel::is_ext(task.pid));
@@ -43,30 +55,27 @@ fn takes_over_every_task_and_gives_them_back() {
     let before = newborn.cpu_time();
     let runs = || newborn.cpu_time() > before + Duration::from_millis(50);
     assert!(kernel::wait(SOON, runs));
-    let output = gthctl.stop();
-    assert!(!kernel::is_ext(task.pid));
-    assert!(output.counter("tasks matched") > 1, "{}", output.stdout);
-    assert!(output.counter("idle CPU") > 1, "{}", output.stdout);
-}
+    std::thread::sleep(Duration::from_millis(3500).saturating_sub(begin.elapsed()));
 
-#[test]
-fn prints_counters_as_asked_and_ends_well_by_sigterm() {
-    let prio = "strategies: [{command_regex: ^prio$, priority: true}]";
-    let gthctl = Gthctl::start_with("", prio, &["--stats", "1"]);
-    let begin = Instant::now();
-    let _prio = Task::fork("prio", task::wake_often(10_000_000));
-    std::thread::sleep(Duration::from_millis(3500));
+    let pid = gthctl.pid();
     gthctl.signal(Signal::SIGTERM);
     let elapsed = begin.elapsed();
     let output = gthctl.wait();
     assert_eq!((output.code(), kernel::state()), (0, "disabled".into()), "{}", output.stderr);
+    assert!(!kernel::is_ext(task.pid));
+    assert!(output.counter("tasks matched") > 1, "{}", output.stdout);
+    assert!(output.counter("idle CPU") > 1, "{}", output.stdout);
     assert!(output.counter("priority wake-ups") > 0, "{}", output.stdout);
     assert!(output.stdout.contains("priority wake-up latency: half under"), "{}", output.stdout);
-    let tables = output.stdout.matches("dispatched by").count();
     // One a second, and one at the end.
+    let tables = output.stdout.matches("dispatched by").count();
     let seconds = elapsed.as_secs() as usize;
     let wanted = seconds..=seconds + 2;
     assert!(wanted.contains(&tables), "{tables} tables in {elapsed:?}:\n{}", output.stdout);
+    let (level, what) = last_end();
+    assert_eq!(level, "ok");
+    assert!(what.starts_with(&format!("PID {pid} at 2")), "{what}");
+    assert!(what.ends_with(": stopped by SIGTERM (exit code 0)"), "{what}");
 }
 
 /// Removes it when dropped.
@@ -278,32 +287,38 @@ fn sysrq_s_evicts_it(gthctl: Gthctl, interrupts: BTreeMap<u32, String>) {
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (interrupts, false));
 }
 
-/// How a run ended is known while none runs and while the next one does.
-#[test]
-fn kill_9_gives_the_machine_back_and_is_known_as_the_last_end() {
-    shared::unload();
-    let last = || {
-        let output = gthctl::output(Command::new(gthctl::binary()).args(["status", "-o", "json"]));
-        let overview: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
-        let findings = overview["findings"].as_array().unwrap();
-        let last = findings.iter().find(|finding| finding["check"] == "last-end").unwrap();
-        (last["level"].as_str().unwrap().to_owned(), last["what"].as_str().unwrap().to_owned())
-    };
-    let first = Gthctl::start(NO_RULES);
-    let pid = first.pid();
-    let spinners = task::spinners(kernel::cpus() * 2, "load");
-    first.signal(Signal::SIGKILL);
-    first.wait();
-    let killed = format!("PID {pid} was killed, or crashed");
-    assert_eq!(last(), ("error".into(), killed.clone()));
-    assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
-    assert!(spinners.iter().all(|task| !kernel::is_ext(task.pid)));
-    let before: Vec<_> = spinners.iter().map(Task::cpu_time).collect();
+/// All of them run, scheduled by the kernel.
+fn are_the_kernels(tasks: &[Task]) {
+    assert!(tasks.iter().all(|task| !kernel::is_ext(task.pid)));
+    let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
     let ran = kernel::wait(SOON, || {
-        spinners.iter().zip(&before).all(|(task, before)| task.cpu_time() > *before)
+        tasks.iter().zip(&before).all(|(task, before)| task.cpu_time() > *before)
     });
     assert!(ran, "some task does not run");
+}
+
+/// Its interrupts stay where they are until somebody cares: the next run, or `gthctl irq restore`. How it ended
+/// is known while none runs and while the next one does.
+#[test]
+fn kill_9_gives_tasks_back_leaves_interrupts_and_is_known_as_the_last_end() {
+    shared::unload();
+    let _restore = Restore;
+    let before = affinities("eth0");
+    let place = with("{nic: eth0, cpus: 2}");
+    let kill = |gthctl: Gthctl| {
+        gthctl.signal(Signal::SIGKILL);
+        gthctl.wait();
+        assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
+        assert!(all_on("eth0", "2"));
+    };
+    let first = Gthctl::start(&place);
+    let killed = format!("PID {} was killed, or crashed", first.pid());
+    let spinners = task::spinners(kernel::cpus() * 2, "load");
+    kill(first);
+    assert_eq!(last_end(), ("error".into(), killed.clone()));
+    are_the_kernels(&spinners);
     drop(spinners);
+    assert_eq!(nic::report(&["drift"])["placed"][0]["by"], "policy");
 
     let waiting = Command::new(gthctl::binary())
         .args(["status", "--ready", "--wait=300"])
@@ -314,35 +329,12 @@ fn kill_9_gives_the_machine_back_and_is_known_as_the_last_end() {
     let waited = waiting.wait_with_output().unwrap();
     assert!(waited.status.success());
     assert_eq!(String::from_utf8_lossy(&waited.stdout), "generation 1 is in force\n");
-    assert_eq!(last(), ("note".into(), killed));
-    let pid = second.pid();
-    second.stop();
-    let (level, what) = last();
-    assert_eq!(level, "ok");
-    assert!(what.starts_with(&format!("PID {pid} at 2")), "{what}");
-    assert!(what.ends_with(": stopped by SIGINT (exit code 0)"), "{what}");
-}
-
-#[test]
-fn killed_it_leaves_them_until_somebody_cares() {
-    let _restore = Restore;
-    let before = affinities("eth0");
-    let place = with("{nic: eth0, cpus: 2}");
-    let kill = |gthctl: Gthctl| {
-        gthctl.signal(Signal::SIGKILL);
-        gthctl.wait();
-        assert!(kernel::wait(SOON, || kernel::state() == "disabled"));
-        assert!(all_on("eth0", "2"));
-    };
-    kill(Gthctl::start(&place));
-    assert_eq!(nic::report(&["drift"])["placed"][0]["by"], "policy");
-    // The next run does.
-    let gthctl = Gthctl::start(NO_RULES);
+    assert_eq!(last_end(), ("note".into(), killed));
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
-    gthctl.replace(&place);
-    assert!(kernel::wait(SOON, || all_on("eth0", "2")));
 
-    kill(gthctl);
+    second.replace(&place);
+    assert!(kernel::wait(SOON, || all_on("eth0", "2")));
+    kill(second);
     nic::report(&["restore"]);
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }
