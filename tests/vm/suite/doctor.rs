@@ -9,7 +9,7 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
 use crate::lifecycle::mount_over;
-use crate::support::gthctl::{self, Gthctl, NO_RULES, Output};
+use crate::support::gthctl::{self, Output};
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -18,13 +18,13 @@ use crate::support::vm::{self, Vm};
 pub const VM: Vm = vm::OWN;
 
 /// The findings, and how it ended.
-struct Doctor {
-    report: Value,
-    output: Output,
+pub struct Doctor {
+    pub report: Value,
+    pub output: Output,
 }
 
 impl Doctor {
-    fn new(args: &[&str]) -> Self {
+    pub fn new(args: &[&str]) -> Self {
         Self::of(Command::new(gthctl::binary()).arg("doctor").args(args))
     }
 
@@ -38,7 +38,7 @@ impl Doctor {
 
     /// The level and the text of the first finding of that check, which there must be.
     #[track_caller]
-    fn finding(&self, check: &str) -> (&str, &str) {
+    pub fn finding(&self, check: &str) -> (&str, &str) {
         let findings = self.report["findings"].as_array().unwrap();
         let finding = findings.iter().find(|finding| finding["check"] == check);
         let finding = finding.unwrap_or_else(|| panic!("no {check}: {}", self.report));
@@ -107,35 +107,6 @@ fn the_test_kernel_is_fit() {
         assert!(text.contains(&format!("gthctl.{feature}\n")), "{feature} in {text}");
     }
     assert!(text.contains(&format!("gthctl.btf_sound={sound}\n")), "{text}");
-}
-
-/// The scheduler says which kfuncs it does without; the doctor names the same before.
-#[test]
-fn malformed_btf_is_what_a_start_says_of_it() {
-    let doctor = Doctor::new(&[]);
-    let (level, what) = doctor.finding("btf");
-    let gthctl = Gthctl::start(NO_RULES);
-    let told = gthctl.stderr();
-    let noted = told.lines().find(|line| line.contains("BTF is malformed for "));
-    match noted {
-        Some(note) => {
-            let kfuncs = note.split("malformed for ").nth(1).unwrap().split(" (").next().unwrap();
-            assert!(level == "warning" && what.contains(kfuncs), "{what}: {note}");
-        }
-        None => assert_eq!((level, what), ("ok", "there and sound")),
-    }
-    a_running_gthctl_is_told_and_is_no_error(gthctl);
-}
-
-fn a_running_gthctl_is_told_and_is_no_error(gthctl: Gthctl) {
-    let doctor = Doctor::new(&["-c", gthctl.config().to_str().unwrap()]);
-    let (level, what) = doctor.finding("sched_ext");
-    assert_eq!(level, "note", "{what}");
-    assert!(what.contains("gthctl's scheduler is loaded (enabled)"), "{what}");
-    assert_eq!((doctor.finding("config").0, doctor.finding("policy").0), ("ok", "ok"));
-    assert_eq!(doctor.output.code(), 0, "{}", doctor.report);
-    gthctl.stop();
-    assert_eq!(Doctor::new(&[]).finding("sched_ext").0, "ok");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use crate::support::gthctl::{self, Gthctl};
+use crate::support::gthctl;
 use crate::support::plane::succeeds;
 use crate::support::sender;
 use crate::support::shared;
@@ -15,14 +15,14 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
 
-const MODULE: &str = "/modules/gtp.ko";
-const PROBES: u64 = 40;
+pub const MODULE: &str = "/modules/gtp.ko";
+pub const PROBES: u64 = 40;
 /// An IPv4 packet of ping's.
 const PROBE: u64 = 84;
 /// A UDP header and a GTP-U header without options (3GPP TS 29.281, 5.1).
 const HEADERS: u64 = 8 + 8;
 
-fn metric(name: &str, plane: &str, direction: &str) -> Option<f64> {
+pub fn metric(name: &str, plane: &str, direction: &str) -> Option<f64> {
     let output = gthctl::output(Command::new(gthctl::binary()).arg("metrics"));
     assert_eq!(output.code(), 0, "{}", output.stderr);
     let metric = format!("gthctl_gtp_{name}_total{{plane=\"{plane}\",direction=\"{direction}\"}} ");
@@ -37,7 +37,7 @@ fn passed(plane: &str, direction: &str) -> Option<[u64; 2]> {
 }
 
 /// Uplink first.
-fn of_gtp() -> [Option<[u64; 2]>; 2] {
+pub fn of_gtp() -> [Option<[u64; 2]>; 2] {
     ["uplink", "downlink"].map(|direction| passed("gtp", direction))
 }
 
@@ -69,33 +69,6 @@ fn each_packet_of_the_kernels_driver_counts_once() {
     }
     gthctl.replace("strategies: [{name: upf, command_regex: ^upf$, priority: 1}]");
     assert_eq!(of_gtp(), [None; 2]);
-    gthctl.stop();
-}
-
-/// It is measured if asked for, and the module can be unloaded then, too.
-#[test]
-fn the_time_in_the_driver() {
-    shared::unload();
-    let plane = sender::plane();
-    let policy = "strategies: [{name: upf, gtp: gtp, priority: 1}]";
-    let gthctl = Gthctl::start_with("", policy, &["--gtp-time"]);
-    gthctl.sees_packets();
-    let seconds = || ["uplink", "downlink"].map(|way| metric("seconds", "gtp", way).unwrap());
-    assert_eq!(seconds(), [0.0; 2]);
-    let begin = Instant::now();
-    plane.ping_for_long(PROBES as usize);
-    let [up, down] = seconds();
-    assert_eq!(of_gtp().map(|passed| passed.unwrap()[0]), [PROBES; 2]);
-    // The gNB's send carries an uplink packet through the driver, while ping waits.
-    let least = PROBES as f64 * 1e-7;
-    assert!(up > least && down > least, "{up} s, {down} s");
-    assert!(up + down < begin.elapsed().as_secs_f64(), "{up} s, {down} s");
-    drop(plane);
-    if Path::new(MODULE).exists() {
-        succeeds(Command::new("rmmod").arg("gtp"));
-        succeeds(Command::new("insmod").arg(MODULE));
-    }
-    assert_eq!(seconds(), [up, down]);
     gthctl.stop();
 }
 

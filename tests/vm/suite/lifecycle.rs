@@ -297,8 +297,8 @@ fn are_the_kernels(tasks: &[Task]) {
     assert!(ran, "some task does not run");
 }
 
-/// Its interrupts stay where they are until somebody cares: the next run, or `gthctl irq restore`. How it ended
-/// is known while none runs and while the next one does.
+/// Its interrupts stay where they are until somebody cares: the next run, or `gthctl irq restore`. How
+/// it ended is known while none runs and while the next one does.
 #[test]
 fn kill_9_gives_tasks_back_leaves_interrupts_and_is_known_as_the_last_end() {
     shared::unload();

@@ -65,6 +65,7 @@ mod traffic;
 mod user_planes;
 mod verifier;
 mod wakeups;
+mod without;
 mod xdp;
 
 use support::vm::{self, Vm};
@@ -74,7 +75,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 56] = modules![
+const MODULES: [(&str, Vm); 57] = modules![
     access,
     allocated,
     builtin_idle,
@@ -130,6 +131,7 @@ const MODULES: [(&str, Vm); 56] = modules![
     user_planes,
     verifier,
     wakeups,
+    without,
     xdp,
 ];
 

@@ -4,9 +4,6 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-
-use crate::support::gthctl::{Gthctl, NO_RULES};
 use crate::support::kernel;
 use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task};
@@ -44,7 +41,7 @@ fn survives_storms_of_tasks() {
 }
 
 /// Of the last CPU.
-fn online(on: &str) {
+pub fn online(on: &str) {
     fs::write("/sys/devices/system/cpu/cpu3/online", on).unwrap();
 }
 
@@ -75,22 +72,4 @@ fn a_cpu_goes_and_comes_back() {
     let said = gthctl.stderr();
     assert_eq!(said.matches("loading again").count(), 2, "{said}");
     gthctl.stop();
-}
-
-/// The signal and the kernel's end of the scheduler wait for gthctl at the same time.
-#[test]
-fn a_signal_ends_it_though_a_cpu_goes() {
-    shared::unload();
-    let mut gthctl = Gthctl::start(NO_RULES);
-    gthctl.signal(Signal::SIGSTOP);
-    online("0");
-    let disabled = kernel::wait(Duration::from_secs(30), || kernel::state() == "disabled");
-    gthctl.signal(Signal::SIGTERM);
-    gthctl.signal(Signal::SIGCONT);
-    let ended = kernel::wait(Duration::from_secs(30), || gthctl.has_ended());
-    online("1");
-    assert!(disabled && ended, "{disabled} {ended}\n{}", gthctl.stderr());
-    let output = gthctl.wait();
-    assert_eq!(output.code(), 0, "{}", output.stderr);
-    assert!(!output.stderr.contains("loading again"), "{}", output.stderr);
 }

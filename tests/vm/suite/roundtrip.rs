@@ -7,7 +7,7 @@ use std::process::Command;
 use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
 
-use crate::support::gthctl::{self, Gthctl, NO_RULES, Output};
+use crate::support::gthctl::{self, NO_RULES, Output};
 use crate::support::kernel;
 use crate::support::plane::{GNB, Plane, UPF};
 use crate::support::shared;
@@ -55,23 +55,6 @@ fn idle_then_under_load_then_with_a_policy() {
 }
 
 #[test]
-fn a_running_gthctl_is_measured_as_it_is() {
-    shared::unload();
-    let _plane = Plane::on_gtp();
-    let gthctl = Gthctl::start(NO_RULES);
-    let gnb = GNB.to_string();
-    let measured = test(&[&gnb]);
-    assert_eq!(measured.code(), 0, "{}", measured.stderr);
-    let row = measured.stdout.lines().nth(2).unwrap();
-    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
-    assert_eq!(cells[..3], ["idle", "gthctl", "100"], "{}", measured.stdout);
-    let refused = test(&[&gnb, "--policy", gthctl.policy().to_str().unwrap()]);
-    assert_eq!(refused.code(), 6);
-    assert!(refused.stderr.contains("a gthctl run is active already"), "{}", refused.stderr);
-    gthctl.stop();
-}
-
-#[test]
 fn nobody_there_is_one_line() {
     let _plane = Plane::on_gtp();
     let upf = UPF.to_string();
@@ -84,4 +67,21 @@ fn nobody_there_is_one_line() {
         let last = failed.stderr.lines().last().unwrap();
         assert!(last.starts_with(&format!("gthctl: error: {why}")), "{}", failed.stderr);
     }
+}
+
+/// The last one of its module: the next module uses this scheduler, too.
+#[test]
+fn the_gthctl_that_runs_is_measured_as_it_is() {
+    let _plane = Plane::on_gtp();
+    let gthctl = shared::scheduler(NO_RULES);
+    let gnb = GNB.to_string();
+    let measured = test(&[&gnb]);
+    assert_eq!(measured.code(), 0, "{}", measured.stderr);
+    let row = measured.stdout.lines().nth(2).unwrap();
+    let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+    assert_eq!(cells[..3], ["idle", "gthctl", "100"], "{}", measured.stdout);
+    let refused = test(&[&gnb, "--policy", gthctl.policy().to_str().unwrap()]);
+    assert_eq!(refused.code(), 6);
+    assert!(refused.stderr.contains("a gthctl run is active already"), "{}", refused.stderr);
+    gthctl.stop();
 }

@@ -15,7 +15,7 @@ pub const VM: Vm = vm::SHARED;
 
 const SOON: Duration = Duration::from_secs(30);
 
-fn top(args: &[&str]) -> Output {
+pub fn top(args: &[&str]) -> Output {
     gthctl::output(Command::new(gthctl::binary()).arg("top").args(args))
 }
 
@@ -97,14 +97,4 @@ fn a_report_has_what_tasks_and_cpus_did() {
     }
     assert!(rows.iter().any(|cells| cells.starts_with(&["1", "exclusive"])), "{}", output.stdout);
     gthctl.stop();
-}
-
-#[test]
-fn once_needs_a_running_gthctl() {
-    shared::unload();
-    for args in [&["--once"][..], &["-o", "json"]] {
-        let output = top(args);
-        assert_eq!((output.code(), &*output.stdout), (10, ""));
-        assert_eq!(output.stderr.lines().count(), 1, "{}", output.stderr);
-    }
 }

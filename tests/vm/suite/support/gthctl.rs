@@ -361,7 +361,12 @@ impl Gthctl {
 
     /// Whether it has ever said that, even before this test.
     pub fn has_ever_said(&self, what: &str) -> bool {
-        self.stderr.lock().unwrap().contains(what)
+        self.all_stderr().contains(what)
+    }
+
+    /// Everything it has said on standard error, even before this test.
+    pub fn all_stderr(&self) -> String {
+        self.stderr.lock().unwrap().clone()
     }
 
     /// Everything it has said on standard error so far.
@@ -401,7 +406,7 @@ impl Gthctl {
         let mut output = Output { status, stdout: String::new(), stderr: String::new() };
         self.child.stdout.take().unwrap().read_to_string(&mut output.stdout).unwrap();
         self.reader.take().unwrap().join().unwrap();
-        output.stderr = std::mem::take(&mut self.stderr.lock().unwrap());
+        output.stderr = self.stderr();
         output
     }
 }

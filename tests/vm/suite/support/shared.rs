@@ -80,6 +80,12 @@ pub fn unload() {
     }
 }
 
+/// The scheduler, which the test ends.
+pub fn take() -> Gthctl {
+    let mut lease = scheduler(NO_RULES);
+    lease.gthctl.take().expect("until the end")
+}
+
 #[track_caller]
 fn lease(how: Start, config: &str, policy: &str) -> Lease {
     let idle = idle().take();
