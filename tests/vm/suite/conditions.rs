@@ -31,18 +31,12 @@ fn policy_of_each(conditions: &[&str]) -> String {
     format!("strategies:\n{}", conditions.iter().map(rule).collect::<String>())
 }
 
-fn spin() {
-    loop {
-        std::hint::spin_loop();
-    }
-}
-
 /// Only the second thread of a process does what is asked for.
 fn thread_on_order(act: impl FnMut(u32) + Send + 'static) -> impl FnOnce(&task::Shared) {
     move |shared| {
         std::thread::scope(|scope| {
             scope.spawn(move || on_order(shared, act));
-            spin();
+            task::spin_on();
         });
     }
 }
@@ -142,7 +136,7 @@ fn programs_by_their_path() {
         let path = programs.path(dir).join("prog");
         Task::fork("later", move |shared| {
             write_to_nowhere();
-            while shared.order.load(Ordering::Relaxed) == 0 {}
+            task::spin_until_order(shared);
             exec(&path);
         })
     });
@@ -231,7 +225,7 @@ fn by_the_effective_user() {
     let changes = Task::fork("any", move |shared| {
         on_order(shared, |order| match order {
             1 => set_users(-1, nobody, 0),
-            2 => shared.answer.store(task::fork_below(spin) as u32, Ordering::Relaxed),
+            2 => shared.answer.store(task::fork_below(task::spin_on) as u32, Ordering::Relaxed),
             _ => set_users(-1, 0, -1),
         });
     });
@@ -298,7 +292,7 @@ fn changes_by_tasks_that_preempt_each_other() {
 /// Forks a spinner at the first order.
 fn fork_on_order(shared: &task::Shared) {
     on_order(shared, |_| {
-        shared.answer.store(task::fork_below(spin) as u32, Ordering::Relaxed);
+        shared.answer.store(task::fork_below(task::spin_on) as u32, Ordering::Relaxed);
     });
 }
 
@@ -510,7 +504,7 @@ fn family(program: PathBuf) -> impl FnOnce(&task::Shared) {
         task::fork_below(|| {
             task::set_name("middle");
             shared.answer.store(task::fork_below(last) as u32, Ordering::Relaxed);
-            while shared.order.load(Ordering::Relaxed) == 0 {}
+            task::spin_until_order(shared);
         });
         on_order(shared, |order| {
             if order == 1 {
@@ -519,7 +513,7 @@ fn family(program: PathBuf) -> impl FnOnce(&task::Shared) {
             }
             if order == 3 {
                 task::set_name("cold");
-                shared.answer.store(task::fork_below(spin) as u32, Ordering::Relaxed);
+                shared.answer.store(task::fork_below(task::spin_on) as u32, Ordering::Relaxed);
             }
         });
     }

@@ -73,7 +73,7 @@ fn after_exec() {
     fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = std::ffi::CString::new(program.to_str().unwrap()).unwrap();
     let task = Task::fork("cold", |shared| {
-        while shared.order.load(Ordering::Relaxed) == 0 {}
+        task::spin_until_order(shared);
         let argv = [path.as_ptr(), std::ptr::null()];
         // SAFETY: a null-terminated array of C strings.
         unsafe { libc::execv(path.as_ptr(), argv.as_ptr()) };

@@ -5,6 +5,7 @@ use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use crate::support::halt::Halt;
 use crate::support::kernel;
 use crate::support::task::{self, Task};
 
@@ -59,13 +60,14 @@ pub fn rename_on_order(shared: &task::Shared) {
 
 /// Runs, and does what is asked for whenever `order` changes.
 pub fn on_order(shared: &task::Shared, mut act: impl FnMut(u32)) {
-    let mut done = 0;
+    let (mut done, mut halt) = (0, Halt::new());
     loop {
         let order = shared.order.load(Ordering::Relaxed);
         if order != done {
             act(order);
             done = order;
         }
+        halt.rest();
     }
 }
 
@@ -87,9 +89,7 @@ pub fn with_thread(name: &'static str) -> impl FnOnce(&task::Shared) {
             if !name.is_empty() {
                 task::set_name(name);
             }
-            loop {
-                std::hint::spin_loop();
-            }
+            task::spin_on();
         });
         rename_on_order(shared)
     }

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use nix::sched::{CloneFlags, setns};
 
+use crate::support::halt::Halt;
 use crate::support::hot::SOON;
 use crate::support::kernel;
 use crate::support::plane::{Plane, succeeds};
@@ -55,10 +56,13 @@ pub fn sender(comm: &str) -> Task {
 
 /// The same, but it never sleeps.
 pub fn spinning_sender(comm: &str) -> Task {
-    Task::fork(comm, |shared| on_order(shared, || ()))
+    Task::fork(comm, |shared| {
+        let mut halt = Halt::new();
+        on_order(shared, || halt.rest());
+    })
 }
 
-fn on_order(shared: &Shared, between: impl Fn()) {
+fn on_order(shared: &Shared, mut between: impl FnMut()) {
     enter_upf();
     let socket = socket();
     loop {

@@ -369,6 +369,14 @@ pub fn spin_on() {
     }
 }
 
+/// Runs until it is given an order.
+pub fn spin_until_order(shared: &Shared) {
+    let mut halt = Halt::new();
+    while shared.order.load(Ordering::Relaxed) == 0 {
+        halt.rest();
+    }
+}
+
 /// Runs for so many ns.
 pub fn run_for(ns: u64) {
     run_by(libc::CLOCK_MONOTONIC, ns);
