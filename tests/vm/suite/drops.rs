@@ -318,6 +318,5 @@ fn every_call_is_in_its_functions_plot() {
 /// [`Trace::start`] checks it. Other tests start traces with one of the options, and with none.
 #[test]
 fn nothing_more_is_attached_than_was_asked_for() {
-    let _plane = Plane::on_gtp();
     Trace::start(&["gtp", "--drops", "--latency"]);
 }

@@ -320,7 +320,7 @@ fn one_task_and_one_cpu_only() {
 /// Every packet is either an event or counted as lost.
 #[test]
 fn events_that_are_not_read_are_counted() {
-    const CALLS: u32 = 150_000;
+    const CALLS: u32 = 100_000;
     let caller = Task::fork("calls", |shared| {
         while shared.order.load(std::sync::atomic::Ordering::Relaxed) == 0 {
             std::thread::sleep(Duration::from_millis(5));
