@@ -262,6 +262,7 @@ mod tests {
     use crate::irq::place::kept::{Irqs, preview};
     use crate::irq::place::restore::{State, restore};
     use crate::irq::place::saved::Bans;
+    use crate::irq::place::wanted::Masks;
     use crate::irq::tree::{Daemon, Tree, affinities, affinity, of_pods, on, pin, place, saved};
 
     /// One that keeps all IRQs of eth0 on CPU 2.
@@ -359,6 +360,26 @@ mod tests {
             assert_eq!(affinities(&tree), vec![cpus; 5], "{devices:?}");
         }
         assert_eq!(saved(&tree), None);
+    }
+
+    /// Everything stays in place, so that no change saves the new name.
+    #[test]
+    fn the_masks_of_a_nic_that_is_renamed_stay() {
+        let tree = Tree::with_this_process();
+        tree.write("sys/class/net/eth0/ifindex", "2\n");
+        tree.on_top("n6", &["eth0"]);
+        let mut keeper = Keeper::new(tree.host());
+        let with_rps = Placement { rps: Masks::Match, ..on("n6", "2") };
+        keeper.set(&[with_rps], Absent::Refuse).unwrap();
+        let net = tree.path("sys/class/net");
+        fs::rename(net.join("eth0"), net.join("n3")).unwrap();
+        fs::remove_file(net.join("n6/lower_eth0")).unwrap();
+        tree.link("sys/class/net/n6/lower_n3", "sys/class/net/n3");
+        assert_eq!(keeper.look_now(Instant::now() + PLAN).unwrap(), None);
+        let mask = || fs::read_to_string(net.join("n3/queues/rx-0/rps_cpus")).unwrap();
+        assert_eq!((mask().as_str(), report(&tree, &keeper).away), ("4\n", 0));
+        keeper.end();
+        assert_eq!((mask().as_str(), saved(&tree)), ("0\n", None));
     }
 
     #[test]

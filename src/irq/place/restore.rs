@@ -102,13 +102,13 @@ pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
 /// refuses.
 pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
     // Without the lock: mostly there is nothing to do.
-    let any = |saved: &Saved| saved.entries.iter().any(|entry| is_released(entry, kept));
+    let any = |saved: &Saved| saved.entries.iter().any(|entry| is_released(host, entry, kept));
     if !Saved::load(host)?.is_some_and(|saved| any(&saved)) {
         return Ok(Restored::default());
     }
     let _lock = lock(host)?;
     put_all_back(host, Saved::load_or_new(host)?, |entry| {
-        let released = is_released(entry, kept);
+        let released = is_released(host, entry, kept);
         if released {
             entry.by_policy = None;
         }
@@ -120,7 +120,7 @@ pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
 pub fn released(host: &Host, kept: &Plan) -> Result<Vec<Change>> {
     let saved = Saved::load(host)?.map_or(Vec::new(), |saved| saved.entries);
     let mut changes = Vec::new();
-    for entry in saved.into_iter().filter(|entry| is_released(entry, kept)) {
+    for entry in saved.into_iter().filter(|entry| is_released(host, entry, kept)) {
         let Some(now) = entry.read(host)? else { continue };
         let wanted = entry.without_policy(host);
         changes.push(Change::new(entry.target, now.allowed, wanted));
@@ -128,9 +128,12 @@ pub fn released(host: &Host, kept: &Plan) -> Result<Vec<Change>> {
     Ok(changes)
 }
 
-fn is_released(entry: &Entry, kept: &Plan) -> bool {
-    let kept = || kept.changes.iter().any(|change| entry.target.is_same(&change.target));
-    entry.by_policy.is_some() && !kept()
+fn is_released(host: &Host, entry: &Entry, kept: &Plan) -> bool {
+    if entry.by_policy.is_none() {
+        return false;
+    }
+    let target = entry.target_now(host);
+    !kept.changes.iter().any(|change| target.is_same(&change.target))
 }
 
 /// Moves the entries that `choose` returns true for to where they are wanted after it changed
