@@ -1,6 +1,10 @@
 //! TuneD, whose scheduler plugin changes the policies and the affinities of tasks.
 //!
-//! tuned.conf(5) and tuned-profiles(7) describe profiles and where they are.
+//! tuned.conf(5) and tuned-profiles(7) describe profiles and where they are. How one includes
+//! another: tuned/profiles/loader.py, locator.py, unit.py and merger.py of
+//! github.com/redhat-performance/tuned.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::sight::Sight;
 use crate::base::finding::Finding;
@@ -9,79 +13,119 @@ use crate::base::finding::Finding;
 const PROFILES: [&str; 4] =
     ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
 const ACTIVE: &str = "/etc/tuned/active_profile";
-/// How many profiles may include each other.
-const MOST_INCLUDES: usize = 16;
 /// The options by which the plugin moves tasks and interrupts, or changes how tasks are scheduled
-/// (tuned/plugins/plugin_scheduler.py of github.com/redhat-performance/tuned). The others set what
-/// only the kernel's own scheduler obeys.
+/// (tuned/plugins/plugin_scheduler.py). The others set what only the kernel's own scheduler obeys.
 const MOVES: [&str; 4] = ["group.", "isolated_cores", "default_irq_smp_affinity", "cgroup."];
 
-/// A section of a profile with the scheduler plugin.
-struct Section {
-    file: String,
-    name: String,
-    /// The options of [`MOVES`] in it.
-    moves: Vec<String>,
+/// The options of a section.
+type Options<'a> = BTreeMap<&'a str, &'a str>;
+
+/// The active profiles, merged with those that they include.
+#[derive(Default)]
+struct Profiles {
+    /// By the names of their sections.
+    units: BTreeMap<String, Unit>,
+    /// The files that were read.
+    files: BTreeSet<String>,
+    /// The one that has the last word.
+    last: String,
+}
+
+/// What TuneD makes of the sections of one name.
+struct Unit {
+    plugin: String,
+    enabled: bool,
+    /// The options of [`MOVES`].
+    moves: BTreeSet<String>,
 }
 
 /// What TuneD does; `pid` is its process, if it is running.
 pub fn finding(sight: &Sight<'_>, pid: Option<u32>) -> Finding {
     const CHECK: &str = "tuned";
     let Some(pid) = pid else { return Finding::ok(CHECK, "TuneD is not running") };
-    let profiles = sight.text(ACTIVE).unwrap_or_default();
-    let mut sections = Vec::new();
-    let mut left: Vec<String> = profiles.split_whitespace().map(Into::into).collect();
-    for _ in 0..MOST_INCLUDES {
-        let Some(profile) = left.pop() else { break };
-        read(sight, &profile, &mut sections, &mut left);
+    let active = sight.text(ACTIVE).unwrap_or_default();
+    let running = format!("TuneD (PID {pid}) is running with the profile {active:?}");
+    let mut profiles = Profiles::default();
+    profiles.add(sight, active.split_whitespace().collect());
+    if let Some((name, moves)) = profiles.moving() {
+        let what = format!("{running}, whose [{name}] moves tasks or IRQs by {moves}");
+        let file = &profiles.last;
+        let fix = format!("set enabled=false under [{name}] of {file}, or tuned-adm off");
+        return Finding::warning(CHECK, what).fix(fix);
     }
-    let running = format!("TuneD (PID {pid}) is running with the profile {profiles:?}");
-    match sections.iter().find(|section| !section.moves.is_empty()) {
-        Some(Section { file, name, moves }) => {
-            let moves = moves.join(", ");
-            let what = format!("{running}, whose [{name}] moves tasks or IRQs by {moves}");
-            let fix = format!("set enabled=false under [{name}] of {file}, or tuned-adm off");
-            Finding::warning(CHECK, what).fix(fix)
-        }
-        None => Finding::ok(CHECK, format!("{running}, which moves no tasks")),
-    }
+    Finding::ok(CHECK, format!("{running}, which moves no tasks"))
 }
 
-/// Reads the profile, and adds those that it includes to `left`.
-fn read(sight: &Sight<'_>, profile: &str, sections: &mut Vec<Section>, left: &mut Vec<String>) {
-    let mut files = PROFILES.iter().map(|dir| format!("{dir}/{profile}/tuned.conf"));
-    let Some((file, text)) = files.find_map(|file| Some((file.clone(), sight.text(&file)?))) else {
-        return;
-    };
-    let mut name = String::new();
-    let mut options: Vec<(&str, &str)> = Vec::new();
-    for line in text.lines().map(str::trim).chain(["[]"]) {
-        if let Some(next) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
-            sections.extend(section(&file, &name, &options));
-            next.clone_into(&mut name);
-            options.clear();
-        } else if let Some((key, value)) = line.split_once('=').filter(|_| !line.starts_with('#')) {
-            let (key, value) = (key.trim(), value.trim());
-            if name == "main" && key == "include" {
-                left.extend(value.split([',', ' ']).filter(|one| !one.is_empty()).map(Into::into));
+impl Profiles {
+    /// Adds the profiles of these names, each after those that it includes: the later one has the
+    /// last word.
+    fn add(&mut self, sight: &Sight<'_>, names: Vec<&str>) {
+        for name in names.into_iter().filter(|name| !name.is_empty()) {
+            // With a minus sign, a profile may be missing.
+            let name = name.strip_prefix('-').unwrap_or(name);
+            let files = PROFILES.map(|dir| format!("{dir}/{name}/tuned.conf"));
+            // A profile may include the one that it takes the place of.
+            let left = files.into_iter().filter(|file| !self.files.contains(file));
+            let mut found = left.filter_map(|file| Some((sight.text(&file)?, file)));
+            let Some((text, file)) = found.next() else { continue };
+            self.files.insert(file.clone());
+            let mut sections = sections(&text);
+            let main = sections.remove("main").unwrap_or_default();
+            let includes = main.get("include").copied().unwrap_or_default();
+            self.add(sight, includes.split([',', ';']).map(str::trim).collect());
+            for (name, options) in &sections {
+                self.merge(name, options);
             }
-            options.push((key, value));
+            self.last = file;
         }
+    }
+
+    /// Adds a section to those of its name: its options to theirs. Its `type` and its `enabled` go
+    /// before theirs, also where it does not give them.
+    fn merge(&mut self, name: &str, options: &Options<'_>) {
+        let is = |key| options.get(key).map(|value| ["True", "true", "1"].contains(value));
+        let dropped = options.get("drop").copied().unwrap_or_default();
+        let dropped: Vec<&str> = dropped.split([',', ';']).map(str::trim).collect();
+        let earlier = self.units.remove(name).filter(|_| is("replace") != Some(true));
+        let mut moves = earlier.map_or_else(BTreeSet::new, |unit| unit.moves);
+        moves.retain(|option| !dropped.contains(&option.as_str()));
+        let moving = options.keys().filter(|key| MOVES.iter().any(|start| key.starts_with(start)));
+        moves.extend(moving.map(|&key| key.into()));
+        let plugin = options.get("type").copied().unwrap_or(name).into();
+        self.units
+            .insert(name.into(), Unit { plugin, enabled: is("enabled") != Some(false), moves });
+    }
+
+    /// A section that moves tasks or interrupts, and its options that do.
+    fn moving(&self) -> Option<(&str, String)> {
+        let moves =
+            |unit: &Unit| unit.enabled && unit.plugin == "scheduler" && !unit.moves.is_empty();
+        let (name, unit) = self.units.iter().find(|(_, unit)| moves(unit))?;
+        let moves: Vec<&str> = unit.moves.iter().map(String::as_str).collect();
+        Some((name, moves.join(", ")))
     }
 }
 
-/// The section, if it has the scheduler plugin switched on. A section's name is the plugin's,
-/// unless `type` names another.
-fn section(file: &str, name: &str, options: &[(&str, &str)]) -> Option<Section> {
-    let value = |wanted: &str| options.iter().find(|(key, _)| *key == wanted).map(|(_, v)| *v);
-    let on = !value("enabled").is_some_and(|value| ["0", "false", "no", "n"].contains(&value));
-    let moves = options.iter().map(|(key, _)| *key);
-    let moves = moves.filter(|key| MOVES.iter().any(|start| key.starts_with(start)));
-    (on && value("type").unwrap_or(name) == "scheduler").then(|| Section {
-        file: file.into(),
-        name: name.into(),
-        moves: moves.map(Into::into).collect(),
-    })
+/// The sections of a profile, by name.
+fn sections(text: &str) -> BTreeMap<&str, Options<'_>> {
+    let mut sections = BTreeMap::<_, Options<'_>>::new();
+    let mut name = "";
+    for line in text.lines().map(without_comment) {
+        if let Some(next) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
+            name = next;
+            sections.entry(name).or_default();
+        } else if let Some((key, value)) = line.split_once('=') {
+            sections.entry(name).or_default().insert(key.trim(), value.trim());
+        }
+    }
+    sections
+}
+
+/// The line without its comment, which begins at the start or after white space.
+fn without_comment(line: &str) -> &str {
+    let begins = |at: usize| line[..at].chars().next_back().is_none_or(char::is_whitespace);
+    let comment = line.match_indices('#').map(|(at, _)| at).find(|&at| begins(at));
+    line[..comment.unwrap_or(line.len())].trim()
 }
 
 #[cfg(test)]
@@ -105,7 +149,9 @@ mod tests {
     fn a_profile_that_moves_tasks_is_found_through_those_that_include_it() {
         let tree = Tree::new();
         tree.write("etc/tuned/active_profile", "mine\n");
-        tree.write("etc/tuned/mine/tuned.conf", "[main]\ninclude=network, other\n[sysctl]\nx=1\n");
+        let mine = "[main]\ninclude=network, other; -optional\n[sysctl]\nx=1\n";
+        tree.write("etc/tuned/mine/tuned.conf", mine);
+        tree.write("usr/lib/tuned/other/tuned.conf", "[main]\nsummary=nothing\n");
         let plain = "[scheduler]\nsched_min_granularity_ns = 10\n";
         tree.write("usr/lib/tuned/network/tuned.conf", plain);
         assert_eq!(found(&tree).level, Level::Ok);
@@ -115,12 +161,29 @@ mod tests {
         let warned = found(&tree);
         assert_eq!(warned.level, Level::Warning);
         assert!(warned.what.contains("[pin] moves tasks or IRQs by group.upf"), "{}", warned.what);
+        // That which includes the others has the last word.
         let fix = warned.fix.unwrap();
-        assert!(fix.contains("/usr/lib/tuned/profiles/network/tuned.conf"), "{fix}");
-        tree.write(
-            "etc/tuned/network/tuned.conf",
-            &moving.replace("type=", "enabled=false\ntype="),
-        );
+        assert!(fix.contains("enabled=false under [pin] of /etc/tuned/mine/tuned.conf"), "{fix}");
+        for (section, level) in [
+            ("[pin]\nenabled=false\n", Level::Ok),
+            ("[pin]\ntype=scheduler\ndrop=group.upf, group.x\n", Level::Ok),
+            ("[pin]\ntype=scheduler\nreplace=1\ncgroup.x=1\ncgroup.x=2\n", Level::Warning),
+            ("[pin]\ntype=scheduler\nreplace=true\n", Level::Ok),
+            ("[pin]\ntype=scheduler\nenabled=1 # yes\nisolated_cores=3\n", Level::Warning),
+        ] {
+            tree.write("etc/tuned/mine/tuned.conf", &format!("{mine}{section}"));
+            let finding = found(&tree);
+            assert_eq!(finding.level, level, "{section}{finding:?}");
+        }
+        tree.write("etc/tuned/mine/tuned.conf", mine);
+        let off = moving.replace("type=", "enabled=no\ntype=");
+        tree.write("etc/tuned/network/tuned.conf", &off);
         assert_eq!(found(&tree).level, Level::Ok);
+        // An including profile's section is enabled, unless it says otherwise.
+        tree.write("etc/tuned/mine/tuned.conf", &format!("{mine}[pin]\ntype=scheduler\n"));
+        assert_eq!(found(&tree).level, Level::Warning);
+        tree.write("etc/tuned/network/tuned.conf", &off.replace("[pin]", "[scheduler]"));
+        tree.write("etc/tuned/mine/tuned.conf", &format!("{mine}[scheduler]\n"));
+        assert_eq!(found(&tree).level, Level::Warning);
     }
 }
