@@ -16,6 +16,9 @@ const ACTIVE: &str = "/etc/tuned/active_profile";
 /// The options by which the plugin moves tasks and interrupts, or changes how tasks are scheduled
 /// (tuned/plugins/plugin_scheduler.py). The others set what only the kernel's own scheduler obeys.
 const MOVES: [&str; 4] = ["group.", "isolated_cores", "default_irq_smp_affinity", "cgroup."];
+/// What to do about a profile that gthctl cannot read.
+const ASK: &str =
+    "tuned-adm active names the profile; if that has [scheduler], set enabled=false there";
 
 /// The options of a section.
 type Options<'a> = BTreeMap<&'a str, &'a str>;
@@ -29,6 +32,8 @@ struct Profiles {
     files: BTreeSet<String>,
     /// The one that has the last word.
     last: String,
+    /// The names of those that could not be read.
+    missing: Vec<String>,
 }
 
 /// What TuneD makes of the sections of one name.
@@ -43,8 +48,12 @@ struct Unit {
 pub fn finding(sight: &Sight<'_>, pid: Option<u32>) -> Finding {
     const CHECK: &str = "tuned";
     let Some(pid) = pid else { return Finding::ok(CHECK, "TuneD is not running") };
-    let active = sight.text(ACTIVE).unwrap_or_default();
-    let running = format!("TuneD (PID {pid}) is running with the profile {active:?}");
+    let running = format!("TuneD (PID {pid}) is running");
+    let Some(active) = sight.text(ACTIVE) else {
+        let what = format!("{running}; its profile is unknown: gthctl cannot read {ACTIVE}");
+        return Finding::note(CHECK, what).fix(ASK);
+    };
+    let running = format!("{running} with the profile {active:?}");
     let mut profiles = Profiles::default();
     profiles.add(sight, active.split_whitespace().collect());
     if let Some((name, moves)) = profiles.moving() {
@@ -53,7 +62,12 @@ pub fn finding(sight: &Sight<'_>, pid: Option<u32>) -> Finding {
         let fix = format!("set enabled=false under [{name}] of {file}, or tuned-adm off");
         return Finding::warning(CHECK, what).fix(fix);
     }
-    Finding::ok(CHECK, format!("{running}, which moves no tasks"))
+    if profiles.missing.is_empty() {
+        return Finding::ok(CHECK, format!("{running}, which moves no tasks"));
+    }
+    let (missing, dirs) = (profiles.missing.join(", "), PROFILES.join(", "));
+    let what = format!("{running}; gthctl did not find {missing} in {dirs}");
+    Finding::note(CHECK, what).fix(ASK)
 }
 
 impl Profiles {
@@ -62,12 +76,19 @@ impl Profiles {
     fn add(&mut self, sight: &Sight<'_>, names: Vec<&str>) {
         for name in names.into_iter().filter(|name| !name.is_empty()) {
             // With a minus sign, a profile may be missing.
-            let name = name.strip_prefix('-').unwrap_or(name);
+            let (name, required) =
+                name.strip_prefix('-').map_or((name, true), |name| (name, false));
             let files = PROFILES.map(|dir| format!("{dir}/{name}/tuned.conf"));
             // A profile may include the one that it takes the place of.
-            let left = files.into_iter().filter(|file| !self.files.contains(file));
-            let mut found = left.filter_map(|file| Some((sight.text(&file)?, file)));
-            let Some((text, file)) = found.next() else { continue };
+            let (read, left): (Vec<_>, Vec<_>) =
+                files.into_iter().partition(|file| self.files.contains(file));
+            let found = left.into_iter().find_map(|file| Some((sight.text(&file)?, file)));
+            let Some((text, file)) = found else {
+                if required && read.is_empty() {
+                    self.missing.push(name.into());
+                }
+                continue;
+            };
             self.files.insert(file.clone());
             let mut sections = sections(&text);
             let main = sections.remove("main").unwrap_or_default();
@@ -185,5 +206,27 @@ mod tests {
         tree.write("etc/tuned/network/tuned.conf", &off.replace("[pin]", "[scheduler]"));
         tree.write("etc/tuned/mine/tuned.conf", &format!("{mine}[scheduler]\n"));
         assert_eq!(found(&tree).level, Level::Warning);
+    }
+
+    #[test]
+    fn a_profile_that_cannot_be_read_is_noted() {
+        let tree = Tree::new();
+        let unknown = found(&tree);
+        assert_eq!(unknown.level, Level::Note, "{unknown:?}");
+        assert!(unknown.what.contains("TuneD (PID 7)"), "{unknown:?}");
+        assert!(unknown.fix.unwrap().contains("tuned-adm active"));
+        tree.write("etc/tuned/active_profile", "gone\n");
+        let gone = found(&tree);
+        assert_eq!(gone.level, Level::Note, "{gone:?}");
+        assert!(gone.what.contains("\"gone\""), "{gone:?}");
+        // One that it includes may be the one that moves tasks.
+        tree.write("etc/tuned/active_profile", "mine\n");
+        tree.write("etc/tuned/mine/tuned.conf", "[main]\ninclude=rt${x}\n[scheduler]\n");
+        assert_eq!(found(&tree).level, Level::Note);
+        tree.write("etc/tuned/mine/tuned.conf", "[main]\ninclude=rt${x}\n[scheduler]\ngroup.a=1\n");
+        assert_eq!(found(&tree).level, Level::Warning);
+        // After `tuned-adm off`.
+        tree.write("etc/tuned/active_profile", "");
+        assert_eq!(found(&tree).level, Level::Ok);
     }
 }
