@@ -4,7 +4,7 @@ use std::fs;
 
 use serde::Serialize;
 
-use super::lower::Lower;
+use super::lower::{Devices, Lower};
 use crate::base::error::{Error, Result};
 use crate::irq::host::Host;
 use crate::kernel::sysfs::{class_dir, entries, is_pci_address, pci_dir};
@@ -33,13 +33,15 @@ impl Device {
             pci_dir(&host.sys(), name)?;
             return Ok(Self { name: name.into(), nics: vec![name.into()], ..Self::default() });
         }
-        let Lower { nics, elsewhere } = Lower::read(&host.sys(), name)?;
-        let uevent = fs::read_to_string(class_dir(&host.sys(), name)?.join("uevent"));
-        let uevent = uevent.unwrap_or_default();
-        let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
-        let is_virtual = nics != [name];
-        let kind = kind.map(Into::into).or_else(|| (host.kind_of)(name)).filter(|_| is_virtual);
-        Ok(Self { name: name.into(), kind, nics, elsewhere })
+        Self::one_of(host, &Devices::of(&host.sys()), name)
+    }
+
+    /// Looks at the device `name`, one of `devices`.
+    fn one_of(host: &Host, devices: &Devices<'_>, name: &str) -> Result<Self> {
+        let Lower { nics, elsewhere } = Lower::read(devices, name)?;
+        let device = Self { name: name.into(), kind: None, nics, elsewhere };
+        let kind = if device.is_virtual() { kind(host, name)? } else { None };
+        Ok(Self { kind, ..device })
     }
 
     /// As [`Device::read`], but also fails when no NIC is under the device.
@@ -64,7 +66,9 @@ impl Device {
         let mut names = entries(&host.sys().join("class/net"))?;
         names.sort();
         // A device may have gone since, and bonding_masters is not a device.
-        let devices = names.iter().filter_map(|name| Self::read(host, name).ok());
+        let sys = host.sys();
+        let all = Devices::of(&sys);
+        let devices = names.iter().filter_map(|name| Self::one_of(host, &all, name).ok());
         let leads = |device: &Self| !device.nics.is_empty() || !device.elsewhere.is_empty();
         Ok(devices.filter(leads).collect())
     }
@@ -80,6 +84,14 @@ impl Device {
         let article = if kind.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
         format!("{} is {article} {kind} on {}", self.name, self.nics.join(", "))
     }
+}
+
+/// The kind of the virtual device `name`.
+fn kind(host: &Host, name: &str) -> Result<Option<String>> {
+    let uevent = fs::read_to_string(class_dir(&host.sys(), name)?.join("uevent"));
+    let uevent = uevent.unwrap_or_default();
+    let kind = uevent.lines().find_map(|line| line.strip_prefix("DEVTYPE="));
+    Ok(kind.map(Into::into).or_else(|| (host.kind_of)(name)))
 }
 
 #[cfg(test)]
@@ -106,6 +118,9 @@ mod tests {
         assert_eq!(ipvlan.on(), "ipvl0 is an ipvlan on enp7s0");
         let all = Device::all(&tree.host()).unwrap().into_iter().map(|device| device.name);
         assert!(all.eq(["enp7s0", "ipvl0", "n6"]));
+        // Nobody asks a NIC for its kind.
+        let host = Host { kind_of: |name| panic!("{name}"), ..tree.host() };
+        assert_eq!(Device::read(&host, "enp7s0").unwrap(), nic);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! (`lower_NAME`), and a port to its bridge (`master`; net/core/dev.c,
 //! `netdev_adjacent_sysfs_add()`).
 
+use std::cell::OnceCell;
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -22,13 +23,42 @@ pub struct Lower {
     pub elsewhere: Vec<String>,
 }
 
+/// The network devices of this network namespace, for [`Lower::read`] of any number of them.
+pub struct Devices<'a> {
+    /// /sys except in tests.
+    sys_root: &'a Path,
+    /// The [`ends`] of each, once something has asked for them.
+    ends: OnceCell<BTreeSet<(u32, u32)>>,
+}
+
+impl<'a> Devices<'a> {
+    /// Those that sysfs at `sys_root` shows.
+    pub fn of(sys_root: &'a Path) -> Self {
+        Self { sys_root, ends: OnceCell::new() }
+    }
+
+    /// Whether one of them has the number `index`, and its other end the number `linked`.
+    fn have_ends(&self, index: u32, linked: u32) -> Result<bool> {
+        let ends = match self.ends.get() {
+            Some(ends) => ends,
+            None => {
+                let all = self.sys_root.join("class/net");
+                let read = entries(&all)?.iter().filter_map(|name| ends(&all.join(name))).collect();
+                self.ends.get_or_init(|| read)
+            }
+        };
+        Ok(ends.contains(&(index, linked)))
+    }
+}
+
 impl Lower {
-    /// Finds what is under the network device `name` by `sys_root` (/sys except in tests). Both
-    /// lists are empty for a device that ends in this machine, such as `lo`, a tap, or a veth
-    /// without a bridge whose ends are both in this network namespace.
+    /// Finds what is under `name`, one of `devices`. Both lists are empty for a device that ends
+    /// in this machine, such as `lo`, a tap, or a veth without a bridge whose ends are both in
+    /// this network namespace.
     ///
     /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
-    pub fn read(sys_root: &Path, name: &str) -> Result<Self> {
+    pub fn read(devices: &Devices<'_>, name: &str) -> Result<Self> {
+        let sys_root = devices.sys_root;
         class_dir(sys_root, name)?;
         let mut nics = BTreeSet::new();
         let mut elsewhere = BTreeSet::new();
@@ -38,14 +68,14 @@ impl Lower {
         while let Some((name, mut under)) = left.pop() {
             // The device may have gone since.
             let Ok(dir) = class_dir(sys_root, &name) else { continue };
-            let physical = dir.join("device").exists();
+            let physical = is_physical(&dir);
             let entries = entries(&dir)?;
             let mut next: Vec<String> = entries
                 .iter()
                 .filter_map(|entry| Some(entry.strip_prefix("lower_")?.into()))
                 .collect();
             if !physical && next.is_empty() && is_end(&dir) {
-                if under && !other_end_is_here(sys_root, &dir)? {
+                if under && !other_end_is_here(devices, &dir)? {
                     elsewhere.insert(name.clone());
                 }
                 // The packets of a port go through the other ports of its bridge.
@@ -63,6 +93,11 @@ impl Lower {
     }
 }
 
+/// True when the network device at `dir` is a NIC.
+pub(super) fn is_physical(dir: &Path) -> bool {
+    dir.join("device").exists()
+}
+
 /// True when the device at `dir`, with nothing under it, has another end.
 fn is_end(dir: &Path) -> bool {
     // 0 means no link. An IP tunnel may have the number of the device that it is bound to, but
@@ -73,10 +108,9 @@ fn is_end(dir: &Path) -> bool {
 /// True when the other end of the device at `dir` is in this network namespace.
 ///
 /// A device here may have the same index as an other end elsewhere, but does not link back.
-fn other_end_is_here(sys_root: &Path, dir: &Path) -> Result<bool> {
+fn other_end_is_here(devices: &Devices<'_>, dir: &Path) -> Result<bool> {
     let Some((index, linked)) = ends(dir) else { return Ok(false) };
-    let all = sys_root.join("class/net");
-    Ok(entries(&all)?.iter().any(|name| ends(&all.join(name)) == Some((linked, index))))
+    devices.have_ends(linked, index)
 }
 
 /// The index of the device at `dir` and that of its other end, in the other end's network
@@ -99,7 +133,7 @@ mod tests {
     use crate::irq::tree::Tree;
 
     fn lower(tree: &Tree, name: &str) -> (Vec<String>, Vec<String>) {
-        let lower = Lower::read(&tree.sys(), name).unwrap();
+        let lower = Lower::read(&Devices::of(&tree.sys()), name).unwrap();
         (lower.nics, lower.elsewhere)
     }
 
@@ -162,6 +196,20 @@ mod tests {
         assert_eq!(lower(&tree, "br0"), (strings(&["eth0"]), strings(&["veth1"])));
     }
 
+    /// Otherwise, the time that hundreds of veths take would grow with the square of their number.
+    #[test]
+    fn the_ends_of_all_are_read_once() {
+        let tree = Tree::new();
+        tree.veth("veth1", 5, 2);
+        let sys = tree.sys();
+        let devices = Devices::of(&sys);
+        let elsewhere = |devices: &Devices<'_>| Lower::read(devices, "veth1").unwrap().elsewhere;
+        assert_eq!(elsewhere(&devices), ["veth1"]);
+        tree.veth("veth2", 2, 5);
+        assert_eq!(elsewhere(&devices), ["veth1"]);
+        assert_eq!(elsewhere(&Devices::of(&sys)), [""; 0]);
+    }
+
     #[test]
     fn a_port_of_a_bridge_goes_on_through_the_others() {
         let tree = Tree::new();
@@ -203,7 +251,7 @@ mod tests {
         for name in ["lo", "tap0", "tunl0", "gre1", "bare"] {
             assert_eq!(lower(&tree, name), (vec![], vec![]), "{name}");
         }
-        let what = Lower::read(&tree.sys(), "eth9").unwrap_err().what;
+        let what = Lower::read(&Devices::of(&tree.sys()), "eth9").unwrap_err().what;
         assert!(what.starts_with("\"eth9\": no such network device in "), "{what}");
     }
 }

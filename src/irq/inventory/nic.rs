@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use super::device::Device;
 use super::interrupts::{Interrupt, Interrupts};
+use super::lower::is_physical;
 use super::queue::Queue;
 use crate::base::error::Result;
 use crate::irq::host::Host;
@@ -111,14 +112,26 @@ fn dir_of(sys_root: &Path, name: &str) -> Result<PathBuf> {
 ///
 /// Fails when sysfs cannot be read.
 pub fn all(host: &Host, interrupts: &Interrupts) -> Result<Vec<Nic>> {
-    all_of(&host.sys(), interrupts, &Device::all(host)?)
+    let sys = host.sys();
+    let dir = sys.join("class/net");
+    let mut names = entries(&dir)?;
+    // Without a look at what is under each virtual device: a node has hundreds of them.
+    names.retain(|name| is_physical(&dir.join(name)));
+    those_of(&sys, interrupts, names.iter().collect())
 }
 
 /// The NICs of `devices`, each once, by name, without those that have gone.
 ///
 /// Fails when sysfs cannot be read.
 pub fn all_of(sys_root: &Path, interrupts: &Interrupts, devices: &[Device]) -> Result<Vec<Nic>> {
-    let names: BTreeSet<&String> = devices.iter().flat_map(|device| &device.nics).collect();
+    those_of(sys_root, interrupts, devices.iter().flat_map(|device| &device.nics).collect())
+}
+
+fn those_of(
+    sys_root: &Path,
+    interrupts: &Interrupts,
+    names: BTreeSet<&String>,
+) -> Result<Vec<Nic>> {
     let find = |name: &String| Nic::find(sys_root, interrupts, name).transpose();
     names.into_iter().filter_map(find).collect()
 }
@@ -405,6 +418,21 @@ mod tests {
         for name in ["eth0", "0000:07:00.0"] {
             assert!(find(name).unwrap_err().what.contains("msi_irqs: "), "{name}");
         }
+    }
+
+    /// A node has hundreds of them, and gthctl looks for new NICs every 10 s.
+    #[test]
+    fn all_leave_virtual_devices_alone() {
+        let tree = Tree::new();
+        for (nic, slot) in [("eth1", 3), ("eth0", 4)] {
+            tree.pci_nic(nic, &format!("pci0000:00/0000:00:0{slot}.0"), "ixgbe", &[]);
+        }
+        tree.on_top("n6", &["eth1", "eth0"]);
+        tree.veth("veth1", 5, 2);
+        tree.write("sys/class/net/bonding_masters", "");
+        let host = Host { kind_of: |name| panic!("{name}"), ..tree.host() };
+        let nics = all(&host, &interrupts(&[])).unwrap();
+        assert!(nics.iter().map(|nic| nic.name.as_str()).eq(["eth0", "eth1"]), "{nics:?}");
     }
 
     #[test]
