@@ -279,7 +279,8 @@ Examples:
 /// counters as for a rule, except the wake-up latency. A pod is counted from the first time that the
 /// metrics are read after it started; at most 511 are. Names begin with gthctl_, times are in seconds.
 /// Nothing is counted per task. Counters start from zero when gthctl loads its scheduler;
-/// gthctl_scheduler_start_time_seconds says when that was.
+/// gthctl_scheduler_start_time_seconds says when that was. The policy's changes and rejections, and
+/// interrupts placed again, are counted from gthctl's start.
 ///
 /// With --file it replaces a file at once, for the textfile collector of Prometheus' node exporter.
 /// If no gthctl runs, it fails and leaves the file as it is; the collector exports the file's age.

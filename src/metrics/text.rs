@@ -77,7 +77,7 @@ impl Collector for Exported {
             out.gauge("irqs_in_place", help, irqs.in_place as f64)?;
             let help = "Interrupts that something else has moved away";
             out.gauge("irqs_away", help, irqs.away as f64)?;
-            let help = "Interrupts placed again since the policy came into force";
+            let help = "Interrupts placed again since gthctl was started";
             out.counter("irqs_placed_again", help, irqs.placed_again as f64)?;
         }
         Ok(())

@@ -537,6 +537,11 @@ mod tests {
             line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) on CPUs 2;"),
             "{line}"
         );
+        // The next policy does not count anew.
+        for placements in [&[on("eth0", "1")][..], &[], &[on("eth0", "2")]] {
+            keeper.set(placements, Absent::Refuse).unwrap();
+        }
+        assert_eq!(report(&tree, &keeper).placed_again, 9);
     }
 
     #[test]

@@ -13,8 +13,7 @@ pub struct Irqs {
     pub in_place: usize,
     /// How many somebody has moved.
     pub away: usize,
-    /// How many gthctl has placed since the policy came into force, because they had been moved
-    /// or were new.
+    /// How many gthctl has placed since it was started, because they had been moved or were new.
     pub placed_again: u64,
     /// Why other interrupts are not placed yet.
     pub waiting: Vec<String>,
