@@ -5,17 +5,29 @@
 //! anew (irqbalance(1), ENVIRONMENT VARIABLES).
 
 use std::fs;
+use std::path::PathBuf;
 
 use super::host::Host;
 use super::inventory::mask;
 use crate::base::cpulist::CpuList;
 
-/// The file with the environment of irqbalance's service, of Red Hat and SUSE, and of Debian.
-const FILES: [&str; 2] = ["/etc/sysconfig/irqbalance", "/etc/default/irqbalance"];
+/// The file with the environment of irqbalance's service on Red Hat and SUSE.
+pub const OF_RED_HAT: &str = "/etc/sysconfig/irqbalance";
+/// The same on Debian.
+pub const OF_DEBIAN: &str = "/etc/default/irqbalance";
+
+/// The root of the first process: from a container that sees the host's processes, the host's.
+const ROOTS: [&str; 2] = ["", "/proc/1/root"];
+
+/// Where such a file of the host is.
+pub fn places(host: &Host, file: &str) -> [PathBuf; 2] {
+    ROOTS.map(|root| host.root.path(&format!("{root}{file}")))
+}
 
 /// The banned CPUs; none if no file can be read.
 pub fn cpus(host: &Host) -> CpuList {
-    let texts = FILES.iter().filter_map(|file| fs::read_to_string(host.root.path(file)).ok());
+    let files = [OF_RED_HAT, OF_DEBIAN].into_iter().flat_map(|file| places(host, file));
+    let texts = files.filter_map(|file| fs::read_to_string(file).ok());
     texts.flat_map(|text| banned_by(&text).iter().collect::<Vec<_>>()).collect()
 }
 
@@ -57,5 +69,12 @@ mod tests {
         }
         tree.write("etc/default/irqbalance", "IRQBALANCE_BANNED_CPULIST=1\n");
         assert_eq!(found(), "1");
+    }
+
+    #[test]
+    fn of_the_host_where_this_is_a_container() {
+        let tree = Tree::new();
+        tree.write("proc/1/root/etc/sysconfig/irqbalance", "IRQBALANCE_BANNED_CPUS=2\n");
+        assert_eq!(cpus(&tree.host()).to_string(), "1");
     }
 }

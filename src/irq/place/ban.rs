@@ -10,6 +10,7 @@ use super::plan::Plan;
 use super::saved::{Bans, By, Saved};
 use super::wanted::OnIrqbalance;
 use crate::base::error::{Error, Result};
+use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::irqbalance::{Irqbalance, listed};
 
@@ -189,8 +190,8 @@ impl Asked {
 /// How the administrator tells irqbalance to leave these IRQs alone: the line for the file with
 /// the arguments of its service. Debian has one file, Red Hat and SUSE another.
 fn by_configuration(host: &Host, irqs: &BTreeSet<u32>) -> String {
-    let (debian, others) = ("/etc/default/irqbalance", "/etc/sysconfig/irqbalance");
-    let file = if host.root.path(others).is_file() { others } else { debian };
+    let is_red_hat = banned::places(host, banned::OF_RED_HAT).iter().any(|file| file.is_file());
+    let file = if is_red_hat { banned::OF_RED_HAT } else { banned::OF_DEBIAN };
     let bans: Vec<String> = irqs.iter().map(|irq| format!("--banirq={irq}")).collect();
     format!(
         "put IRQBALANCE_ARGS=\"{}\" into {file}, keep the other arguments there, and restart \

@@ -259,6 +259,7 @@ mod tests {
 
     use super::*;
     use crate::base::error::Location;
+    use crate::irq::place::drift;
     use crate::irq::place::kept::{Irqs, preview};
     use crate::irq::place::restore::{State, restore};
     use crate::irq::place::saved::Bans;
@@ -328,6 +329,23 @@ mod tests {
         assert_eq!((affinities(&tree), done.notes.len()), (vec!["2".to_owned(); 5], 1));
         keeper.end();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
+    }
+
+    /// CRI-O may have given one to a pod.
+    #[test]
+    fn what_was_placed_by_hand_comes_back_without_cpus_that_were_banned_since() {
+        let tree = Tree::with_this_process();
+        pin(&tree, "eth0", "0-1");
+        let mut keeper = keeper(&tree);
+        tree.write("etc/sysconfig/irqbalance", "IRQBALANCE_BANNED_CPUS=2\n");
+        keeper.end();
+        assert_eq!(affinities(&tree), ["0"; 5]);
+        assert_eq!(drift::look(&tree.host()).unwrap().away().count(), 0);
+        // By hand, a banned CPU may be chosen; then it is the only one.
+        pin(&tree, "eth0", "1");
+        keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
+        keeper.end();
+        assert_eq!(affinities(&tree), ["1"; 5]);
     }
 
     #[test]

@@ -156,7 +156,12 @@ fn put_all_back(
         entry.before = None;
         match back.state {
             State::Gone | State::Replaced => {}
-            State::Restored if entry.by().is_none() => {}
+            State::Restored if entry.by_hand.is_none() => {}
+            State::Restored => {
+                // Perhaps without CPUs that have been banned meanwhile.
+                entry.by_hand = Some(back.original.clone());
+                left.push(entry);
+            }
             _ => left.push(entry),
         }
         done.restored.push(back);

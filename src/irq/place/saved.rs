@@ -211,19 +211,15 @@ impl Entry {
         }
     }
 
-    /// Where it was before gthctl's first change, without CPUs that irqbalance's configuration has
-    /// banned since; but for these alone there would be none.
-    fn without_banned(&self, host: &Host) -> CpuList {
-        if self.target.irq().is_none() {
-            return self.original.clone();
-        }
-        let left = self.original.without(&banned::cpus(host).without(&self.banned));
-        if left.is_empty() { self.original.clone() } else { left }
-    }
-
-    /// Where it belongs when no policy wants it elsewhere.
+    /// Where it belongs when no policy wants it elsewhere: an IRQ not on CPUs that irqbalance's
+    /// configuration has banned since gthctl's first change, unless it would have none then.
     pub fn without_policy(&self, host: &Host) -> CpuList {
-        self.by_hand.clone().unwrap_or_else(|| self.without_banned(host))
+        let before = self.by_hand.as_ref().unwrap_or(&self.original);
+        if self.target.irq().is_none() {
+            return before.clone();
+        }
+        let left = before.without(&banned::cpus(host).without(&self.banned));
+        if left.is_empty() { before.clone() } else { left }
     }
 
     /// Who wants it there; `None` when it only remains to be put back.

@@ -301,5 +301,23 @@ fn interrupts_are_placed_from_a_privileged_container() {
     let mut container = Container::start("deploy/irq", policy);
     assert!(kernel::wait(SOON, || all_on("eth0", "2")), "{}", container.log());
     container.end();
-    assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
+    assert_eq!((&affinities("eth0"), Path::new(SAVED).exists()), (&before, false));
+
+    // CRI-O bans CPU 1 on the node meanwhile.
+    const BANNED: &str = "/etc/sysconfig/irqbalance";
+    let allow = |irq: u32, cpus: &str| {
+        fs::write(format!("/proc/irq/{irq}/smp_affinity_list"), cpus).unwrap();
+    };
+    for &irq in before.keys() {
+        allow(irq, "0-1");
+    }
+    container.run();
+    assert!(kernel::wait(SOON, || all_on("eth0", "2")), "{}", container.log());
+    fs::write(BANNED, "IRQBALANCE_BANNED_CPUS=2\n").unwrap();
+    container.end();
+    fs::remove_file(BANNED).unwrap();
+    assert!(all_on("eth0", "0"), "{:?}", affinities("eth0"));
+    for (&irq, cpus) in &before {
+        allow(irq, cpus);
+    }
 }
