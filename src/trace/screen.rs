@@ -219,7 +219,7 @@ fn means(symbol: &str, how: &How, module: Option<&str>) -> String {
 }
 
 /// How a function is traced, and what to do if it is not.
-pub fn how(function: &Function, how: &How, module: Option<&str>) -> String {
+fn how(function: &Function, how: &How, module: Option<&str>) -> String {
     let symbol = &function.symbol;
     match how {
         How::Fentry => format!("{symbol}: fentry, fexit"),

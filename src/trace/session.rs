@@ -135,16 +135,18 @@ struct Session<'a> {
 impl Session<'_> {
     /// Attaches, or waits for the module; false if told to stop meanwhile.
     fn begin(&mut self) -> Result<bool> {
-        self.attach()?;
-        if self.hows.iter().any(How::is_traced) {
-            return Ok(true);
+        if !self.attach()? && !self.wait_for_module()? {
+            return Ok(false);
         }
+        self.tell_attached()?;
+        Ok(true)
+    }
+
+    /// Attaches once the module is loaded, if that may be waited for; false if told to stop
+    /// meanwhile.
+    fn wait_for_module(&mut self) -> Result<bool> {
         let Some(module) = self.options.target.module.filter(|_| self.life.is_none()) else {
-            let why = self.functions.iter().zip(&self.hows);
-            let why: Vec<String> =
-                why.map(|(f, how)| screen::how(f, how, self.options.target.module)).collect();
-            let what = format!("nothing to trace: {}", why.join("; "));
-            return Err(Error::new(ExitCode::KernelUnsupported, what));
+            return Err(self.nothing_to_trace());
         };
         if !self.options.wait {
             let what = format!("the kernel module {module} is not loaded");
@@ -156,17 +158,35 @@ impl Session<'_> {
             if self.sleep(MODULE_CHECK)? {
                 return Ok(false);
             }
-            self.follow_module()?;
+            self.life = self.options.target.life();
         }
-        Ok(true)
+        match self.attach_to_loaded(module)? {
+            true => Ok(true),
+            false => Err(self.nothing_to_trace()),
+        }
     }
 
-    fn attach(&mut self) -> Result<()> {
+    /// Attaches to all functions that there are; whether it is at least one.
+    fn attach(&mut self) -> Result<bool> {
         self.hows = self.tracer.attach(&self.options.target, self.functions, self.counted)?;
-        let traced = self.hows.iter().any(How::is_traced);
-        if !traced {
-            return Ok(());
-        }
+        Ok(self.hows.iter().any(How::is_traced))
+    }
+
+    /// Attaches to a module that has just come; whether to any of its functions.
+    fn attach_to_loaded(&mut self, module: &str) -> Result<bool> {
+        log::info(format_args!("the kernel module {module} was loaded"));
+        self.sections.forget_places();
+        self.attach()
+    }
+
+    fn nothing_to_trace(&self) -> Error {
+        let why = screen::attached(self.functions, &self.hows, self.options.target.module, true);
+        let what = format!("nothing to trace: {}", why.join("; "));
+        Error::new(ExitCode::KernelUnsupported, what)
+    }
+
+    /// Tells how the functions are traced, or why they are not.
+    fn tell_attached(&self) -> Result<()> {
         let module = self.options.target.module;
         let is_json = self.options.output == Output::Json;
         let lines =
@@ -177,8 +197,10 @@ impl Session<'_> {
                 let object = json!({"function": function, "traced": traced, "how": line});
                 print_json("function", &object)?;
             }
-        } else {
+        } else if self.hows.iter().any(How::is_traced) {
             lines.iter().for_each(log::info);
+        } else {
+            log::notes(&lines);
         }
         if let (Some(module), Some(_), true) = (module, self.life, self.hows.contains(&How::Fentry))
         {
@@ -197,18 +219,13 @@ impl Session<'_> {
         }
         self.life = life;
         let module = self.options.target.module.unwrap_or_default();
-        match life {
-            None => {
-                log::info(format_args!("the kernel module {module} was unloaded; waiting for it"));
-                self.tracer.detach();
-                Ok(())
-            }
-            Some(_) => {
-                log::info(format_args!("the kernel module {module} was loaded"));
-                self.sections.forget_places();
-                self.attach()
-            }
+        if life.is_some() {
+            self.attach_to_loaded(module)?;
+            return self.tell_attached();
         }
+        log::info(format_args!("the kernel module {module} was unloaded; waiting for it"));
+        self.tracer.detach();
+        Ok(())
     }
 
     fn trace(&mut self) -> Result<TraceTotals> {

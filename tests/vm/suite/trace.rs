@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -384,24 +384,101 @@ fn a_module_that_is_not_there() {
     );
 }
 
-#[test]
-fn a_module_that_comes_and_goes() {
-    const MODULE: &str = "/modules/gtp.ko";
-    if !Path::new(MODULE).exists() {
-        println!("skipped: gtp is built into this kernel");
-        return;
+const MODULE: &str = "/modules/gtp.ko";
+
+/// Whatever the outcome of a test, the others find the module.
+struct RestoreGtp;
+
+impl RestoreGtp {
+    /// `None`, and a line that says why, where there is no such module.
+    fn new() -> Option<Self> {
+        if !Path::new(MODULE).exists() {
+            println!("skipped: gtp is built into this kernel");
+            return None;
+        }
+        Some(Self)
     }
-    /// Whatever the outcome of the test, the others find the module.
-    struct Restore;
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            if !Path::new("/sys/module/gtp").exists() {
-                let _ = Command::new("insmod").arg(MODULE).status();
+}
+
+impl Drop for RestoreGtp {
+    fn drop(&mut self) {
+        // It may be one without the functions.
+        let _ = Command::new("rmmod").arg("gtp").stderr(Stdio::null()).status();
+        let _ = Command::new("insmod").arg(MODULE).stderr(Stdio::null()).status();
+    }
+}
+
+fn insert(module: &Path) {
+    succeeds(Command::new("insmod").arg(module));
+}
+
+/// A build of gtp whose functions have other names.
+fn without_functions(dir: &Path) -> PathBuf {
+    const SIGNED: &[u8] = b"~Module signature appended~\n";
+    let mut module = fs::read(MODULE).unwrap();
+    // A wrong signature is an error; none is not (module_sig_check(), kernel/module/signing.c).
+    if module.ends_with(SIGNED) {
+        module.truncate(module.len() - SIGNED.len());
+    }
+    for prefix in ["gtp_", "gtp0_", "gtp1u_"].map(str::as_bytes) {
+        for at in 0..=module.len() - prefix.len() {
+            if module[at..].starts_with(prefix) {
+                module[at + 2] = b'x';
             }
         }
     }
-    let _restore = Restore;
-    let insert = || succeeds(Command::new("insmod").arg(MODULE));
+    let file = dir.join("gtp.ko");
+    fs::write(&file, module).unwrap();
+    file
+}
+
+#[test]
+fn a_module_without_the_functions() {
+    let Some(_restore) = RestoreGtp::new() else { return };
+    if fs::read_to_string("/sys/module/module/parameters/sig_enforce").is_ok_and(|on| on == "Y\n") {
+        println!("skipped: this kernel takes signed modules only");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let other = without_functions(dir.path());
+    let remove = || succeeds(Command::new("rmmod").arg("gtp"));
+    let why = "gtp_encap_recv: not traced: not in this gtp, or inlined";
+    remove();
+    let mut trace = Trace::start_waiting(&["gtp", "--wait"]);
+    assert!(trace.says("waiting for the kernel module gtp"));
+    insert(&other);
+    assert!(trace.says(&format!("nothing to trace: {why}")), "{}", trace.stderr());
+    assert_eq!(trace.child.wait().unwrap().code(), Some(7), "{}", trace.stderr());
+    assert_eq!((trace.has_said(why), trace.lines().len()), (1, 0), "{}", trace.stderr());
+    remove();
+
+    // During a trace, which goes on.
+    insert(Path::new(MODULE));
+    let trace = Trace::start(&["gtp", "--kprobe"]);
+    let told = |how: &str| {
+        let is_told = |line: &Value| {
+            line["kind"] == "function" && line["function"] == "gtp_encap_recv" && line["how"] == how
+        };
+        trace.lines().iter().filter(|line| is_told(line)).count()
+    };
+    let traced = "gtp_encap_recv: kprobe, kretprobe";
+    assert_eq!(told(traced), 1, "{}", trace.stderr());
+    remove();
+    assert!(trace.says("the kernel module gtp was unloaded"));
+    insert(&other);
+    let why = format!("{why}; what it does counts in its caller");
+    assert!(kernel::wait(SOON, || told(&why) == 1), "{}", trace.stderr());
+    remove();
+    assert!(kernel::wait(SOON, || trace.has_said("the kernel module gtp was unloaded") == 2));
+    insert(Path::new(MODULE));
+    assert!(kernel::wait(SOON, || told(traced) == 2), "{}", trace.stderr());
+    trace.stop();
+}
+
+#[test]
+fn a_module_that_comes_and_goes() {
+    let Some(_restore) = RestoreGtp::new() else { return };
+    let insert = || insert(Path::new(MODULE));
     let remove = || succeeds(Command::new("rmmod").arg("gtp"));
     remove();
     let trace = Trace::start_waiting(&["gtp", "--wait", "--kprobe"]);
