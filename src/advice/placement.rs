@@ -166,8 +166,7 @@ fn command(nic: &str, irqs: &[&ListedIrq], some: bool, places: &CpuList, list: &
     if irqs.iter().any(|irq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty())) {
         command += " --rps";
     }
-    let numbers = irqs.iter().map(|irq| irq.irq).collect();
-    if list.irqbalance.iter().any(|daemon| !daemon.spares(&numbers)) {
+    if list.may_move(&irqs.iter().map(|irq| irq.irq).collect()) {
         command += " --ban";
     }
     command

@@ -8,6 +8,7 @@ use super::packets::{PacketsByCpu, entries, with_at_least};
 use crate::base::cpulist::CpuList;
 use crate::base::escape;
 use crate::gtp::Plane;
+use crate::irq::inventory::list::{List, ListedNic};
 use crate::policy::MAX_NAME;
 use crate::trace::counts::Context;
 use crate::trace::feed::Feed;
@@ -30,6 +31,8 @@ pub struct TraceFacts<'a> {
     pub online: &'a CpuList,
     /// The interrupts of NICs during the trace.
     pub feeds: &'a [Feed],
+    /// The NICs and irqbalance.
+    pub list: &'a List,
 }
 
 impl TraceFacts<'_> {
@@ -59,7 +62,7 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
             "#\n# Packets arrive for no task, in softirq, on CPUs {softirq}: no rule reaches that work.\n\
              # It runs where the NIC's interrupts arrive"
         );
-        text += &match irq(facts.feeds, &softirq) {
+        text += &match irq(facts, &softirq) {
             Some(irq) => format!("; irq keeps them there.\n\n{irq}"),
             None => ": no NIC of this network namespace has interrupts there.\n".into(),
         };
@@ -133,9 +136,9 @@ fn rule(
 
 /// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that take
 /// them now. `None` if there are none.
-fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
+fn irq(facts: &TraceFacts<'_>, cpus: &CpuList) -> Option<String> {
     let mut nics: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
-    for Feed { cpu, nic, per_second, .. } in feeds {
+    for Feed { cpu, nic, per_second, .. } in facts.feeds {
         let cpu = *cpu as u32;
         if cpus.contains(cpu) {
             *nics.entry(nic).or_default().entry(cpu).or_default() += per_second;
@@ -159,6 +162,11 @@ fn irq(feeds: &[Feed], cpus: &CpuList) -> Option<String> {
         );
         if cpus.len() > 1 {
             text += "    spread: true\n";
+        }
+        let listed = facts.list.nics.iter().filter(|listed| listed.name == nic);
+        let irqs = listed.flat_map(ListedNic::movable).map(|irq| irq.irq).collect();
+        if facts.list.may_move(&irqs) {
+            text += "    irqbalance: ban\n";
         }
     }
     (!text.is_empty()).then(|| format!("irq:\n{text}"))
@@ -240,16 +248,16 @@ mod tests {
     use super::*;
     use crate::base::escape::NASTY;
     use crate::gtp::Module;
+    use crate::irq::inventory::list::Lister;
+    use crate::irq::place::wanted::OnIrqbalance;
+    use crate::irq::tree::{Machine, Tree};
     use crate::policy::{Cpus, Policy};
 
+    fn feed(nic: &str, cpu: usize, irq: u32, per_second: f64) -> Feed {
+        Feed { cpu, nic: nic.into(), irq, name: "rx".into(), per_second }
+    }
+
     fn suggest(rows: &[Row]) -> Option<String> {
-        let feed = |nic: &str, cpu, irq, per_second| Feed {
-            cpu,
-            nic: nic.into(),
-            irq,
-            name: "rx".into(),
-            per_second,
-        };
         suggest_with(
             rows,
             &[
@@ -265,6 +273,11 @@ mod tests {
     }
 
     fn suggest_with(rows: &[Row], feeds: &[Feed]) -> Option<String> {
+        suggest_on(&Tree::machine(&Machine::VIRTIO), rows, feeds)
+    }
+
+    fn suggest_on(tree: &Tree, rows: &[Row], feeds: &[Feed]) -> Option<String> {
+        let host = tree.host();
         let online = "0-3".parse().unwrap();
         let facts = TraceFacts {
             traced: "gtp",
@@ -272,6 +285,7 @@ mod tests {
             seconds: 10.0,
             online: &online,
             feeds,
+            list: &Lister::new(&host, None).look().unwrap(),
         };
         policy(rows, &facts)
     }
@@ -387,6 +401,30 @@ mod tests {
         let wanted = [("eth0".into(), "1-2".into(), true), ("null".into(), "3".into(), false)];
         assert_eq!(placements(&policy), wanted);
         assert!(text.contains("# interrupts/s: 99 on CPU 1, 70 on CPU 2\n"), "{text}");
+    }
+
+    /// `policy apply` refuses an entry whose IRQs irqbalance would move, unless it may be told.
+    #[test]
+    fn irqbalance_is_told_if_it_would_move_them() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let row = Row::of_packets("swapper/1", 1, Context::Idle, 300);
+        let on_irqbalance = || {
+            let text = suggest_on(&tree, &[row.clone()], &[feed("eth0", 1, 38, 90.0)]).unwrap();
+            let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+            policy.irq[0].placement.irqbalance
+        };
+        assert_eq!(on_irqbalance(), OnIrqbalance::Refuse);
+        tree.irqbalance(42);
+        assert_eq!(on_irqbalance(), OnIrqbalance::Ban);
+        // It may move another of the NIC's IRQs, also one that brought no packets.
+        let bans = |irqs: &[u32]| {
+            let bans: String = irqs.iter().map(|irq| format!("--banirq={irq}\0")).collect();
+            tree.write("proc/42/cmdline", &format!("irqbalance\0{bans}"));
+        };
+        bans(&[37, 38, 39, 40]);
+        assert_eq!(on_irqbalance(), OnIrqbalance::Ban);
+        bans(&[37, 38, 39, 40, 41]);
+        assert_eq!(on_irqbalance(), OnIrqbalance::Refuse);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::base::error::{Error, ExitCode, Result};
 use crate::base::output;
 use crate::cli::{TraceArgs, TraceBy, TraceFormat};
 use crate::gtp::Plane;
+use crate::irq::host::Host;
+use crate::irq::inventory::list::Lister;
 use crate::kernel::capabilities::{self, CAP_SYS_ADMIN};
 use crate::kernel::procfs;
 use crate::kernel::topology::{self, Topology};
@@ -69,12 +71,14 @@ pub fn run(args: &TraceArgs) -> Result<()> {
         None => format!("--function {}", args.functions.join(",")),
     };
     let topology = Topology::read(Path::new(topology::SYSFS))?;
+    let list = Lister::new(&Host::this(), None).look()?;
     let facts = TraceFacts {
         traced: &traced,
         plane,
         seconds: seen.time.as_secs_f64(),
         online: &topology.online,
         feeds: &seen.feeds,
+        list: &list,
     };
     let policy = suggested_policy::policy(&seen.rows, &facts).ok_or_else(|| {
         Error::failure("no packet was seen")

@@ -1,5 +1,6 @@
 //! NICs and their IRQs, with everything known about them.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -24,6 +25,13 @@ pub struct List {
     pub irqbalance: Vec<Irqbalance>,
 }
 
+impl List {
+    /// Whether an irqbalance runs that does not leave all of `irqs` alone.
+    pub fn may_move(&self, irqs: &BTreeSet<u32>) -> bool {
+        self.irqbalance.iter().any(|daemon| !daemon.spares(irqs))
+    }
+}
+
 /// A NIC.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListedNic {
@@ -32,6 +40,14 @@ pub struct ListedNic {
     pub pci: Option<String>,
     pub numa_node: Option<u32>,
     pub irqs: Vec<ListedIrq>,
+}
+
+impl ListedNic {
+    /// Those of its IRQs that are in use and that user space may move.
+    pub fn movable(&self) -> impl Iterator<Item = &ListedIrq> {
+        let movable = |irq: &&ListedIrq| irq.smp_affinity.is_some() && irq.managed != Some(true);
+        self.irqs.iter().filter(movable)
+    }
 }
 
 /// An IRQ of a NIC.
