@@ -6,7 +6,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{self, Cell, Paragraph, Row, TableState, Wrap};
+use ratatui::widgets::{self, Cell, Paragraph, Row, TableState};
 
 use super::keys::{Choice, HELP, Page, View};
 use super::tables::{self, Table};
@@ -142,11 +142,8 @@ fn explain(frame: &mut Frame<'_>, area: Rect, choice: &Choice, tid: u32, text: O
 fn cpus(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look: Look) {
     let Some(report) = &model.report else { return };
     let mut lines = Vec::new();
-    for (name, value, is_bad) in report.gthctl.iter().flat_map(tables::facts) {
-        let style = if is_bad { look.alarm() } else { Style::new() };
-        let parts = wrapped(&value, usize::from(area.width).saturating_sub(NAME_WIDTH));
-        let names = std::iter::once(name).chain(std::iter::repeat(""));
-        lines.extend(names.zip(parts).map(|(name, part)| named(name, part, style, look)));
+    for known in report.gthctl.iter().flat_map(tables::facts) {
+        lines.extend(fact(known, area.width, look));
     }
     if model.wakeups.last(1).next().is_some() && report.gthctl.is_some() {
         let room = usize::from(area.width.saturating_sub(NAME_WIDTH as u16));
@@ -162,6 +159,18 @@ fn cpus(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look:
     };
     table.push("busy", report.cpus.iter().map(busy));
     self::table(frame, rest, &table, choice.row(model));
+}
+
+/// The lines of a fact of [`tables::facts`].
+fn fact(
+    (name, value, is_bad): (&'static str, String, bool),
+    width: u16,
+    look: Look,
+) -> impl Iterator<Item = Line<'static>> {
+    let style = if is_bad { look.alarm() } else { Style::new() };
+    let parts = wrapped(&value, usize::from(width).saturating_sub(NAME_WIDTH));
+    let names = std::iter::once(name).chain(std::iter::repeat(""));
+    names.zip(parts).map(move |(name, part)| named(name, part, style, look))
 }
 
 /// The text in lines of that width, between words where possible. Each line has a character, even
@@ -231,14 +240,14 @@ fn tasks(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look
 fn limits(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, look: Look) {
     let Some(running) = running(model) else { return };
     let cgroups = &running.cgroups;
-    let remarks = tables::remarks(running);
     let irqs = tables::facts(running).into_iter().filter(|(name, ..)| *name == "interrupts");
-    let mut lines: Vec<Line<'_>> = irqs
-        .map(|(name, value, bad)| {
-            named(name, value, if bad { look.alarm() } else { Style::new() }, look)
-        })
-        .collect();
-    lines.extend(remarks.into_iter().map(Line::raw));
+    let mut lines: Vec<Line<'_>> = irqs.flat_map(|irqs| fact(irqs, area.width, look)).collect();
+    // Where each remark begins.
+    let mut begins = Vec::new();
+    for remark in tables::remarks(running) {
+        begins.push(lines.len());
+        lines.extend(wrapped(&remark, usize::from(area.width)).into_iter().map(Line::raw));
+    }
     let rows_wanted = if cgroups.is_empty() { 1 } else { cgroups.len() as u16 + 1 };
     let least = area.height.saturating_sub(lines.len() as u16 + 1).max(area.height / 2);
     let height = rows_wanted.min(least);
@@ -248,10 +257,14 @@ fn limits(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, loo
     let row = choice.row(model);
     let none = "no cgroup has used up its limit";
     rows(frame, upper, &tables::cgroups(cgroups), row.min(cgroups.len().saturating_sub(1)), none);
-    // The mark goes on through the lines, which then scroll.
-    let scroll = (row + 1).saturating_sub(cgroups.len().max(1)) as u16;
-    let lines = Paragraph::new(lines).wrap(Wrap { trim: false });
-    frame.render_widget(lines.scroll((scroll, 0)), lower);
+    // The mark goes on through the remarks, which then scroll. With the last one, all has been shown.
+    let most = lines.len().saturating_sub(usize::from(lower.height));
+    let scroll = match row.checked_sub(cgroups.len()).filter(|_| row > 0) {
+        Some(marked) if marked + 1 < begins.len() => begins[marked].min(most),
+        Some(_) => most,
+        None => 0,
+    };
+    frame.render_widget(Paragraph::new(lines.split_off(scroll)), lower);
 }
 
 fn running(model: &Model) -> Option<&Running> {
@@ -385,6 +398,29 @@ mod tests {
         let limits = lines(&on(View::Limits), &model, (80, 24));
         assert_row(&limits, "/batch 0.50 CPUs 25.0% 20 8 waits");
         assert_row(&limits, "waiting: eth9: gone");
+    }
+
+    #[test]
+    fn long_notes_scroll_to_their_end() {
+        let mut model = model([sample(1), sample(2)]);
+        let mut shown = |notes: Vec<String>, row| {
+            let running = model.report.as_mut().unwrap().gthctl.as_mut().unwrap();
+            running.status.notes = notes;
+            let mut choice = on(View::Limits);
+            choice.rows[View::Limits as usize] = row;
+            lines(&choice, &model, (80, 24)).join("\n")
+        };
+        let notes = |count| (0..count).map(|i| format!("{} end{i}", "word ".repeat(30))).collect();
+        let top = shown(notes(30), 0);
+        assert!(top.contains("interrupts  4 in place") && top.contains("end0\n"), "{top}");
+        let bottom = shown(notes(30), usize::MAX);
+        assert!(bottom.contains("end29\n") && !bottom.contains("end0\n"), "{bottom}");
+        // It alone has more lines than there is room for.
+        let last = shown(vec![format!("{} end", "word ".repeat(400))], usize::MAX);
+        assert!(last.contains(" end\n"), "{last}");
+        // Those that fit stay.
+        let few = shown(notes(1), usize::MAX);
+        assert!(few.contains("waiting: eth9: gone\n") && few.contains("end0\n"), "{few}");
     }
 
     #[test]
