@@ -53,8 +53,8 @@ impl Overview {
         let none = Finding::error("scheduler", "no gthctl run is active")
             .fix("sudo gthctl run, or systemctl start gthctl");
         let mut findings = vec![none];
-        findings.extend(last.map(|run| last_end(run, false)));
         findings.extend(irqbalance(host));
+        findings.extend(last.map(|run| last_end(run, false)));
         Self::new(findings, None)
     }
 
@@ -374,8 +374,9 @@ mod tests {
         let last = |run: Run| {
             let overview = Overview::without(&host, Some(&run));
             assert_eq!(of(&overview, "scheduler"), [(Level::Error, "no gthctl run is active")]);
-            let (level, what) = of(&overview, "last-end")[0];
-            (level, what.to_owned())
+            let last = overview.findings.last().unwrap();
+            assert_eq!(last.check, "last-end");
+            (last.level, last.what.clone())
         };
         let stopped = (Level::Ok, "PID 5 at now: stopped by SIGTERM (exit code 0)".to_owned());
         assert_eq!(last(run(end(0, "stopped by SIGTERM"))), stopped);
