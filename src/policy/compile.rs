@@ -223,7 +223,7 @@ pub fn compile(policy: &Policy, machine: &Machine<'_>) -> Result<(Compiled, Vec<
         let compiled = mistakes.take(compiled_rule(rule, machine, &mut notes));
         let Some(mut compiled) = compiled else { continue };
         if let Some(cpus) = exclusive.get(&index) {
-            note_siblings(rule, cpus, topology, &reserved, &mut notes);
+            note_siblings(rule, cpus, topology, &mut notes);
             masks.insert(MaskIndex::rule(index), cpus.clone());
             (compiled.has_cpus, compiled.exclusive) = (true, true);
         } else if let Some(cpus) = rule.effects.cpus.as_ref().and_then(Cpus::list) {
@@ -540,17 +540,22 @@ mod tests {
     #[test]
     fn exclusive_cpus_whose_siblings_are_not() {
         let topology = Topology { sibling: vec![2, 3, 0, 1], ..machine(4, 1) };
-        let notes = |cpus| {
-            let yaml = format!(
-                "strategies:\n- {{name: n, command_regex: x, cpus: '{cpus}', exclusive: true}}"
-            );
-            try_compile(&yaml, &topology).unwrap().1
+        let notes = |cpus: &[&str]| {
+            let rule = |(name, cpus): (char, &&str)| {
+                format!("- {{name: {name}, command_regex: x, cpus: '{cpus}', exclusive: true}}\n")
+            };
+            let rules: String = ('m'..).zip(cpus).map(rule).collect();
+            try_compile(&format!("strategies:\n{rules}"), &topology).unwrap().1
         };
-        assert_eq!(
-            notes("1"),
-            ["p.yaml:2:4: n: cpus: 1 share cores with 3; other tasks run there and slow them down"]
-        );
-        assert!(notes("1,3").is_empty());
+        let of_1 =
+            "p.yaml:2:4: m: cpus: 1 share cores with 3; other tasks run there and slow them down";
+        assert_eq!(notes(&["1"]), [of_1]);
+        assert!(notes(&["1,3"]).is_empty());
+        // Two rules with a CPU of the core each, and two that have both.
+        let of_3 =
+            "p.yaml:3:4: n: cpus: 3 share cores with 1; other tasks run there and slow them down";
+        assert_eq!(notes(&["1", "3"]), [of_1, of_3]);
+        assert!(notes(&["1,3", "1,3"]).is_empty());
     }
 
     #[test]

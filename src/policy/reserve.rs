@@ -160,11 +160,10 @@ pub(super) fn note_siblings(
     rule: &Rule,
     cpus: &CpuList,
     topology: &Topology,
-    reserved: &CpuList,
     notes: &mut Vec<String>,
 ) {
     let siblings = cpus.iter().flat_map(|cpu| topology.siblings(cpu));
-    let left: CpuList = siblings.filter(|&cpu| !reserved.contains(cpu)).collect();
+    let left: CpuList = siblings.filter(|&cpu| !cpus.contains(cpu)).collect();
     if !left.is_empty() {
         notes.push(format!(
             "{}: {}: cpus: {cpus} share cores with {left}; other tasks run there and slow them down",
