@@ -2,7 +2,7 @@
 /*
  * What BPF and user space share: limits, table layouts, counters.
  *
- * Every struct here is the type of a global variable of gthctl.bpf.c, so the
+ * Every struct here is the type of a global variable of sched.bpf.c, so the
  * skeleton generator writes the Rust side from this file's BTF: there is no
  * second definition to keep in step. Limits and ids reach Rust the same way,
  * as enumerators of enum gth_limit and the enums below.

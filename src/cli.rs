@@ -361,7 +361,8 @@ Examples:
 /// On a terminal it updates a table; otherwise it prints, each interval, one line for each task,
 /// CPU and function with packets. Packets and bytes (of the packet as the function gets it, headers
 /// included) count from the start of the trace, all else covers the interval. The time in a
-/// function includes its callees; p50 and p99 are upper bounds of buckets, at most 50% too high.
+/// function includes its callees; p50 and p99 are upper bounds of buckets, at most 50% too high. If
+/// no call ended in the interval, they are those of the whole trace.
 ///
 /// A softirq is attributed to the task that raised it and ran it itself, as a sender through the
 /// loopback or a veth device does. Packets from a NIC belong to no task: they are listed under softirq (with the
