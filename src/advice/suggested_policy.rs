@@ -409,7 +409,8 @@ mod tests {
         let tree = Tree::machine(&Machine::VIRTIO);
         let row = Row::of_packets("swapper/1", 1, Context::Idle, 300);
         let on_irqbalance = || {
-            let text = suggest_on(&tree, &[row.clone()], &[feed("eth0", 1, 38, 90.0)]).unwrap();
+            let text = suggest_on(&tree, std::slice::from_ref(&row), &[feed("eth0", 1, 38, 90.0)])
+                .unwrap();
             let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
             policy.irq[0].placement.irqbalance
         };
