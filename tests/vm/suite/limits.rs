@@ -149,7 +149,7 @@ fn a_task_that_goes_ahead_does_so_after_a_limit_has_held_it_back() {
         std::thread::sleep(Duration::from_secs(1));
         let second = [came_second(&cgroups[ahead]), came_second(&cgroups[behind])];
         println!("came second: {second:?}");
-        assert!(second[0] < 0.3 && second[1] > 0.7, "{second:?}");
+        assert!(second[1] - second[0] > 0.4, "{second:?}");
     }
     gthctl.stop();
 }
