@@ -253,9 +253,13 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	count_arrival(tctx, cpu);
 	tctx->woken = false;
 	tctx->idle_woken = false;
-	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx);
+	/* One that is held may have to leave later, when nothing asks it. */
+	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx) &&
+		     !is_held(p);
 	if (c->endless)
 		task_set_slice(p, ENDLESS);
+	if (tctx->need_resched) /* the timer found another task here */
+		ask_soon();
 	if (held_by(p, tctx) != NO_GROUP) { /* it was already queued, or has waited too long */
 		task_set_slice(p, 0);
 		kick_preempt(cpu);

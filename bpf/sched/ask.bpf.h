@@ -13,15 +13,15 @@
 #include "sched/state.bpf.h"
 
 enum {
-	ASK_NS = 50000,		/* longer than such a program takes */
-	ASK_TIMES = 10,		/* then it is left to the tick */
+	ASK_NS = 50000,		/* longer than such a program takes; each retry waits twice as long */
+	ASK_TIMES = 10,		/* 100 ms in all; then it is left to the tick */
 	/* BPF_F_TIMER_CPU_PIN of include/uapi/linux/bpf.h: on a nohz_full CPU the kernel else prefers another one. */
 	ON_THIS_CPU = 1 << 1,
 };
 
 struct ask {
 	struct bpf_timer timer;
-	u32 left;		/* retries left */
+	u32 tries;
 };
 
 /* One for each CPU. */
@@ -41,8 +41,8 @@ static int ask_now(void *map, u32 *cpu, struct ask *ask)
 		return 0;
 	if (!p->migration_disabled)
 		kick_preempt(*cpu);
-	else if (ask->left && ask->left--)
-		bpf_timer_start(&ask->timer, ASK_NS, ON_THIS_CPU);
+	else if (ask->tries < ASK_TIMES)
+		bpf_timer_start(&ask->timer, (u64)ASK_NS << ++ask->tries, ON_THIS_CPU);
 	return 0;
 }
 
@@ -54,7 +54,7 @@ static __always_inline void ask_soon(void)
 
 	if (!ask || !can_kick())
 		return;
-	ask->left = ASK_TIMES;
+	ask->tries = 0;
 	bpf_timer_start(&ask->timer, ASK_NS, ON_THIS_CPU);
 }
 
