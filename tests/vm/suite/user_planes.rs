@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::support::gthctl::{self, report};
 use crate::support::hot::SOON;
 use crate::support::kernel;
-use crate::support::plane::succeeds;
+use crate::support::plane::{answered, succeeds};
 use crate::support::shared;
 use crate::support::trace::Trace;
 use crate::support::vm::{self, Vm};
@@ -85,9 +85,7 @@ impl Plane {
     /// Sends probes through the tunnel to the GGSN's own address; each is answered.
     fn ping(&self) {
         let ping = format!("-n -I ue0 -i 0.05 -W 5 -c {PROBES} {GATEWAY}");
-        let output = succeeds(Command::new("ping").args(ping.split(' ')));
-        let said = String::from_utf8_lossy(&output.stdout);
-        assert!(said.contains(&format!(" {PROBES} received")), "{said}");
+        answered(&ping, "ue0", PROBES);
     }
 }
 
