@@ -227,6 +227,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 		tctx->turn_slice = p->scx.slice;
 	}
 	tctx->running_at = c->overdue && !c->overtaken && !is_priority(tctx->rank) ? switched_at(cpu) : now_ns();
+	tctx->held_since = 0;
 	c->sync_at = tctx->sync_at;
 	c->sync_lag = tctx->sync_lag;
 	c->overdue = false;
@@ -402,6 +403,7 @@ void BPF_PROG(gth_disable, struct task_struct *p)
 	count_out(&tctx->counted);
 	tctx->woken = false;
 	tctx->woken_at = 0;
+	tctx->held_since = 0;
 	tctx->kept = false;
 }
 
@@ -494,11 +496,14 @@ void BPF_PROG(gth_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	set_group_weight(cgrp, weight);
 }
 
-/* cpu.idle; the kernel's own scheduler sets the default weight when it ends (sched_group_set_idle()). */
+/*
+ * cpu.idle, also where it was the same before: systemd writes 0 before each weight. The kernel tells of
+ * that weight only if it is another one than it told last.
+ */
 SEC("struct_ops/cgroup_set_idle")
 void BPF_PROG(gth_cgroup_set_idle, struct cgroup *cgrp, bool idle)
 {
-	set_group_weight(cgrp, idle ? IDLE_WEIGHT : DEFAULT_WEIGHT);
+	set_group_weight(cgrp, idle ? IDLE_WEIGHT : told_weight(cgrp));
 }
 
 SEC("struct_ops/cgroup_set_bandwidth")

@@ -190,9 +190,14 @@ struct cfs_bandwidth {
 	u64 burst;
 };
 
+struct scx_task_group {
+	u32 weight;
+};
+
 struct task_group {
 	struct cgroup_subsys_state css;
 	int idle;
+	struct scx_task_group scx;
 	struct cfs_bandwidth cfs_bandwidth;
 };
 
@@ -250,6 +255,12 @@ struct xdp_rxq_info {
 
 struct xdp_buff {
 	struct xdp_rxq_info *rxq;
+};
+
+/* Read through bpf_core_enum_value(). */
+enum skb_drop_reason {
+	SKB_DROP_REASON_NOT_SPECIFIED = 2,
+	SKB_DROP_REASON_PACKET_SOCK_ERROR = 3,
 };
 
 struct sk_buff {

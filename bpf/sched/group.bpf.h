@@ -424,6 +424,17 @@ static __always_inline struct task_group *task_group_of(struct cgroup *cgrp)
 	return (struct task_group *)cpu_state(&cgrp->subsys[0]);
 }
 
+/*
+ * The weight by which the kernel knows that ops.cgroup_set_weight() has to be called: cpu.idle leaves it
+ * as it is (scx_group_set_idle(), kernel/sched/ext/ext.c).
+ */
+static __always_inline u32 told_weight(struct cgroup *cgrp)
+{
+	struct task_group *group = task_group_of(cgrp);
+
+	return group && bpf_core_field_exists(group->scx.weight) ? BPF_CORE_READ(group, scx.weight) : DEFAULT_WEIGHT;
+}
+
 static __always_inline bool is_idle_group(struct cgroup *cgrp)
 {
 	struct task_group *group = task_group_of(cgrp);

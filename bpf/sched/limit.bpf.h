@@ -124,7 +124,12 @@ static __always_inline void throttle(struct limit *limit)
 		return;
 	limit->throttled_at = now_ns();
 	/* A barrier: whoever sees the flag sees the time. */
-	if (!__sync_lock_test_and_set(&limit->throttled, 1))
+	if (__sync_lock_test_and_set(&limit->throttled, 1))
+		return;
+	/* A refill that came before has not seen the flag. One that comes now does. */
+	if (*(volatile s64 *)&limit->left > 0)
+		limit->throttled = false;
+	else
 		limit->nr_throttled++;
 }
 

@@ -35,9 +35,21 @@ static __always_inline struct plan *plan_on(s32 here)
 	return &plans[here & (GTH_MAX_CPUS - 1)];
 }
 
+/* What a task ran by its priority is no debt to wait out once it has none. */
+static __always_inline void forgive(struct task_ctx *tctx)
+{
+	u64 now;
+
+	if (tctx->pool == NO_POOL)
+		return;
+	now = pool_of(tctx->pool)->vtime_now;
+	if ((s64)(tctx->vtime - now) > 0)
+		tctx->vtime = now;
+}
+
 /*
  * The task's rank now: its rule's, unless it has used up its burst. From then on it
- * shares fairly; what it ran by its priority is no debt to wait out. It may wake up the
+ * shares fairly. It may wake up the
  * others, packet by packet: its rank keeps it from being pushed aside while another CPU
  * runs something without any priority.
  */
@@ -45,15 +57,17 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 {
 	u64 slice;
 
-	if (!rule || !is_priority(rule->rank))
+	if (!rule || !is_priority(rule->rank)) {
+		if (is_priority(tctx->rank))
+			forgive(tctx);
 		return GTH_RANK_NORMAL;
+	}
 	slice = rule->slice_ns ? rule->slice_ns : tunables.slice_ns;
 	if (tctx->burst < BURST_SLICES * slice)
 		return rule->rank;
 	if (is_priority(tctx->rank)) {
 		count_rarely(GTH_COUNT_DEMOTIONS);
-		if (tctx->pool != NO_POOL)
-			tctx->vtime = pool_of(tctx->pool)->vtime_now;
+		forgive(tctx);
 		tctx->rank = GTH_RANK_EXHAUSTED;
 	}
 	return GTH_RANK_EXHAUSTED;

@@ -40,11 +40,17 @@ static __always_inline u64 held_dsq(u32 index)
 
 /* ---- held back ---- */
 
-/* In the order in which they came, so that each has its turn. It keeps the slice for that. */
+/*
+ * In the order in which they came, so that each has its turn. It keeps the slice for that. A task whose
+ * affinity or nice value changes is queued anew, but the kernel's watchdog counts on (ops_dequeue(),
+ * kernel/sched/ext/ext.c).
+ */
 static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tctx, u32 index, u64 slice)
 {
 	count_out(&tctx->counted);
-	dsq_insert_vtime(p, held_dsq(index), slice, tctx->queued_at, 0);
+	if (!tctx->held_since)
+		tctx->held_since = tctx->queued_at;
+	dsq_insert_vtime(p, held_dsq(index), slice, tctx->held_since, 0);
 }
 
 /* Whether a task in the DSQ of its throttled group runs all the same: it has waited long, or was killed. */
@@ -52,7 +58,7 @@ __noinline int runs_anyway(struct task_struct *p __arg_trusted)
 {
 	struct task_ctx *tctx = task_of(p);
 
-	return !tctx || must_run(p) || now_ns() - tctx->queued_at >= machine.most_held_ns;
+	return !tctx || must_run(p) || now_ns() - tctx->held_since >= machine.most_held_ns;
 }
 
 /* Where a task that is not held back any more waits. */

@@ -84,6 +84,7 @@ struct task_ctx {
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
 	u64 burst;		/* CPU time since it last slept, or handed on or processed a packet by priority */
 	u64 queued_at;		/* when it was queued last; now_ns() */
+	u64 held_since;		/* when a limit held it back first, if it has not run since; now_ns() */
 	u64 turn_began;		/* its se.sum_exec_runtime when it last came onto a CPU */
 	u64 turn_slice;		/* its CPU time from then on, ns */
 	bool kept;		/* preempted, it waits at the head of its CPU's local DSQ */

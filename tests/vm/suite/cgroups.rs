@@ -237,6 +237,16 @@ fn an_idle_cgroup_gets_what_others_leave() {
     println!("{beside:.3} CPUs as an idle cgroup, {used:.3?} as a normal one");
     assert!(beside < 0.2);
     near(&used, &parts_of(&used, &[1.0, 1.0]), 5.0);
+    // So does systemd apply a weight, the same one, too.
+    idle.set("cpu.weight", "300");
+    for values in [&["0"][..], &["1", "0"]] {
+        values.iter().for_each(|value| idle.set("cpu.idle", value));
+        idle.set("cpu.weight", "300");
+        std::thread::sleep(SETTLE);
+        let used = cpus_used(&[&idle, &other], WATCH);
+        println!("{used:.3?} with a weight of 300 after cpu.idle {values:?}");
+        near(&used, &parts_of(&used, &[3.0, 1.0]), 5.0);
+    }
     gthctl.stop();
 }
 

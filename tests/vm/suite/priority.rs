@@ -102,7 +102,7 @@ fn a_preempted_task_does_not_wait_for_a_long_turn() {
         "strategies: [{command_regex: ^prio$, priority: true, execution_time: 40ms}]",
     );
     let others: Vec<Task> = (0..kernel::cpus())
-        .map(|_| Task::fork("other", |shared| note_gaps(shared, 30_000_000)))
+        .map(|_| Task::fork("other", |shared| note_gaps(shared, 30_000_000, u64::MAX)))
         .collect();
     let prio = Task::fork("prio", task::rest_and_work(40_000_000, 120_000_000));
     let turns = prio.samples(30).len();
@@ -113,10 +113,15 @@ fn a_preempted_task_does_not_wait_for_a_long_turn() {
 }
 
 /// Spins, and records each time that it did not run for at least `least` ns. Its CPU time goes on while
-/// the host stalls.
-fn note_gaps(shared: &task::Shared, least: u64) {
+/// the host stalls. It sleeps for 20 us after each `turn` ns of CPU time.
+fn note_gaps(shared: &task::Shared, least: u64, turn: u64) {
     let (mut last, mut last_used) = (task::now(), task::cpu_used());
+    let mut rested = last_used;
     loop {
+        if last_used - rested >= turn {
+            task::sleep(20_000, 0);
+            rested = last_used;
+        }
         let before = task::now();
         let used = task::cpu_used();
         let now = task::now();
@@ -257,7 +262,7 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     };
     let load = [(); 4].map(|()| Task::fork("load", spins));
     assert_eq!(load.len(), kernel::cpus() * 2);
-    let prio = Task::fork("prio", |shared| note_gaps(shared, 1_000_000));
+    let prio = Task::fork("prio", |shared| note_gaps(shared, 1_000_000, u64::MAX));
     std::thread::sleep(Duration::from_secs(2));
     let gaps = prio.shared().latencies();
     let gap = Duration::from_nanos(*gaps.last().expect("it has waited"));
@@ -266,6 +271,28 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     assert!(gap.saturating_sub(stall) < Duration::from_millis(100), "did not run for {gap:?}");
     drop(prio);
     assert!(gthctl.counter("COUNT_DEMOTIONS") > 0);
+    gthctl.stop();
+}
+
+/// The same where the rule goes before the task has used up its burst. It sleeps too often for that.
+#[test]
+fn a_task_whose_rule_goes_is_not_kept_waiting() {
+    let gthctl = shared::scheduler(PRIO);
+    let spins = |shared: &task::Shared| {
+        let mut stalls = Stalls::new();
+        loop {
+            stalls.look(shared);
+        }
+    };
+    let load = [(); 4].map(|()| Task::fork("load", spins));
+    let prio = Task::fork("prio", |shared| note_gaps(shared, 1_000_000, 2_000_000));
+    std::thread::sleep(Duration::from_secs(2));
+    gthctl.replace(NO_RULES);
+    std::thread::sleep(Duration::from_secs(1));
+    let gap = Duration::from_nanos(*prio.shared().latencies().last().expect("it has waited"));
+    let stall = load.iter().map(|task| task.shared().gap()).max().unwrap();
+    println!("the longest wait: {gap:?}, the host stalled for {stall:?}");
+    assert!(gap.saturating_sub(stall) < Duration::from_millis(100), "did not run for {gap:?}");
     gthctl.stop();
 }
 

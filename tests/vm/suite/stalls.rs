@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ::gthctl::daemon::reports::ThrottledCgroup;
 use ::gthctl::kernel::ext_server::EXT_SERVERS;
@@ -14,6 +14,7 @@ use ::gthctl::kernel::ext_server::EXT_SERVERS;
 use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::gthctl::{NO_RULES, report, status};
 use crate::support::host::{self, Stalls};
+use crate::support::hot::other_threads;
 use crate::support::kernel;
 use crate::support::mix::Mix;
 use crate::support::plane;
@@ -503,5 +504,17 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
         before.throttled && after.nr_throttled == before.nr_throttled
     }));
     assert!(grown > 200_000, "{grown} us in 500 ms in which it was held back throughout");
+    // Each new nice value queues them anew. The kernel counts on.
+    let begin = Instant::now();
+    let threads = other_threads(&crowd.tasks()[0]);
+    for nice in [1, 0].into_iter().cycle().take_while(|_| begin.elapsed() < watched) {
+        for &tid in &threads {
+            // SAFETY: no pointers.
+            let set = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid as u32, nice) };
+            assert_eq!(set, 0, "{tid}");
+        }
+        std::thread::sleep(Duration::from_millis(700));
+    }
+    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
     gthctl.stop();
 }

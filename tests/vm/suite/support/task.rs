@@ -326,7 +326,7 @@ pub fn sleep_until(at: u64) {
     sleep(at, libc::TIMER_ABSTIME);
 }
 
-fn sleep(time: u64, flags: i32) {
+pub fn sleep(time: u64, flags: i32) {
     let time = libc::timespec {
         tv_sec: (time / 1_000_000_000) as i64,
         tv_nsec: (time % 1_000_000_000) as i64,
