@@ -118,22 +118,42 @@ static __always_inline bool is_at_port(const struct sk_buff *skb)
 	       port == __builtin_bswap16(packet_what.port);
 }
 
+/*
+ * Some drivers free what they have sent as if it were dropped: vmxnet3, bnx2x, pcnet32. It has not come
+ * in where it is: a socket or another device has sent it there.
+ */
+static __always_inline bool may_be_sent(const struct sk_buff *skb, u32 reason)
+{
+	return reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_NOT_SPECIFIED) &&
+	       BPF_CORE_READ(skb, skb_iif) != BPF_CORE_READ(skb, dev, ifindex);
+}
+
+/* A packet socket, such as tcpdump's, had no room for its copy (packet_rcv(), net/packet/af_packet.c). */
+static __always_inline bool is_copy(u32 reason)
+{
+	return bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_PACKET_SOCK_ERROR) &&
+	       reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_PACKET_SOCK_ERROR);
+}
+
 /* The kernel frees a packet for want of a receiver, room, a route... (kfree_skb()). */
 static __always_inline void packet_dropped(const struct sk_buff *skb, u64 location, u32 reason)
 {
 	struct gth_drop_key key = { .location = location, .reason = reason };
 	struct packet *packet = current_packet();
 
-	if (packet) {
+	if (is_copy(reason))
+		return;
+	/* Others may be freed meanwhile, too, such as those that a queue gives up for this one. */
+	if (packet && packet->skb == (u64)skb) {
 		key.end = GTH_END_DROPPED;
-		packet->dropped |= packet->skb == (u64)skb;
+		packet->dropped = true;
 		describe_packet(&key, packet);
 	} else if (what.tgid) {
 		/* Whose packet it was is unknown. */
 		return;
 	} else if (is_at_device(skb, &key.received)) {
 		key.end = GTH_END_AT_DEVICE;
-	} else if (is_at_port(skb)) {
+	} else if (!may_be_sent(skb, reason) && is_at_port(skb)) {
 		key.end = GTH_END_AT_PORT;
 	} else {
 		return;

@@ -3,12 +3,13 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, socket,
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, sendto, setsockopt,
+    socket, sockopt,
 };
 use serde_json::Value;
 
@@ -170,11 +171,42 @@ fn send_with_bad_checksum(count: usize) {
     });
 }
 
+/// A packet socket (packet(7)) in the UPF's network namespace, which has room for few packets.
+fn full_packet_socket() -> OwnedFd {
+    in_namespace("upf", || {
+        let (flags, all) = (SockFlag::empty(), SockProtocol::EthAll);
+        let socket = socket(AddressFamily::Packet, SockType::Raw, flags, all).unwrap();
+        setsockopt(&socket, sockopt::RcvBuf, &1).unwrap();
+        socket
+    })
+}
+
+/// To a GTP-U port, through a device whose driver frees what it has sent as if it were dropped.
+fn send_through_freer(count: usize) {
+    if !plane::insert("btf", "freer") {
+        return;
+    }
+    ip("addr add 10.55.0.1/24 dev freer0");
+    ip("link set freer0 up");
+    let socket = UdpSocket::bind("10.55.0.1:0").unwrap();
+    for _ in 0..count {
+        socket.send_to(b"packet", "10.55.0.2:2152").unwrap();
+    }
+    drop(socket);
+    let sent = kernel::read("/sys/class/net/freer0/statistics/tx_packets");
+    assert!(sent.parse::<usize>().unwrap() >= count, "{sent}");
+    succeeds(Command::new("rmmod").arg("freer"));
+}
+
 /// What never reaches the driver, and what does not get far behind it.
 #[test]
 fn packets_that_the_kernel_drops_beside_the_data_plane() {
-    let _plane = sender::plane();
+    let plane = sender::plane();
     let trace = Trace::start(&["gtp", "--drops"]);
+    // These are no drops: copies that nobody reads, and what a driver has sent.
+    let full = full_packet_socket();
+    plane.ping(PROBES as usize);
+    send_through_freer(8);
     send_with_bad_checksum(6);
     has(&trace, "both dropped port checksum", 6);
     ip("-n upf route del 10.60.0.1/32");
@@ -182,6 +214,8 @@ fn packets_that_the_kernel_drops_beside_the_data_plane() {
     ping_in_vain("ran", "-I uesimtun0 10.200.0.2", 5);
     has(&trace, "uplink dropped device source-address", 5);
     let lines = trace.stop();
+    drop(full);
+    assert_eq!(drops(&lines).len(), 2, "{:#?}", drops(&lines));
     let reason = |why| lines.iter().find(|l| l["why"] == why).unwrap()["kernel_reason"].clone();
     assert_eq!(reason("checksum"), "UDP_CSUM");
     assert_eq!(reason("source-address"), "IP_RPFILTER");
