@@ -54,9 +54,15 @@ static __always_inline int count_received(u64 *ctx, u16 family, u32 by)
 	return count_datagram((const struct sock *)ctx[0], family, by, 0, result);
 }
 
+/* One that the kernel does not take, for want of room or of a route, is not sent. */
 static __always_inline int count_sent(u64 *ctx, u16 family, u32 by)
 {
-	return count_datagram((const struct sock *)ctx[0], family, by, GTH_PASSED_SENT, ctx[2]);
+	u64 result = 0;
+
+	bpf_get_func_ret(ctx, &result);
+	if ((int)result < 0)
+		return 0;
+	return count_datagram((const struct sock *)ctx[0], family, by, GTH_PASSED_SENT, result);
 }
 
 SEC("fexit/udp_recvmsg")
@@ -71,14 +77,14 @@ int udpv6_received(u64 *ctx)
 	return count_received(ctx, AF_INET6, GTH_BY_UDPV6_RECVMSG);
 }
 
-SEC("fentry/udp_sendmsg")
-int udp_is_sent(u64 *ctx)
+SEC("fexit/udp_sendmsg")
+int udp_sent(u64 *ctx)
 {
 	return count_sent(ctx, AF_INET, GTH_BY_UDP_SENDMSG);
 }
 
-SEC("fentry/udpv6_sendmsg")
-int udpv6_is_sent(u64 *ctx)
+SEC("fexit/udpv6_sendmsg")
+int udpv6_sent(u64 *ctx)
 {
 	return count_sent(ctx, AF_INET6, GTH_BY_UDPV6_SENDMSG);
 }

@@ -16,7 +16,7 @@ use crate::sched::passed::{self, port_key};
 
 /// The functions of IPv6, which may be a module or missing.
 const IPV6: [(&str, &str); 2] =
-    [("udpv6_received", "udpv6_recvmsg"), ("udpv6_is_sent", "udpv6_sendmsg")];
+    [("udpv6_received", "udpv6_recvmsg"), ("udpv6_sent", "udpv6_sendmsg")];
 
 /// Does nothing while the policy asks about no port.
 #[derive(Default)]

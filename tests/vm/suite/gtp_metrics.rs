@@ -93,6 +93,10 @@ fn each_datagram_of_a_port_counts_once() {
             peer.recv(&mut buffer).unwrap();
         }
     }
+    // What the kernel does not take has not been sent.
+    for (bytes, to) in [(10, "2001:db8::1"), (70_000, "::1"), (70_000, "::ffff:127.0.0.1")] {
+        socket.send_to(&vec![0; bytes], (to, 9)).unwrap_err();
+    }
     assert_eq!(ours(), [Some([6, 60]), Some([6, 120])]);
     // Another port beside it changes nothing; one that was gone begins anew.
     let two = format!(
