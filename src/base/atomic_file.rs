@@ -31,7 +31,8 @@ impl Replacement {
     /// that file's owner, mode, access control list and other extended attributes,
     /// including the SELinux label. A new file is readable by all.
     ///
-    /// Fails when the file system refuses one of these.
+    /// Fails when the file system refuses one of these, and when `path` leads to anything but a
+    /// regular file.
     pub fn prepare(path: &Path, text: &str) -> Result<Self> {
         Self::prepare_as(path, text, 0o644)
     }
@@ -84,22 +85,25 @@ impl Drop for Replacement {
     }
 }
 
-/// The file to replace, if there is one. If a link or a FIFO has taken its place
-/// meanwhile, it is neither followed nor waited for.
+/// The file to replace, if there is one; it must be regular. If a link or a FIFO has taken its
+/// place meanwhile, it is neither followed nor waited for.
 fn open_old(path: &Path) -> io::Result<Option<File>> {
     let open = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     match open {
+        // Such as /dev/null, which no file may take the place of.
+        Ok(old) if !old.metadata()?.is_file() => Err(io::Error::other("it is not a regular file")),
         Ok(old) => Ok(Some(old)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }
 }
 
-/// Gives `new` the owner, the extended attributes and the mode of `old`. Both are open
+/// Gives `new` the extended attributes, the mode and the owner of `old`. Both are open
 /// files: a user who may write to the directory can put something else under their names.
+///
+/// The owner comes last: to change another user's file takes more than CAP_CHOWN.
 fn look_like(new: &File, old: &File) -> io::Result<()> {
     let metadata = old.metadata()?;
-    fchown(new, Some(metadata.uid()), Some(metadata.gid()))?;
     let kept: Vec<OsString> = attributes(old)?;
     // The directory's default list for new files would name more users.
     for name in attributes(new)?.iter().filter(|name| *name == ACL && !kept.contains(name)) {
@@ -115,7 +119,8 @@ fn look_like(new: &File, old: &File) -> io::Result<()> {
             copied => copied.map_err(|e| about(name, &e))?,
         }
     }
-    new.set_permissions(metadata.permissions())
+    new.set_permissions(metadata.permissions())?;
+    fchown(new, Some(metadata.uid()), Some(metadata.gid()))
 }
 
 /// The names of a file's extended attributes; none if the file system has none.
@@ -134,7 +139,7 @@ fn about(name: &OsStr, e: &io::Error) -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::os::linux::fs::MetadataExt as _;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{FileTypeExt, symlink};
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
@@ -162,6 +167,59 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(names(dir.path()), ["p.yaml"]);
+    }
+
+    /// Runs it in a thread with this capability alone (capset(2)).
+    fn with_capability(bit: u32, run: impl FnOnce() + Send) {
+        const VERSION_3: u32 = 0x2008_0522;
+        let inside = || {
+            let (header, all) = ([VERSION_3, 0], 1 << bit);
+            // The effective, permitted and inheritable ones, of the first 32 and of the others.
+            let sets = [all, all, 0, 0, 0, 0];
+            // SAFETY: the pointers are valid, and the call is about this thread only.
+            let set = unsafe {
+                nix::libc::syscall(nix::libc::SYS_capset, header.as_ptr(), sets.as_ptr())
+            };
+            assert_eq!(set, 0);
+            run();
+        };
+        std::thread::scope(|scope| scope.spawn(inside).join().unwrap());
+    }
+
+    /// deploy/systemd/gthctl.service gives root no more.
+    #[test]
+    fn another_users_file_takes_cap_chown_only() {
+        const CAP_CHOWN: u32 = 0;
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("p.yaml");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
+        xattr::set(&path, "user.note", b"kept").unwrap();
+        std::os::unix::fs::chown(&path, Some(7), Some(8)).unwrap();
+        with_capability(CAP_CHOWN, || {
+            Replacement::prepare(&path, "new").unwrap().commit().unwrap();
+        });
+        let now = fs::metadata(&path).unwrap();
+        assert_eq!((now.uid(), now.gid(), now.permissions().mode() & 0o777), (7, 8, 0o664));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(xattr::get(&path, "user.note").unwrap().as_deref(), Some(&b"kept"[..]));
+    }
+
+    #[test]
+    fn what_is_no_regular_file_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let (fifo, link) = (dir.path().join("fifo"), dir.path().join("link"));
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::from_bits_truncate(0o644)).unwrap();
+        symlink(&fifo, &link).unwrap();
+        for path in [&fifo, &link] {
+            let e = Replacement::prepare(path, "new").unwrap_err().to_string();
+            assert_eq!(e, format!("{}: it is not a regular file", path.display()));
+        }
+        assert!(fs::metadata(&fifo).unwrap().file_type().is_fifo());
+        assert_eq!(names(dir.path()), ["fifo", "link"]);
     }
 
     /// An access control list (linux/posix_acl_xattr.h): its version, then the tag,
