@@ -169,7 +169,8 @@ impl<'a> Source<'a> {
         self.text(bytes, kind)
     }
 
-    /// `bytes` as text, if at most [`MAX_BYTES`] and in UTF-8.
+    /// `bytes` as text, if at most [`MAX_BYTES`] and in UTF-8. A byte order mark at the start is no
+    /// part of it: libyaml counts it as a column.
     pub fn text(self, bytes: Vec<u8>, kind: &str) -> Result<String> {
         if bytes.len() as u64 > MAX_BYTES {
             let path = self.path.display();
@@ -179,11 +180,15 @@ impl<'a> Source<'a> {
             );
             return Err(Error::new(ExitCode::Usage, what));
         }
-        String::from_utf8(bytes).map_err(|e| {
+        let mut text = String::from_utf8(bytes).map_err(|e| {
             let good = String::from_utf8_lossy(&e.as_bytes()[..e.utf8_error().valid_up_to()]);
             let place = Place::after(&good);
             self.error(place, format!("not UTF-8 text; the {kind} is YAML in UTF-8"))
-        })
+        })?;
+        if text.starts_with('\u{feff}') {
+            text.remove(0);
+        }
+        Ok(text)
     }
 
     /// A usage error at `place`.
@@ -727,6 +732,15 @@ mod tests {
         assert_eq!(list.place, Some(Place { line: 2, column: 1 }));
         let Value::List(items) = &list.value else { panic!("{list:?}") };
         assert_eq!(items[0].place, None);
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_column() {
+        let source = Source::new(Path::new("f"));
+        let text = source.text("\u{feff}a: 1\nb: 2\n".into(), "file").unwrap();
+        assert_eq!(places(&text), places("a: 1\nb: 2\n"));
+        let text = source.text("\u{feff}\u{feff}a: 1\n".into(), "file").unwrap();
+        assert_eq!(text, "\u{feff}a: 1\n");
     }
 
     #[test]

@@ -89,13 +89,27 @@ fn check_success(source: Source, text: &str) -> Result<()> {
     Err(source.error(Place::START, format!("the server could not answer (success: false){why}")))
 }
 
-/// The format of a file with these rules, and a note if it is ambiguous: every key is one
-/// of Gthulhu's and the meaning of a priority's number depends on the format.
-pub(super) fn format(source: Source, is_json: bool, rules: &[Node]) -> (Format, Option<String>) {
-    if !rules.iter().all(is_strategy) {
+/// The format of a file with these rules, and a note if it is ambiguous: every key of theirs is
+/// one of Gthulhu's and the meaning of a priority's number depends on the format. Gthulhu's files
+/// have no `irq`.
+pub(super) fn format(
+    source: Source,
+    is_json: bool,
+    has_irq: bool,
+    rules: &[Node],
+) -> (Format, Option<String>) {
+    if !rules.iter().all(is_strategy) || has_irq && !is_json {
         return (Format::Ours, None);
     }
     let at = |(rule, place)| format!("{}: rule {rule}: priority: ", source.location(place));
+    if has_irq {
+        let note = number(rules, |_| true).map(|found| {
+            at(found)
+                + "read as gthctl's own, because Gthulhu's files have no irq: 0 is the strongest; \
+                   write true or false instead"
+        });
+        return (Format::Ours, note);
+    }
     if is_json {
         let note = number(rules, |_| true).map(|found| {
             at(found)
@@ -209,13 +223,20 @@ mod tests {
             "strategies: [{pid: 1, priority: 0}, {user: root, priority: 5}]",
             r#"{"strategies": [{"pid": 1, "priority": 0, "weight": 10}]}"#,
             r#"{"strategies": [{"pid": 1, "priority": 0}, {"user": "root", "priority": 5}]}"#,
-            r#"{"strategies": [{"pid": 1, "priority": 0}], "irq": []}"#,
+            "{strategies: [{pid: 1, priority: 0}], irq: []}",
+            r#"{"strategies": [{"pid": 1, "priority": 0, "name": "a"}], "irq": []}"#,
         ] {
             let (policy, notes) = read(ours);
             assert_eq!(levels(&policy)[0], Some(0), "{ours}");
             assert_eq!(notes, [""; 0], "{ours}");
         }
         assert_eq!(read("strategies: [{pid: 1, priority: 5}]").1, [""; 0]);
+        // The same strategies with `irq` beside them.
+        let (policy, notes) = read(r#"{"strategies": [{"pid": 1, "priority": 0}], "irq": []}"#);
+        assert_eq!(levels(&policy), [Some(0)]);
+        let note = "p:1:40: rule 1: priority: read as gthctl's own, because Gthulhu's files have no irq: 0 is \
+                    the strongest; write true or false instead";
+        assert_eq!(notes, [note]);
     }
 
     /// What the API at this URL answers, without the beginning of each error.

@@ -61,11 +61,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<(Policy, Vec<String>)> {
             _strategies => {
                 let list = list(source, field)?;
                 let items = list.list(EXPECTED)?;
-                // Gthulhu's have no `irq`.
-                let (format, note) = match has_irq {
-                    true => (Format::Ours, None),
-                    false => gthulhu::format(source, is_json, items),
-                };
+                let (format, note) = gthulhu::format(source, is_json, has_irq, items);
                 let read = rules(source, text, &list, items, format);
                 policy.rules = mistakes.take(read).unwrap_or_default();
                 notes.extend(note);
