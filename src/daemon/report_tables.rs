@@ -57,8 +57,10 @@ pub fn plan(plan: &Plan) -> String {
         let mut cells = vec![sign.into(), name, conditions, effects, tasks];
         if let (Some(before), Some(_)) = (&change.before, &change.after) {
             let before = self::cells(before);
-            for (cell, before) in cells[1..].iter_mut().zip(before) {
-                if *cell != before && change.kind == ChangeKind::Changed {
+            // Of a rule that has moved, only the name may be another one.
+            let compared = if change.kind == ChangeKind::Changed { 1..5 } else { 1..2 };
+            for (cell, before) in cells[compared].iter_mut().zip(before) {
+                if *cell != before {
                     *cell = before.then(cell);
                 }
             }
@@ -78,17 +80,26 @@ pub fn plan(plan: &Plan) -> String {
         true => text += &format!("\nexclusive CPUs: {after}"),
         false => text += &format!("\nexclusive CPUs: {before} -> {after}"),
     }
-    for (sign, here, there) in
-        [("-", &plan.irq_before, &plan.irq), ("+", &plan.irq, &plan.irq_before)]
-    {
-        for placement in here.iter().filter(|placement| !there.contains(placement)) {
-            text += &format!("\n{sign} interrupts: {}", in_one_line(placement, &IRQ_KEYS));
-        }
-    }
+    text += &irq_changes(&plan.irq_before, &plan.irq);
     if !plan.irqs.is_empty() {
         text += &format!("\n{}", moves(&plan.irqs));
     }
     text
+}
+
+/// What becomes of the entries of `irq`, a line each, after a line break.
+fn irq_changes(before: &[Keys], after: &[Keys]) -> String {
+    let lines = |sign: &str, here: &[Keys], there: &[Keys]| -> String {
+        let changed = here.iter().filter(|placement| !there.contains(placement));
+        let line =
+            |placement| format!("\n{sign} interrupts: {}", in_one_line(placement, &IRQ_KEYS));
+        changed.map(line).collect()
+    };
+    let changes = lines("-", before, after) + &lines("+", after, before);
+    match changes.is_empty() && before != after {
+        true => "\n~ interrupts: the same entries, in another order or number".into(),
+        false => changes,
+    }
 }
 
 /// The tasks under a rule.
@@ -527,6 +538,10 @@ mod tests {
         let placed = "\n- interrupts: {nic: n6, cpus: 1}\n+ interrupts: {nic: n6, cpus: 2}";
         assert_eq!(super::plan(&plan), nothing.to_owned() + placed);
         assert!(!plan.is_empty());
+        // The first entry for a pod's NIC takes precedence, so the order counts.
+        (plan.irq_before, plan.irq) = (vec![of("1"), of("3")], vec![of("3"), of("1")]);
+        let swapped = "\n~ interrupts: the same entries, in another order or number";
+        assert_eq!(super::plan(&plan), nothing.to_owned() + swapped);
         (plan.irq_before, plan.irq) = (Vec::new(), Vec::new());
         let moved = |what: &str, name: Option<&str>, now: &str| {
             let (what, name) = (what.into(), name.map(Into::into));

@@ -73,9 +73,14 @@ impl LivePolicy {
         generation: u32,
     ) -> Result<(Loaded, PathBuf, Replacement)> {
         let target = self.target()?.to_owned();
-        if self.coming.is_some() || generation != scheduler.generation() {
-            return Err(Error::failure("another policy has come into force meanwhile")
-                .help("look at what changes now, and apply again"));
+        if let Some(coming) = &self.coming {
+            let what = format!("{} waits for its interrupts to be placed", coming.describe());
+            return Err(Error::failure(what).help("apply again when it is in force or rejected"));
+        }
+        // Another policy, or other pods, users or cpusets that it refers to.
+        if generation != scheduler.generation() {
+            let what = "the policy in force, or what it refers to, has changed meanwhile";
+            return Err(Error::failure(what).help("look at what changes now, and apply again"));
         }
         // First with the user's own file in its messages, then as the target's content.
         let text = self.proposed(scheduler, context, proposal)?.text;
@@ -268,7 +273,7 @@ impl LivePolicy {
         self.out_of_step = false;
         log::notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
-        let is_another = new.policy != self.now.policy;
+        let is_another = !new.policy.says_the_same(&self.now.policy);
         let old = std::mem::replace(&mut self.now, new);
         self.say_pod_nics(&old.pod_nics);
         if is_another {

@@ -211,7 +211,10 @@ fn what_is_refused_changes_nothing() {
     assert_fails(&policy(&["apply", &all, "--yes"]), 2, "no CPU would be left");
     let stale = apply_request(HOT_ON_2, untouched.generation - 1);
     let reply = ask(Path::new(SOCKET), &stale).unwrap();
-    assert!(reply.contains("another policy has come into force meanwhile"), "{reply}");
+    assert!(
+        reply.contains("the policy in force, or what it refers to, has changed meanwhile"),
+        "{reply}"
+    );
 
     // gthctl cannot replace the file, so the kernel must not schedule by it either.
     mount(Some(&dir), &dir, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
@@ -261,6 +264,10 @@ fn a_policy_that_is_applied_again_hides_no_earlier_one() {
     for _ in 0..2 {
         report(&["apply", &second, "--yes"]);
     }
+    // Nor does a comment above its rules.
+    let generation = in_force(&gthctl).generation;
+    gthctl.replace(&format!("# no good\n{HOT_ON_2}"));
+    assert!(kernel::wait(SOON, || in_force(&gthctl).generation > generation));
     report(&["rollback", "--yes"]);
     assert_eq!(fs::read_to_string(gthctl.policy()).unwrap(), HOT_ON_1);
     gthctl.stop();
