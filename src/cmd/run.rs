@@ -1,11 +1,12 @@
 //! `gthctl run`.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use nix::sys::signal::{SigHandler, Signal, signal};
 
 use crate::base::error::Result;
+use crate::base::lock::Lock;
 use crate::base::log;
 use crate::cli::{DEFAULT_CONFIG, RunArgs};
 use crate::cmd::metrics::{ask, current};
@@ -28,6 +29,22 @@ pub fn run(args: &RunArgs) -> Result<()> {
         pod_counters: args.pod_counters || args.metrics_compat.is_some(),
         debug: args.debug,
     };
+    let since = SystemTime::now();
+    match start(args, options) {
+        Ok((service, lock, _metrics)) => {
+            let mut stats = None;
+            service.run(lock, &mut || stats = stats.take().or_else(serve_tools))
+        }
+        Err(e) => {
+            let ended = Err(e);
+            Service::note_failed_start(since, &ended);
+            ended
+        }
+    }
+}
+
+/// All that comes before the interrupts and the scheduler.
+fn start(args: &RunArgs, options: Options) -> Result<(Service, Lock, Option<Server>)> {
     let service = Service::read(options)?;
     // Before the metrics: a second gthctl would only say that their port is taken.
     let lock = Service::claim()?;
@@ -37,8 +54,7 @@ pub fn run(args: &RunArgs) -> Result<()> {
     if let Some(server) = &metrics {
         server.announce();
     }
-    let mut stats = None;
-    service.run(lock, &mut || stats = stats.take().or_else(serve_tools))
+    Ok((service, lock, metrics))
 }
 
 /// For sched_ext's tools; gthctl works as well without.

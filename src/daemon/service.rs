@@ -175,6 +175,16 @@ impl Service {
         Lock::take(Path::new(RUN_LOCK))
     }
 
+    /// Records for `gthctl status` that a start failed before anything was placed or loaded. The
+    /// record is another gthctl's while one runs.
+    pub fn note_failed_start(since: SystemTime, ended: &Result<()>) {
+        let Ok(_lock) = Self::claim() else { return };
+        let record = Path::new(last_run::FILE);
+        let before = last_run::read(record).unwrap_or_default();
+        // The error itself is what the caller says.
+        let _ = last_run::end(record, since, before, last_run::End::of(ended, None));
+    }
+
     /// Schedules until SIGINT or SIGTERM, a hang-up of its terminal, or an end by the
     /// kernel. Calls `loaded` each time the scheduler has been loaded.
     pub fn run(mut self, _lock: Lock, loaded: &mut dyn FnMut()) -> Result<()> {

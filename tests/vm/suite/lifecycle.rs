@@ -32,6 +32,19 @@ fn last_end() -> (String, String) {
     (last["level"].as_str().unwrap().to_owned(), last["what"].as_str().unwrap().to_owned())
 }
 
+/// A policy with a mistake, for one.
+#[test]
+fn a_start_that_fails_is_known_as_the_last_end() {
+    shared::unload();
+    let file = "/tmp/mistaken.yaml";
+    fs::write(file, "strategies:\n- {pid: 1, priority: 21}\n").unwrap();
+    let output = gthctl::output(Command::new(gthctl::binary()).args(["run", "-p", file]));
+    assert_eq!(output.code(), 2, "{}", output.stderr);
+    let (level, what) = last_end();
+    assert!(level == "error" && what.contains("exit code 2"), "{level}: {what}");
+    assert!(what.contains("mistaken.yaml:2:22: rule 1: priority: "), "{what}");
+}
+
 /// With a policy and no config file.
 #[test]
 fn takes_over_every_task_prints_counters_as_asked_and_ends_well_by_sigterm() {
