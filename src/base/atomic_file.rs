@@ -120,7 +120,12 @@ fn look_like(new: &File, old: &File) -> io::Result<()> {
         }
     }
     new.set_permissions(metadata.permissions())?;
-    fchown(new, Some(metadata.uid()), Some(metadata.gid()))
+    let (uid, gid) = (metadata.uid(), metadata.gid());
+    fchown(new, Some(uid), Some(gid)).map_err(|e| {
+        let what =
+            format!("the new file cannot have its owner, {uid}:{gid}, without CAP_CHOWN: {e}");
+        io::Error::new(e.kind(), what)
+    })
 }
 
 /// The names of a file's extended attributes; none if the file system has none.
@@ -186,10 +191,11 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(inside).join().unwrap());
     }
 
-    /// deploy/systemd/gthctl.service gives root no more.
+    /// Which deploy/systemd/gthctl.service does not give.
     #[test]
     fn another_users_file_takes_cap_chown_only() {
         const CAP_CHOWN: u32 = 0;
+        const CAP_KILL: u32 = 5;
         if !nix::unistd::geteuid().is_root() {
             return;
         }
@@ -199,6 +205,12 @@ mod tests {
         fs::set_permissions(&path, Permissions::from_mode(0o664)).unwrap();
         xattr::set(&path, "user.note", b"kept").unwrap();
         std::os::unix::fs::chown(&path, Some(7), Some(8)).unwrap();
+        with_capability(CAP_KILL, || {
+            let e = Replacement::prepare(&path, "new").unwrap_err().to_string();
+            let why = "the new file cannot have its owner, 7:8, without CAP_CHOWN: ";
+            assert!(e.starts_with(&format!("{}: {why}", path.display())), "{e}");
+        });
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
         with_capability(CAP_CHOWN, || {
             Replacement::prepare(&path, "new").unwrap().commit().unwrap();
         });
