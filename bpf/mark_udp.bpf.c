@@ -43,26 +43,26 @@ static __always_inline int count_datagram(const struct sock *sk, u16 family, u32
 	return 0;
 }
 
-/* Their arguments: the socket, the message, its size, flags; Linux before 7.1 has a fifth. */
-static __always_inline int count_received(u64 *ctx, u16 family, u32 by)
+/*
+ * At the end of a function: one that the kernel has not got, or not taken for want of room or of a route, does not
+ * count. The arguments: the socket, the message, its size, and for receivers flags; Linux before 7.1 has a fifth.
+ */
+static __always_inline int count_result(u64 *ctx, u16 family, u32 by, u32 way)
 {
 	u64 result = 0;
 
 	bpf_get_func_ret(ctx, &result);
-	if ((int)result < 0 || !takes_datagram(ctx[3]))
-		return 0;
-	return count_datagram((const struct sock *)ctx[0], family, by, 0, result);
+	return (int)result < 0 ? 0 : count_datagram((const struct sock *)ctx[0], family, by, way, result);
 }
 
-/* One that the kernel does not take, for want of room or of a route, is not sent. */
+static __always_inline int count_received(u64 *ctx, u16 family, u32 by)
+{
+	return takes_datagram(ctx[3]) ? count_result(ctx, family, by, 0) : 0;
+}
+
 static __always_inline int count_sent(u64 *ctx, u16 family, u32 by)
 {
-	u64 result = 0;
-
-	bpf_get_func_ret(ctx, &result);
-	if ((int)result < 0)
-		return 0;
-	return count_datagram((const struct sock *)ctx[0], family, by, GTH_PASSED_SENT, result);
+	return count_result(ctx, family, by, GTH_PASSED_SENT);
 }
 
 SEC("fexit/udp_recvmsg")

@@ -51,23 +51,6 @@ impl IrqEntry {
     }
 }
 
-impl Policy {
-    /// Whether its rules and entries are the same, wherever in the file they are.
-    pub fn says_the_same(&self, other: &Self) -> bool {
-        let rules_agree = self.rules.len() == other.rules.len()
-            && self.rules.iter().zip(&other.rules).all(|(rule, other)| {
-                rule == &Rule { location: rule.location.clone(), ..other.clone() }
-            });
-        rules_agree
-            && self.irq.len() == other.irq.len()
-            && self.irq.iter().zip(&other.irq).all(|(entry, other)| {
-                let mut other = other.clone();
-                other.placement.location.clone_from(&entry.placement.location);
-                *entry == other
-            })
-    }
-}
-
 /// A task that meets all of the conditions gets the effects.
 ///
 /// A parsed rule has at least one condition and one effect.

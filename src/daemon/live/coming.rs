@@ -273,7 +273,7 @@ impl LivePolicy {
         self.out_of_step = false;
         log::notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);
-        let is_another = !new.policy.says_the_same(&self.now.policy);
+        let is_another = !new.says_the_same(&self.now);
         let old = std::mem::replace(&mut self.now, new);
         self.say_pod_nics(&old.pod_nics);
         if is_another {

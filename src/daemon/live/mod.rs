@@ -35,6 +35,7 @@ use crate::irq::place::{self, collide};
 use crate::kernel::topology::Topology;
 use crate::pods::Pod;
 use crate::policy::compile::{Compiled, Machine, compile};
+use crate::policy::diff::ChangeKind;
 use crate::policy::pod_nics::PodNic;
 use crate::policy::resolve;
 use crate::policy::{IrqEntry, MAX_RULES, Policy, Rule, diff, forgery};
@@ -408,8 +409,8 @@ impl LivePolicy {
             changes: changes.into_iter().map(change).collect(),
             exclusive_cpus_before: self.now.compiled.reserved.to_string(),
             exclusive_cpus: new.compiled.reserved.to_string(),
-            irq_before: self.now.policy.irq.iter().map(keys).collect(),
-            irq: new.policy.irq.iter().map(keys).collect(),
+            irq_before: self.now.irq_entries(),
+            irq: new.irq_entries(),
             irqs: preview(&Host::this(), &irqs),
             notes: new.notes.into_iter().chain(shared).collect(),
         })
@@ -624,6 +625,18 @@ impl LivePolicy {
 }
 
 impl Loaded {
+    /// Its entries of `irq`, wherever in the file they are.
+    fn irq_entries(&self) -> Vec<Keys> {
+        self.policy.irq.iter().map(keys).collect()
+    }
+
+    /// Whether it says what `other` says, perhaps in other lines.
+    fn says_the_same(&self, other: &Self) -> bool {
+        let changes = diff::changes(&self.policy, &other.policy);
+        changes.iter().all(|change| change.kind == ChangeKind::Kept)
+            && self.irq_entries() == other.irq_entries()
+    }
+
     /// Its placements of interrupts, with the CPUs that they avoid now and the devices of pods.
     fn placements(&self) -> Vec<Placement> {
         let away = |placement: &Placement| match placement.avoid {
