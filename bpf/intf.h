@@ -194,6 +194,7 @@ struct gth_tables {
 struct gth_machine {
 	u32 nr_cpus;			/* one past the highest possible CPU id */
 	u32 nr_possible;		/* number of possible CPUs */
+	u32 nr_online;			/* number of online CPUs: the kernel ends the scheduler when it changes */
 	u32 nr_llcs;
 	u32 smt;			/* some core has more than one CPU */
 	u32 builtin_idle;

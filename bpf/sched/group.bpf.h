@@ -99,12 +99,38 @@ static __always_inline struct group *group_at(u32 index)
 	return bpf_map_lookup_elem(&groups, &index);
 }
 
+/*
+ * What is below /user.slice/user-UID.slice belongs to a user, who may make any number of cgroups there. Those
+ * of all users together have no more than these records, so that there are some for all others. Their other
+ * cgroups count as parts of the user's slice.
+ */
+enum {
+	USERS_LEVEL = 2,
+	MAX_OF_USERS = GTH_MAX_GROUPS / 2,
+};
+
+u32 nr_of_users;
+
+static __always_inline bool is_of_user(struct cgroup *cgrp)
+{
+	char name[12];
+
+	if (cgrp->level <= USERS_LEVEL)
+		return false;
+	bpf_probe_read_kernel_str(name, sizeof(name), BPF_CORE_READ(cgrp, ancestors[1], kn, name));
+	return !bpf_strncmp(name, sizeof(name), "user.slice");
+}
+
 /* The index of the record that a cgroup's tasks count in: its own, that of one above it (add_group()), or the root's. */
 static __always_inline u32 group_of(struct cgroup *cgrp)
 {
 	u64 id = BPF_CORE_READ(cgrp, kn, id);
 	u32 *index = bpf_map_lookup_elem(&group_indices, &id);
 
+	if (!index && BPF_CORE_READ(cgrp, level) > USERS_LEVEL) { /* one of too many of a user's */
+		id = BPF_CORE_READ(cgrp, ancestors[USERS_LEVEL], kn, id);
+		index = bpf_map_lookup_elem(&group_indices, &id);
+	}
 	return index ? *index : ROOT_GROUP;
 }
 
@@ -217,27 +243,11 @@ static __always_inline void note_pool(struct task_ctx *tctx, u32 pool)
 
 	if (machine.nr_llcs < 2)
 		return;
-	most = machine_total.load / machine.nr_possible;
+	most = machine_total.load / machine.nr_online;
 	load = tctx->pace ? tctx->pace >> PACE_BITS : tctx->counted.weight;
 	if (load > most && most)
 		load = most;
 	change_pool_load(&tctx->counted, pool, load ? load : 1);
-}
-
-/* From now on the task counts, in this pool; its rq is locked. */
-__noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u32 pool)
-{
-	u32 weight;
-
-	if (!tctx->counted.weight) {
-		weight = weight_of(p, tctx);
-		tctx->counted.weight = weight;
-		tctx->counted.group = tctx->group;
-		cpu_of(bpf_get_smp_processor_id())->load += weight;
-		change_load(tctx->group, ((u64)weight << COUNT_BITS) + 1);
-	}
-	note_pool(tctx, pool);
-	return 0;
 }
 
 __noinline int count_out(struct counted *counted __arg_nonnull)
@@ -250,6 +260,23 @@ __noinline int count_out(struct counted *counted __arg_nonnull)
 	change_pool_load(counted, 0, 0);
 	cpu_of(bpf_get_smp_processor_id())->load -= weight;
 	change_load(counted->group, -(((u64)weight << COUNT_BITS) + 1));
+	return 0;
+}
+
+/* From now on the task counts, in this pool and with the weight that it has now; its rq is locked. */
+__noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u32 pool)
+{
+	u32 weight = weight_of(p, tctx);
+
+	if (tctx->counted.weight && tctx->counted.weight != weight)
+		count_out(&tctx->counted);
+	if (!tctx->counted.weight) {
+		tctx->counted.weight = weight;
+		tctx->counted.group = tctx->group;
+		cpu_of(bpf_get_smp_processor_id())->load += weight;
+		change_load(tctx->group, ((u64)weight << COUNT_BITS) + 1);
+	}
+	note_pool(tctx, pool);
 	return 0;
 }
 
@@ -474,9 +501,11 @@ static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
 {
 	u32 level = cgrp->level, above = ROOT_GROUP, index;
 	u64 id = BPF_CORE_READ(cgrp, kn, id);
-	bool shared = level >= MAX_LEVELS;
+	bool shared = level >= MAX_LEVELS, of_user = is_of_user(cgrp);
 	struct group *group;
 
+	if (of_user && nr_of_users >= MAX_OF_USERS)
+		return 0;
 	if (level)
 		above = group_of(BPF_CORE_READ(cgrp, ancestors[level - 1]));
 	index = shared ? above : level ? free_group() : ROOT_GROUP;
@@ -485,6 +514,7 @@ static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
 		return -22; /* EINVAL */
 	if ((level && index == ROOT_GROUP) || bpf_map_update_elem(&group_indices, &id, &index, 0))
 		return refuse_group();
+	nr_of_users += of_user;
 	if (shared)
 		return 0;
 	begin_group(group, cgrp, above, weight);
@@ -499,7 +529,8 @@ static __always_inline void drop_group(struct cgroup *cgrp)
 
 	if (group && group->id == id)
 		group->used = false;
-	bpf_map_delete_elem(&group_indices, &id);
+	if (!bpf_map_delete_elem(&group_indices, &id) && is_of_user(cgrp))
+		nr_of_users--;
 }
 
 static __always_inline void set_group_weight(struct cgroup *cgrp, u32 weight)

@@ -16,7 +16,8 @@
 #include "sched/limit.bpf.h"
 
 enum {
-	MAX_RELEASED = 32,		/* how many tasks one CPU looks at and moves at a time */
+	MAX_RELEASED = 32,		/* how many tasks one CPU moves at a time */
+	MAX_LEFT = 256,			/* how many that have to wait on it looks at meanwhile */
 	MIN_REFILL_NS = 1000000,	/* between two runs of the timer */
 	MAX_REFILL_NS = 1000000000,
 	EARLY_NS = 100000,		/* a period may end this much early */
@@ -129,17 +130,16 @@ __noinline int release_from(u32 index, bool throttled)
 {
 	struct released *to = &released[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
 	struct task_struct *p;
-	u32 looks = unknown_zero;
-	bool all = true;
+	u32 moved = unknown_zero, left = unknown_zero;
 
 	bpf_for_each(scx_dsq, p, held_dsq(index), 0) {
-		if (looks >= MAX_RELEASED)
+		if (moved >= MAX_RELEASED || left >= MAX_LEFT)
 			break;
-		looks++;
 		if (throttled && !runs_anyway(p)) {
-			all = false;
+			left++;
 			continue;
 		}
+		moved++;
 		waiting_place(p, to);
 		dsq_move_to_vtime(THIS_ITERATION, p, to->dsq, to->key);
 		if (to->kick >= 0)
@@ -147,7 +147,7 @@ __noinline int release_from(u32 index, bool throttled)
 		if (to->room >= 0)
 			make_room(to->room);
 	}
-	return all && looks >= MAX_RELEASED;
+	return !left && moved >= MAX_RELEASED;
 }
 
 /* Makes the next CPU that looks for a task move those of the group. */

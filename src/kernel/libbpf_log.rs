@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
-use libbpf_rs::{PrintLevel, set_print};
+use libbpf_rs::{ErrorKind, PrintLevel, set_print};
 
 use crate::base::error::{Error, ExitCode};
 use crate::base::log;
@@ -31,7 +31,9 @@ pub fn capture(debug: bool) {
 }
 
 /// The kernel or libbpf refused `what`: the error, and the most telling message.
-pub fn refused(what: &str, e: &dyn std::fmt::Display) -> Error {
+///
+/// Its code is [`ExitCode::KernelUnsupported`], unless the machine is only short of something now.
+pub fn refused(what: &str, e: &libbpf_rs::Error) -> Error {
     let messages = MESSAGES.lock().map(|m| m.concat()).unwrap_or_default();
     let telling = |line: &&str| {
         !line.trim().is_empty()
@@ -41,5 +43,8 @@ pub fn refused(what: &str, e: &dyn std::fmt::Display) -> Error {
     let verifier = messages.split("-- END PROG LOAD LOG --").next().unwrap_or_default();
     let last = verifier.lines().filter(telling).rfind(|line| !line.starts_with("processed "));
     let why = last.map_or_else(String::new, |line| format!(": {}", line.trim()));
-    Error::new(ExitCode::KernelUnsupported, format!("the kernel refused the {what}: {e}{why}"))
+    let is_short =
+        matches!(e.kind(), ErrorKind::OutOfMemory | ErrorKind::Interrupted | ErrorKind::WouldBlock);
+    let code = if is_short { ExitCode::Failure } else { ExitCode::KernelUnsupported };
+    Error::new(code, format!("the kernel refused the {what}: {e}{why}"))
 }

@@ -9,6 +9,7 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::ops::Add;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,9 +35,10 @@ use super::traffic::{self, Mark, Traced};
 use super::verdict::{self, Verdict};
 use super::watchdog;
 use crate::base::cpulist::CpuList;
-use crate::base::error::{Error, Result};
+use crate::base::error::{Error, ExitCode, Result};
 use crate::kernel::isolation::isolates_domains;
 use crate::kernel::libbpf_log;
+use crate::kernel::sched_ext;
 use crate::kernel::skeletons::scheduler::types::{
     gth_activity, gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
 };
@@ -530,6 +532,7 @@ fn describe_machine(
     let user_hz = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100) as u64;
     machine.nr_cpus = topology.nr_cpus() as u32;
     machine.nr_possible = topology.possible.len() as u32;
+    machine.nr_online = topology.online.len() as u32;
     machine.nr_llcs = topology.nr_llcs() as u32;
     machine.smt = topology.smt().into();
     machine.builtin_idle = settings.builtin_idle.into();
@@ -587,6 +590,12 @@ impl SchedSkel<'_> {
 
 /// The kernel has verified the programs, but does not schedule by them.
 fn not_taken(e: libbpf_rs::Error) -> Error {
+    // One that has come while the kernel verified this one.
+    if let Err(other) = sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))
+        && other.code == ExitCode::OtherScheduler
+    {
+        return other;
+    }
     let command_line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
     refused(e).help(match isolates_domains(&command_line) {
         true => "boot without isolcpus=: with it, the kernel loads no sched_ext scheduler",

@@ -131,7 +131,7 @@ const LATENCY: [&str; 1] = ["skb_arrives"];
 const TEIDS: [&str; 2] = ["tunnel_sends", "tunnel6_sends"];
 
 /// The error when libbpf or the kernel does not take the program.
-fn failed(e: &dyn std::fmt::Display) -> Error {
+fn failed(e: &libbpf_rs::Error) -> Error {
     libbpf_log::refused("trace program", e)
 }
 
@@ -161,7 +161,7 @@ fn open(settings: Settings, module: Option<&str>) -> Result<OpenObject> {
     // the object is open and not loaded.
     let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
     if prepared < 0 {
-        return Err(failed(&io::Error::from_raw_os_error(-prepared)));
+        return Err(failed(&libbpf_rs::Error::from_raw_os_error(-prepared)));
     }
     for mut program in open.progs_mut() {
         let is_by_btf = FENTRY.iter().chain(&FEXIT).any(|name| program.name() == *name);

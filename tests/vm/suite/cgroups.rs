@@ -118,6 +118,21 @@ fn a_changed_weight_and_a_task_that_moves() {
     gthctl.stop();
 }
 
+/// The weights of a rule divide the time of its cgroup, also if they come while its tasks run. These
+/// never sleep.
+#[test]
+fn a_rules_weight_for_tasks_that_run_changes_no_share_of_their_cgroup() {
+    let cgroups = ["a", "b"].map(|name| Cgroup::with(name, &[]).and_spinners(4));
+    let gthctl = shared::scheduler(NO_RULES);
+    std::thread::sleep(SETTLE);
+    gthctl.replace("strategies: [{cgroup: /a, weight: 1000}]");
+    std::thread::sleep(SETTLE);
+    let used = cpus_used(&cgroups.each_ref(), WATCH);
+    println!("CPUs used: {used:.3?}");
+    near(&used, &parts_of(&used, &[1.0, 1.0]), 12.0);
+    gthctl.stop();
+}
+
 #[test]
 fn limits_hold() {
     let limited =
@@ -308,6 +323,29 @@ fn a_task_that_a_limit_holds_back_can_be_killed() {
     std::thread::sleep(SETTLE);
     drop(cgroup);
     assert!(!fs::exists("/sys/fs/cgroup/limited").unwrap());
+    gthctl.stop();
+}
+
+/// Far more than gthctl moves at a time wait in front of it.
+#[test]
+fn a_killed_task_waits_for_no_other_that_the_limit_holds_back() {
+    const TASKS: usize = 150;
+    let cgroup = Cgroup::with("limited", &[]).and_spinners(TASKS);
+    let gthctl = shared::scheduler(NO_RULES);
+    cgroup.set("cpu.max", "1000 1000000");
+    std::thread::sleep(SETTLE);
+    let mut longest = Duration::ZERO;
+    for task in cgroup.tasks().iter().step_by(TASKS / 5) {
+        let begin = Instant::now();
+        task.kill();
+        let stat = format!("/proc/{}/stat", task.pid);
+        let has_ended = || kernel::read(&stat).contains(") Z ");
+        assert!(kernel::wait(Duration::from_secs(30), has_ended), "PID {}", task.pid);
+        longest = longest.max(begin.elapsed());
+    }
+    println!("the last ended after {longest:?}");
+    assert!(longest < Duration::from_secs(3), "{longest:?}");
+    drop(cgroup);
     gthctl.stop();
 }
 

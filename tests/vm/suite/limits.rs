@@ -1,12 +1,13 @@
 //! Limits of cgroups (cpu.max) hold, and hold back nobody for longer, whatever tasks and users do.
 
+use std::fs;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::cgroup::{Cgroup, cpus_used};
+use crate::support::cgroup::{Cgroup, Cgroups, cpus_used};
 use crate::support::gthctl::{NO_RULES, status};
 use crate::support::kernel;
 use crate::support::shared;
@@ -225,6 +226,32 @@ fn cgroups_nested_deeply_have_the_limits_and_weights_above_them() {
         assert!((0.25..0.35).contains(&used[0]), "{used:?}");
         gthctl.stop();
     }
+}
+
+/// Systemd gives each user the cpu controller: more cgroups than gthctl keeps records of.
+#[test]
+#[ignore = "takes 50 s"]
+fn a_user_may_make_any_number_of_cgroups() {
+    const MADE: usize = 16_400;
+    let gthctl = shared::scheduler(NO_RULES);
+    let mut cgroups = Cgroups::default();
+    let user = cgroups.make("/user.slice/user-1000.slice");
+    let above: Vec<_> = user.ancestors().take(3).collect();
+    for dir in above.into_iter().rev() {
+        fs::write(dir.join("cgroup.subtree_control"), "+cpu").unwrap();
+    }
+    let begin = Instant::now();
+    (0..MADE).for_each(|number| fs::create_dir(user.join(number.to_string())).unwrap());
+    println!("{MADE} cgroups after {:?}", begin.elapsed());
+    let beside = Cgroup::with("beside", &[("cpu.max", "50000 100000")]).and_spinners(1);
+    let used = cpus_used(&[&beside], WATCH);
+    assert!((0.4..0.6).contains(&used[0]), "{used:?}");
+    assert_eq!((kernel::ops(), kernel::state()), ("gthctl".into(), "enabled".into()));
+    drop(beside);
+    drop(cgroups);
+    println!("gone after {:?}", begin.elapsed());
+    let _ = fs::write("/sys/fs/cgroup/cgroup.subtree_control", "-cpu");
+    gthctl.stop();
 }
 
 /// A limit of the deepest one holds for none above it, and what is written there is no error.
