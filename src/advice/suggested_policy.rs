@@ -1,14 +1,14 @@
 //! Makes a policy file from a trace.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::iter;
 
 use super::packets::{PacketsByCpu, entries, with_at_least};
 use crate::base::cpulist::CpuList;
 use crate::base::escape;
 use crate::gtp::Plane;
-use crate::irq::inventory::list::{List, ListedNic};
+use crate::irq::inventory::list::{List, ListedIrq, ListedNic};
 use crate::policy::MAX_NAME;
 use crate::trace::counts::Context;
 use crate::trace::feed::Feed;
@@ -64,6 +64,9 @@ pub fn policy(rows: &[Row], facts: &TraceFacts<'_>) -> Option<String> {
         );
         text += &match irq(facts, &softirq) {
             Some(irq) => format!("; irq keeps them there.\n\n{irq}"),
+            None if facts.feeds.iter().any(|feed| softirq.contains(feed.cpu as u32)) => {
+                ": only the kernel can move the interrupts there.\n".into()
+            }
             None => ": no NIC of this network namespace has interrupts there.\n".into(),
         };
     }
@@ -151,6 +154,10 @@ fn irq(facts: &TraceFacts<'_>, cpus: &CpuList) -> Option<String> {
         if rates.is_empty() {
             continue;
         }
+        let queues = movable_queues(facts.list, nic);
+        if queues.as_ref().is_some_and(BTreeSet::is_empty) {
+            continue;
+        }
         let each: Vec<String> =
             rates.iter().map(|(cpu, rate)| format!("{rate:.0} on CPU {cpu}")).collect();
         let cpus: CpuList = rates.keys().copied().collect();
@@ -163,13 +170,33 @@ fn irq(facts: &TraceFacts<'_>, cpus: &CpuList) -> Option<String> {
         if cpus.len() > 1 {
             text += "    spread: true\n";
         }
-        let listed = facts.list.nics.iter().filter(|listed| listed.name == nic);
-        let irqs = listed.flat_map(ListedNic::movable).map(|irq| irq.irq).collect();
+        if let Some(queues) = queues.filter(|queues| !queues.is_empty()) {
+            let queues: Vec<String> = queues.iter().map(u32::to_string).collect();
+            text += &format!("    queues: [{}]\n", queues.join(", "));
+        }
+        let irqs = movable(facts.list, nic).map(|irq| irq.irq).collect();
         if facts.list.may_move(&irqs) {
             text += "    irqbalance: ban\n";
         }
     }
     (!text.is_empty()).then(|| format!("irq:\n{text}"))
+}
+
+/// Those of a NIC's IRQs that are in use and that user space may move.
+fn movable<'a>(list: &'a List, nic: &str) -> impl Iterator<Item = &'a ListedIrq> {
+    list.nics.iter().filter(move |listed| listed.name == nic).flat_map(ListedNic::movable)
+}
+
+/// The queues whose IRQs user space may move; `None` if these are all of the NIC's. The kernel
+/// moves the others itself, and then no entry may be about the whole NIC.
+fn movable_queues(list: &List, nic: &str) -> Option<BTreeSet<u32>> {
+    let all = || list.nics.iter().filter(|listed| listed.name == nic).flat_map(|nic| &nic.irqs);
+    let queues = |irq: &ListedIrq| irq.queue.map(|queue| queue.number);
+    let fixed: BTreeSet<u32> =
+        all().filter(|irq| irq.managed == Some(true)).filter_map(queues).collect();
+    let is_any_fixed = all().any(|irq| irq.managed == Some(true));
+    let movable: BTreeSet<u32> = movable(list, nic).filter_map(queues).collect();
+    is_any_fixed.then(|| &movable - &fixed)
 }
 
 /// The task that a rule is about, by names that outlive the process.
@@ -249,6 +276,7 @@ mod tests {
     use crate::base::escape::NASTY;
     use crate::gtp::Module;
     use crate::irq::inventory::list::Lister;
+    use crate::irq::place::plan::Plan;
     use crate::irq::place::wanted::OnIrqbalance;
     use crate::irq::tree::{Machine, Tree};
     use crate::policy::{Cpus, Policy};
@@ -426,6 +454,32 @@ mod tests {
         assert_eq!(on_irqbalance(), OnIrqbalance::Ban);
         bans(&[37, 38, 39, 40, 41]);
         assert_eq!(on_irqbalance(), OnIrqbalance::Refuse);
+    }
+
+    /// `policy apply` refuses an entry about an IRQ that only the kernel can move.
+    #[test]
+    fn queues_that_only_the_kernel_can_move_stay_out() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let row = Row::of_packets("swapper/1", 1, Context::Idle, 300);
+        let suggested = || {
+            let feeds = [feed("eth0", 1, 38, 90.0)];
+            let text = suggest_on(&tree, std::slice::from_ref(&row), &feeds).unwrap();
+            let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
+            let placements: Vec<_> = policy.irq.into_iter().map(|entry| entry.placement).collect();
+            Plan::of(&tree.host(), &placements).expect(&text);
+            assert_eq!(placements.is_empty(), text.contains(": only the kernel can move the "));
+            placements.first().map(|placement| placement.queues.clone())
+        };
+        assert_eq!(suggested(), Some([].into()));
+        let managed = |irq: u32| {
+            let file = format!("sys/kernel/debug/irq/irqs/{irq}");
+            tree.write(&file, "affinity: 0-3\n IRQD_AFFINITY_MANAGED\n");
+        };
+        // The output of queue 1, whose input could move.
+        managed(41);
+        assert_eq!(suggested(), Some([0].into()));
+        managed(38);
+        assert_eq!(suggested(), None);
     }
 
     #[test]

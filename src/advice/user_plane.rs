@@ -77,7 +77,7 @@ impl UserPlane {
 fn programs(proc_root: &Path) -> Vec<Program> {
     // Without /proc there is none.
     let namespaces = udp_sockets::namespaces(proc_root).unwrap_or_default();
-    let sockets = namespaces.iter().flat_map(|dir| udp_sockets::with_port(dir, GTP_U));
+    let sockets = namespaces.processes.iter().flat_map(|dir| udp_sockets::with_port(dir, GTP_U));
     let sockets: BTreeSet<u64> = sockets.map(|socket| socket.inode).collect();
     let pids = procfs::processes(proc_root).unwrap_or_default();
     let mut programs = Vec::new();

@@ -1,12 +1,16 @@
 //! A directory with a made-up /proc and /sys, for the tests.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
+
+use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 
 use super::host::{Host, Hurry};
 use super::place::pin::{Placed, apply};
@@ -207,6 +211,18 @@ impl Tree {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let _ = fs::remove_file(&path);
         symlink("/proc/sys/kernel/cap_last_cap", path).unwrap();
+    }
+
+    /// Lets the kernel refuse to move an IRQ, until the result is dropped.
+    pub fn fix(&self, irq: u32, cpus: &str) -> File {
+        let file = File::from(memfd_create("irq", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+        (&file).write_all(format!("{cpus}\n").as_bytes()).unwrap();
+        let seals = SealFlag::F_SEAL_WRITE | SealFlag::F_SEAL_SHRINK;
+        fcntl(&file, FcntlArg::F_ADD_SEALS(seals)).unwrap();
+        let path = self.path(&format!("proc/irq/{irq}/smp_affinity_list"));
+        fs::remove_file(&path).unwrap();
+        symlink(format!("/proc/self/fd/{}", file.as_raw_fd()), path).unwrap();
+        file
     }
 
     /// QEMU's machine, in which this process runs.

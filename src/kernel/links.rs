@@ -9,7 +9,8 @@ use std::path::Path;
 
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, recv, send, socket,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, connect, recv, send,
+    socket,
 };
 
 use crate::base::error::{Error, Result};
@@ -64,6 +65,8 @@ fn read(theirs: &File) -> io::Result<Vec<Link>> {
     }
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
+    // From now on only the kernel can send to it (netlink_getsockbyportid(), net/netlink/af_netlink.c).
+    connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
     let links = ask(&socket, &Message::all_links())?;
     // Only now: the kernel numbers a namespace when it first tells of a device there.
     let ours = match is_ours {

@@ -5,8 +5,8 @@
 //! (`lower_NAME`), and a port to its bridge (`master`; net/core/dev.c,
 //! `netdev_adjacent_sysfs_add()`).
 
-use std::cell::OnceCell;
-use std::collections::BTreeSet;
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::base::error::Result;
@@ -29,12 +29,24 @@ pub struct Devices<'a> {
     sys_root: &'a Path,
     /// The [`ends`] of each, once something has asked for them.
     ends: OnceCell<BTreeSet<(u32, u32)>>,
+    /// The NICs that each bridge leads a port to, once something has asked for them.
+    through: RefCell<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl<'a> Devices<'a> {
     /// Those that sysfs at `sys_root` shows.
     pub fn of(sys_root: &'a Path) -> Self {
-        Self { sys_root, ends: OnceCell::new() }
+        Self { sys_root, ends: OnceCell::new(), through: RefCell::default() }
+    }
+
+    /// The NICs that the packets of a port go through, by its bridge.
+    fn through(&self, bridge: &str) -> Result<BTreeSet<String>> {
+        if let Some(known) = self.through.borrow().get(bridge) {
+            return Ok(known.clone());
+        }
+        let (nics, _) = walk(self, bridge, false)?;
+        self.through.borrow_mut().insert(bridge.into(), nics.clone());
+        Ok(nics)
     }
 
     /// Whether one of them has the number `index`, and its other end the number `linked`.
@@ -58,39 +70,49 @@ impl Lower {
     ///
     /// Fails when gthctl's network namespace has no such device, or sysfs cannot be read.
     pub fn read(devices: &Devices<'_>, name: &str) -> Result<Self> {
-        let sys_root = devices.sys_root;
-        class_dir(sys_root, name)?;
-        let mut nics = BTreeSet::new();
-        let mut elsewhere = BTreeSet::new();
-        let mut seen = BTreeSet::from([name.to_owned()]);
-        // With whether it is the device or under it, and not another port of the same bridge.
-        let mut left = vec![(name.to_owned(), true)];
-        while let Some((name, mut under)) = left.pop() {
-            // The device may have gone since.
-            let Ok(dir) = class_dir(sys_root, &name) else { continue };
-            let physical = is_physical(&dir);
-            let entries = entries(&dir)?;
-            let mut next: Vec<String> = entries
-                .iter()
-                .filter_map(|entry| Some(entry.strip_prefix("lower_")?.into()))
-                .collect();
-            if !physical && next.is_empty() && is_end(&dir) {
-                if under && !other_end_is_here(devices, &dir)? {
-                    elsewhere.insert(name.clone());
-                }
-                // The packets of a port go through the other ports of its bridge.
-                next.extend(link_name(&dir.join("master")));
-                under = false;
-            }
-            next.retain(|name| seen.insert(name.clone()));
-            left.extend(next.into_iter().map(|name| (name, under)));
-            if physical {
-                nics.insert(name);
-            }
-        }
+        class_dir(devices.sys_root, name)?;
+        let (nics, elsewhere) = walk(devices, name, true)?;
         let list = |names: BTreeSet<String>| names.into_iter().collect();
         Ok(Self { nics: list(nics), elsewhere: list(elsewhere) })
     }
+}
+
+/// The names in a [`Lower`], from `name` on down. `under` is false where that is the bridge of the
+/// device in question: the other ends of other ports do not matter.
+fn walk(
+    devices: &Devices<'_>,
+    name: &str,
+    under: bool,
+) -> Result<(BTreeSet<String>, BTreeSet<String>)> {
+    let (mut nics, mut elsewhere) = (BTreeSet::new(), BTreeSet::new());
+    let mut seen = BTreeSet::from([name.to_owned()]);
+    let mut left = vec![name.to_owned()];
+    while let Some(name) = left.pop() {
+        // The device may have gone since.
+        let Ok(dir) = class_dir(devices.sys_root, &name) else { continue };
+        let physical = is_physical(&dir);
+        let entries = entries(&dir)?;
+        let mut next: Vec<String> =
+            entries.iter().filter_map(|entry| Some(entry.strip_prefix("lower_")?.into())).collect();
+        if !physical && next.is_empty() && is_end(&dir) {
+            // The packets of a port go through the other ports of its bridge.
+            let bridge = link_name(&dir.join("master"));
+            if under {
+                nics.extend(bridge.map(|it| devices.through(&it)).transpose()?.unwrap_or_default());
+                if !other_end_is_here(devices, &dir)? {
+                    elsewhere.insert(name.clone());
+                }
+            } else {
+                next.extend(bridge);
+            }
+        }
+        next.retain(|name| seen.insert(name.clone()));
+        left.extend(next);
+        if physical {
+            nics.insert(name);
+        }
+    }
+    Ok((nics, elsewhere))
 }
 
 /// True when the network device at `dir` is a NIC.
@@ -208,6 +230,26 @@ mod tests {
         tree.veth("veth2", 2, 5);
         assert_eq!(elsewhere(&devices), ["veth1"]);
         assert_eq!(elsewhere(&Devices::of(&sys)), [""; 0]);
+    }
+
+    /// Nor are the other ports of a bridge looked at for each of its ports.
+    #[test]
+    fn the_ports_of_a_bridge_are_read_once() {
+        let tree = Tree::new();
+        nics(&tree, &["eth0", "eth1"]);
+        tree.index("eth0", 2, 2);
+        tree.index("eth1", 3, 3);
+        for (name, ifindex) in [("veth1", 5), ("veth2", 6)] {
+            tree.veth(name, ifindex, 2);
+        }
+        bridge(&tree, "br0", 8, &["eth0", "veth1", "veth2"]);
+        let sys = tree.sys();
+        let devices = Devices::of(&sys);
+        let nics = |devices: &Devices<'_>, name: &str| Lower::read(devices, name).unwrap().nics;
+        assert_eq!(nics(&devices, "veth1"), ["eth0"]);
+        tree.link("sys/class/net/br0/lower_eth1", "sys/class/net/eth1");
+        assert_eq!(nics(&devices, "veth2"), ["eth0"]);
+        assert_eq!(nics(&Devices::of(&sys), "veth2"), ["eth0", "eth1"]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 
+use super::pin::Refused;
 use super::plan::Plan;
 use super::saved::{Bans, By, Saved};
 use super::wanted::OnIrqbalance;
@@ -60,6 +61,9 @@ impl Ban {
                 ));
             }
             if asked.refused.is_empty() && asked.banned.is_empty() {
+                if irqs.iter().any(|irq| plan.on_irqbalance(*irq) == OnIrqbalance::Ban) {
+                    new.bans.pid = Some(daemon.pid);
+                }
                 continue;
             }
             asked.check(&daemon, by, &pids)?;
@@ -119,7 +123,7 @@ fn placed(plan: &Plan, saved: &Saved) -> BTreeSet<u32> {
     plan.irqbalance.keys().copied().filter(|irq| saved.contains(irq)).collect()
 }
 
-/// Whether another irqbalance runs than the one that was told to leave IRQs of `plan` alone.
+/// Whether an irqbalance runs that has not been asked to leave IRQs of `plan` alone.
 ///
 /// Fails when the saved state cannot be read.
 pub fn are_lost(host: &Host, plan: &Plan) -> Result<bool> {
@@ -127,10 +131,12 @@ pub fn are_lost(host: &Host, plan: &Plan) -> Result<bool> {
     if !plan.irqbalance.keys().any(banned) {
         return Ok(false);
     }
-    let Some(Saved { bans, .. }) = Saved::load(host)? else { return Ok(false) };
-    let Some(told) = bans.pid.filter(|_| bans.irqs.iter().any(banned)) else { return Ok(false) };
+    let Some(saved) = Saved::load(host)? else { return Ok(false) };
+    if !placed(plan, &saved).iter().any(banned) {
+        return Ok(false);
+    }
     let pids = Irqbalance::pids(host)?;
-    Ok(!pids.is_empty() && !pids.contains(&told))
+    Ok(!pids.is_empty() && saved.bans.pid.is_none_or(|asked| !pids.contains(&asked)))
 }
 
 /// The IRQs of a plan that an irqbalance may move, by what the plan says about that.
@@ -172,7 +178,8 @@ impl Asked {
                 By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
                 By::Hand => "--ban tells it to leave them alone; --force places them anyway",
             };
-            return failed(what, help);
+            let refused = Refused(self.refused.clone());
+            return failed(what, help).map_err(|e| refused.cause(e));
         }
         if pids.len() > 1 {
             let pids: Vec<String> = pids.iter().map(u32::to_string).collect();
@@ -209,6 +216,9 @@ pub fn free(host: &Host, saved: &mut Saved) -> Result<()> {
     let bans = &mut saved.bans;
     let freed = &bans.irqs - &needed;
     if freed.is_empty() {
+        if needed.is_empty() {
+            *bans = Bans::default();
+        }
         return Ok(());
     }
     // If it has ended, the bans have ended with it.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::kept::Kept;
+use super::pin::{Placed, Refused};
 use super::plan::{Change, Plan};
 use super::saved::By;
 use super::target::shown;
@@ -40,6 +41,8 @@ pub struct Keeper {
     wait: Duration,
     /// The last error that was logged.
     said: Option<String>,
+    /// What the kernel does not let move, as an attempt has shown.
+    fixed: Vec<Change>,
     /// What other placements had changed could not be put back.
     owed: bool,
     /// The notes of the last attempt to put it back.
@@ -58,6 +61,7 @@ impl Keeper {
             again_at: now,
             wait: LOOK,
             said: None,
+            fixed: Vec::new(),
             owed: false,
             told: Vec::new(),
         }
@@ -68,10 +72,15 @@ impl Keeper {
     ///
     /// Fails as [`Plan::of`] and [`pin::apply`] do. Then all is as before.
     pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
-        let plan = Plan::with(&self.host, placements, absent)?;
+        let mut plan = self.plan(placements, absent)?;
         let mut notes = plan.waiting.clone();
         if !plan.changes.is_empty() {
-            notes.extend(pin::apply(&self.host, &plan, By::Policy)?.notes);
+            let (placed, refused) = self.apply(&plan, absent)?;
+            notes.extend(placed.notes);
+            notes.extend(refused.iter().cloned());
+            plan.waiting.extend(refused);
+            self.fixed.extend(placed.fixed);
+            plan.leave_out(&self.fixed);
         }
         let now = self.begin(placements, plan);
         self.told = self.release_others(KEEPER);
@@ -94,6 +103,35 @@ impl Keeper {
             self.back_off(now);
             self.said = Some(stays(e));
         })
+    }
+
+    fn plan(&self, placements: &[Placement], absent: Absent) -> Result<Plan> {
+        let mut plan = Plan::with(&self.host, placements, absent)?;
+        plan.leave_out(&self.fixed);
+        Ok(plan)
+    }
+
+    /// Makes the changes of `plan`. What is kept is placed as far as that is possible: also returns why
+    /// some of it is not.
+    fn apply(&self, plan: &Plan, absent: Absent) -> Result<(Placed, Vec<String>)> {
+        let mut plan = plan.clone();
+        let mut why = Vec::new();
+        loop {
+            let e = match pin::apply(&self.host, &plan, By::Policy) {
+                Err(e) if absent == Absent::Keep => e,
+                done => return done.map(|placed| (placed, why)),
+            };
+            let Some(refused) = Refused::of(&e) else { return Err(e) };
+            let all = plan.changes.len();
+            let is_refused =
+                |change: &Change| change.target.irq().is_some_and(|irq| refused.contains(&irq));
+            plan.changes.retain(|change| !is_refused(change));
+            plan.irqbalance.retain(|irq, _| !refused.contains(irq));
+            if plan.changes.len() == all || plan.changes.is_empty() {
+                return Err(e);
+            }
+            why.push(stays(&e));
+        }
     }
 
     fn begin(&mut self, placements: &[Placement], plan: Plan) -> Instant {
@@ -157,23 +195,38 @@ impl Keeper {
             return Ok(None);
         }
         self.plan_at = now + PLAN;
-        let mut plan = Plan::with(&self.host, &self.kept.placements, Absent::Keep)?;
-        let whole = plan.clone();
-        plan.changes.retain(|change| !change.is_met_by(&change.now));
-        let done = if plan.changes.is_empty() {
-            None
-        } else {
-            pin::apply(&self.host, &plan, By::Policy)?;
-            self.kept.moved += plan.changes.len() as u64;
-            self.back_off(now);
-            Some(self.placed_again(&plan, now))
-        };
-        self.kept.plan = whole;
+        let mut plan = self.plan(&self.kept.placements, Absent::Keep)?;
+        let done = self.place_again(&mut plan, now);
+        let irqbalance = plan.irqbalance.clone();
+        self.kept.plan = plan;
+        self.kept.plan.leave_out(&self.fixed);
+        self.kept.plan.waiting.extend(done.as_ref().err().map(ToString::to_string));
         // What has gone need not stay saved.
         self.release_and_tell(now);
-        let told = self.ban_again(plan.irqbalance)?;
+        let done = done?;
+        let told = self.ban_again(irqbalance)?;
         self.said = None;
         Ok(done.or(told))
+    }
+
+    /// Makes those changes of `plan` that are not in place. Returns the log line of that.
+    fn place_again(&mut self, whole: &mut Plan, now: Instant) -> Result<Option<String>> {
+        let mut plan = whole.clone();
+        plan.changes.retain(|change| !change.is_met_by(&change.now));
+        if plan.changes.is_empty() {
+            return Ok(None);
+        }
+        let (Placed { fixed, changes, .. }, refused) = self.apply(&plan, Absent::Keep)?;
+        plan.changes
+            .retain(|change| changes.iter().any(|done| done.target.is_same(&change.target)));
+        refused.iter().for_each(|why| self.complain(why.clone()));
+        whole.waiting.extend(refused);
+        log::notes(pin::note_of_fixed(&fixed).as_slice());
+        plan.leave_out(&fixed);
+        self.fixed.extend(fixed);
+        self.kept.moved += plan.changes.len() as u64;
+        self.back_off(now);
+        Ok((!plan.changes.is_empty()).then(|| self.placed_again(&plan, now)))
     }
 
     /// Puts back what nothing keeps any more. Logs its notes unless the last ones were the same.
@@ -188,7 +241,7 @@ impl Keeper {
         }
     }
 
-    /// Tells a restarted irqbalance which IRQs to leave alone. Returns the log line of that.
+    /// Tells an irqbalance that was started since which IRQs to leave alone. Returns the log line of that.
     fn ban_again(&self, irqbalance: BTreeMap<u32, OnIrqbalance>) -> Result<Option<String>> {
         let plan = Plan { irqbalance, ..Plan::default() };
         if !ban::are_lost(&self.host, &plan)? {
@@ -258,12 +311,13 @@ mod tests {
     use std::fs;
 
     use super::*;
+    use crate::base::cpulist::CpuList;
     use crate::base::error::Location;
     use crate::irq::place::drift;
     use crate::irq::place::kept::{Irqs, preview};
     use crate::irq::place::restore::{State, restore};
     use crate::irq::place::saved::Bans;
-    use crate::irq::place::wanted::Masks;
+    use crate::irq::place::wanted::{Avoid, Masks};
     use crate::irq::tree::{Daemon, Tree, affinities, affinity, of_pods, on, pin, place, saved};
 
     /// One that keeps all IRQs of eth0 on CPU 2.
@@ -494,6 +548,101 @@ mod tests {
         assert_eq!(keeper.look_now(now + 3 * LOOK).unwrap(), None);
         assert_eq!((affinities(&tree), saved(&tree)), (vec!["0-3".into(); 5], None));
         assert!(keeper.look().is_none());
+    }
+
+    /// Say, because an irqbalance may be told of some NICs' interrupts only.
+    #[test]
+    fn what_is_refused_keeps_no_other_from_being_kept() {
+        let tree = Tree::with_this_process();
+        tree.irqbalance(42);
+        let bans: String = [38, 39].map(|irq| format!("--banirq={irq}\0")).concat();
+        tree.write("proc/42/cmdline", &format!("irqbalance\0{bans}"));
+        let of = |queue, cpus, irqbalance| Placement {
+            queues: [queue].into(),
+            irqbalance,
+            ..on("eth0", cpus)
+        };
+        let both = [of(0, "2", OnIrqbalance::Ban), of(1, "3", OnIrqbalance::Refuse)];
+        let mut keeper = Keeper::new(tree.host());
+        let notes = keeper.keep(&both).unwrap();
+        let why = "irqbalance is running (PID 42) and would move IRQ 40, 41 within seconds";
+        assert!(notes.len() == 1 && notes[0].starts_with(why), "{notes:?}");
+        let first_placed = ["0-3", "2", "2", "0-3", "0-3"];
+        assert_eq!(affinities(&tree), first_placed);
+        let found = report(&tree, &keeper);
+        assert_eq!((found.in_place, found.away, found.waiting.len()), (2, 2, 1));
+        // It is followed, too.
+        tree.allow(38, "0-3");
+        let line = keeper.look_now(Instant::now() + PLAN).unwrap().unwrap();
+        assert!(line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-3) on"), "{line}");
+        assert_eq!(affinities(&tree), first_placed);
+        // Nothing of a policy that is applied is made then.
+        assert!(keeper.set(&both, Absent::Refuse).is_err());
+        fs::remove_dir_all(tree.path("proc/42")).unwrap();
+        keeper.look_now(Instant::now() + 2 * PLAN + LONGEST).unwrap().unwrap();
+        assert_eq!(affinities(&tree), ["0-3", "2", "2", "3", "3"]);
+    }
+
+    /// The kernel shows it only in the attempt, before 6.13.
+    #[test]
+    fn one_that_the_kernel_does_not_let_move_stays_and_the_others_keep_away() {
+        let tree = Tree::with_this_process();
+        let fixed = tree.fix(39, "0-3");
+        let mut keeper = Keeper::new(tree.host());
+        let away: CpuList = "3".parse().unwrap();
+        let off = Placement { avoid: Some(Avoid::Exclusive), away, ..Placement::default() };
+        let notes = keeper.set(std::slice::from_ref(&off), Absent::Refuse).unwrap();
+        assert_eq!(notes, ["IRQ 39 may still come to CPUs 3: the kernel does not let it move"]);
+        let placed = |cpus: &str| [cpus, cpus, "0-3", cpus, cpus].map(String::from);
+        assert_eq!(affinities(&tree), placed("0-2"));
+        let found = report(&tree, &keeper);
+        assert_eq!((found.in_place, found.away, saved(&tree).unwrap().entries.len()), (4, 0, 4));
+        // It is not tried again, nor told of again.
+        assert_eq!(keeper.look_now(Instant::now() + PLAN).unwrap(), None);
+        assert_eq!(keeper.set(std::slice::from_ref(&off), Absent::Refuse).unwrap(), [""; 0]);
+        // What is placed on CPUs has to move.
+        let e = keeper.set(&[on("eth0", "1")], Absent::Refuse).unwrap_err();
+        assert!(e.what.starts_with("eth0: IRQ 39 to CPUs 1: the kernel does not let it"), "{e}");
+        // The number passes to another device, whose interrupt moves.
+        drop(fixed);
+        tree.write("sys/kernel/irq/39/chip_name", "other\n");
+        tree.write("sys/kernel/irq/39/hwirq", "1\n");
+        fs::remove_file(tree.path("proc/irq/39/smp_affinity_list")).unwrap();
+        tree.allow(39, "0-3");
+        let line = keeper.look_now(Instant::now() + 2 * PLAN).unwrap().unwrap();
+        assert!(line.starts_with("placed eth0 IRQ 39 (new) on CPUs 0-2; "), "{line}");
+        assert_eq!(affinities(&tree), ["0-2"; 5]);
+    }
+
+    /// None of its bans is known to the saved state.
+    #[test]
+    fn an_irqbalance_that_starts_after_the_placement_is_told() {
+        let tree = Tree::with_this_process();
+        let mut keeper = Keeper::new(tree.host());
+        let ban = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
+        assert_eq!(keeper.set(&[ban], Absent::Refuse).unwrap(), [""; 0]);
+        let daemon = Daemon::new(&tree, &[0; 3]);
+        let now = Instant::now() + PLAN;
+        let line = keeper.look_now(now).unwrap().unwrap();
+        assert!(line.ends_with(" leaves IRQ 37, 38, 39, 40, 41 alone until it is restarted"));
+        assert_eq!(keeper.look_now(now + PLAN).unwrap(), None);
+        assert_eq!(daemon.asked()[1], "settings ban irqs 7 37 38 39 40 41\0");
+    }
+
+    /// One that leaves them alone by its configuration is asked once.
+    #[test]
+    fn an_irqbalance_that_need_not_be_told() {
+        let tree = Tree::with_this_process();
+        let mut keeper = Keeper::new(tree.host());
+        tree.irqbalance(42);
+        let bans: Vec<String> = (37..=41).map(|irq| format!("--banirq={irq}")).collect();
+        tree.write("proc/42/cmdline", &format!("irqbalance\0{}\0", bans.join("\0")));
+        let ban = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
+        keeper.set(&[ban], Absent::Refuse).unwrap();
+        assert_eq!(saved(&tree).unwrap().bans, Bans { pid: Some(42), irqs: [].into() });
+        assert_eq!(keeper.look_now(Instant::now() + PLAN).unwrap(), None);
+        keeper.end();
+        assert_eq!((affinities(&tree), saved(&tree)), (vec!["0-3".into(); 5], None));
     }
 
     /// Of the whole plan, if nothing has been moved yet or one of them.

@@ -1,5 +1,8 @@
 //! Putting interrupts where a plan says: saves, writes and reads back, all or nothing.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
 use serde::Serialize;
 
 use super::ban::Ban;
@@ -12,6 +15,7 @@ use crate::irq::host::Host;
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
 use crate::irq::inventory::source::Source;
+use crate::irq::irqbalance::listed;
 use crate::kernel::procfs::Process;
 
 /// What the kernel made of a plan.
@@ -20,6 +24,9 @@ pub struct Placed {
     pub devices: Vec<Device>,
     pub changes: Vec<Done>,
     pub notes: Vec<String>,
+    /// IRQs that should stay away from CPUs, and that the kernel does not let move.
+    #[serde(skip)]
+    pub fixed: Vec<Change>,
 }
 
 /// A change that was made, as read back.
@@ -58,15 +65,35 @@ impl State {
     }
 }
 
+/// IRQs that cannot be placed, as the source of an [`Error`]: others of the plan could be.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("IRQ {}", .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))]
+pub struct Refused(pub BTreeSet<u32>);
+
+impl Refused {
+    /// Those of `e`, if it is about some.
+    pub fn of(e: &Error) -> Option<&BTreeSet<u32>> {
+        e.source.as_ref()?.downcast_ref::<Self>().map(|refused| &refused.0)
+    }
+
+    /// `e`, as one about these.
+    pub fn cause(self, e: Error) -> Error {
+        Error { source: Some(Arc::new(self)), ..e }
+    }
+}
+
 /// A change that is made, and the CPUs of its target before.
 type Begun<'p> = (&'p Change, CpuList);
 
 /// Saves what is there and makes the changes of `plan`. Waits for another gthctl that changes
 /// interrupts. Only the process that keeps the policy passes [`By::Policy`].
 ///
+/// An IRQ that only has to stay away from CPUs stays where it is if the kernel does not let it
+/// move.
+///
 /// Fails when irqbalance is in the way, when the running policy places one of the targets and
-/// `by` is [`By::Hand`], or when the kernel refuses or alters a change. Then it puts back what
-/// it has changed.
+/// `by` is [`By::Hand`], or when the kernel refuses or alters another change. Then it puts back
+/// what it has changed.
 pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     let _lock = lock(host)?;
     let interrupts = Interrupts::read(&host.proc())?;
@@ -83,7 +110,10 @@ pub fn apply(host: &Host, plan: &Plan, by: By) -> Result<Placed> {
     let mut ban = Ban::of(host, plan, by, &mut new, &mut notes)?;
     new.store(host)?;
     match make(host, &begun, &mut ban, new) {
-        Ok(changes) => Ok(Placed { devices: plan.devices.clone(), changes, notes }),
+        Ok((changes, fixed)) => {
+            notes.extend(note_of_fixed(&fixed));
+            Ok(Placed { devices: plan.devices.clone(), changes, notes, fixed })
+        }
         Err(e) => {
             let mut failed = put_back(host, &begun);
             failed.extend(ban.undo(host).err());
@@ -117,26 +147,56 @@ fn begin<'p>(host: &Host, interrupts: &Interrupts, plan: &'p Plan) -> Result<Vec
 }
 
 /// Makes the changes, reads back what the kernel made of them, and saves that they are done.
-fn make(host: &Host, begun: &[Begun<'_>], ban: &mut Ban, mut new: Saved) -> Result<Vec<Done>> {
+/// Returns them, and those that the kernel does not let move.
+fn make(
+    host: &Host,
+    begun: &[Begun<'_>],
+    ban: &mut Ban,
+    mut new: Saved,
+) -> Result<(Vec<Done>, Vec<Change>)> {
     ban.make(host)?;
+    let mut fixed = Vec::new();
     for (change, before) in begun {
-        // What only has to stay away from CPUs may be one that nobody can move.
-        if change.away.is_empty() || *before != change.wanted {
-            change.target.write(host, &change.wanted)?;
+        let Change { target, wanted, away, .. } = change;
+        let refused = |e| match target.irq() {
+            Some(irq) => Refused([irq].into()).cause(e),
+            None => e,
+        };
+        if away.is_empty() {
+            target.write(host, wanted).map_err(refused)?;
+        } else if before != wanted && !target.write_if_movable(host, wanted).map_err(refused)? {
+            fixed.push((*change).clone());
         }
     }
+    let is_fixed = |target: &Target| fixed.iter().any(|one| one.target.is_same(target));
     let mut changes = Vec::new();
     for (Change { target, wanted, .. }, before) in begun {
+        if is_fixed(target) {
+            continue;
+        }
         let effective = check(host, target, wanted)?;
         let state = State::of(wanted, effective.as_ref());
         let (target, before, now) = (target.clone(), before.clone(), wanted.clone());
         changes.push(Done { target, before, now, effective, state });
     }
+    new.entries.retain(|entry| !is_fixed(&entry.target));
     for entry in &mut new.entries {
         entry.before = None;
     }
     new.store(host)?;
-    Ok(changes)
+    Ok((changes, fixed))
+}
+
+/// The note about IRQs that should stay away from CPUs, and that the kernel does not let move.
+pub(super) fn note_of_fixed(fixed: &[Change]) -> Option<String> {
+    let irqs: BTreeSet<u32> = fixed.iter().filter_map(|change| change.target.irq()).collect();
+    let still = fixed.iter().map(|change| change.now.common(&change.away));
+    let away: CpuList = still.flat_map(|cpus| cpus.iter().collect::<Vec<_>>()).collect();
+    let them = if irqs.len() == 1 { "it" } else { "them" };
+    (!irqs.is_empty()).then(|| {
+        let irqs = listed(&irqs);
+        format!("{irqs} may still come to CPUs {away}: the kernel does not let {them} move")
+    })
 }
 
 /// Undoes the changes. Returns the errors of those that it cannot undo.

@@ -132,6 +132,15 @@ impl Plan {
         self.add(machine, &placement, found).map_err(|e| placement.at(e))
     }
 
+    /// Leaves out what only has to stay away from CPUs, and what the kernel does not let move.
+    pub(super) fn leave_out(&mut self, fixed: &[Change]) {
+        self.changes.retain(|change| {
+            let is_it =
+                |one: &Change| one.target.is_same(&change.target) && one.source == change.source;
+            change.away.is_empty() || !fixed.iter().any(is_it)
+        });
+    }
+
     /// The IRQs among the changes.
     pub fn irqs(&self) -> BTreeSet<u32> {
         self.changes.iter().filter_map(|change| change.target.irq()).collect()

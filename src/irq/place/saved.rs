@@ -86,12 +86,13 @@ pub enum By {
     Hand,
 }
 
-/// IRQs that gthctl told irqbalance to leave alone.
+/// What irqbalance knows about IRQs that it has to leave alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bans {
-    /// The process that was told. Another one knows nothing of it.
+    /// The process that was asked about them. Another one may know nothing of them.
     pub pid: Option<u32>,
+    /// Those that it was told.
     pub irqs: BTreeSet<u32>,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -102,35 +102,54 @@ impl Target {
 
     /// Sets the CPUs. The error explains what the kernel's error means.
     pub fn write(&self, host: &Host, cpus: &CpuList) -> Result<()> {
-        let (path, text) = match self.part {
-            Part::Irq { irq } => {
-                (host.proc().join(format!("irq/{irq}/smp_affinity_list")), cpus.to_string())
-            }
-            Part::Mask { mask, queue } => {
-                (mask.path(&host.sys(), &self.nic, queue), mask::format(cpus))
-            }
-        };
-        let open = OpenOptions::new().write(true).truncate(true).open(&path);
-        open.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes())).map_err(|e| {
-            let e = self.refusal(&path, &e);
-            Error { what: format!("{self} to CPUs {}: {}", shown(cpus), e.what), ..e }
-        })
+        self.try_write(host, cpus).map_err(|e| self.refusal(host, cpus, &e))
     }
 
-    /// What the kernel's error for the file at `path` means.
-    fn refusal(&self, path: &Path, e: &io::Error) -> Error {
+    /// As [`Target::write`]. Returns false for an IRQ that the kernel does not let move.
+    pub fn write_if_movable(&self, host: &Host, cpus: &CpuList) -> Result<bool> {
+        match self.try_write(host, cpus) {
+            Ok(()) => Ok(true),
+            // One that has gone meanwhile gives EIO, too.
+            Err(e) if self.irq().is_some() && is_fixed(&e) && self.path(host).exists() => Ok(false),
+            Err(e) => Err(self.refusal(host, cpus, &e)),
+        }
+    }
+
+    fn try_write(&self, host: &Host, cpus: &CpuList) -> io::Result<()> {
+        let text = match self.part {
+            Part::Irq { .. } => cpus.to_string(),
+            Part::Mask { .. } => mask::format(cpus),
+        };
+        let mut file = OpenOptions::new().write(true).truncate(true).open(self.path(host))?;
+        file.write_all(format!("{text}\n").as_bytes())
+    }
+
+    /// The file with the CPUs.
+    fn path(&self, host: &Host) -> PathBuf {
+        match self.part {
+            Part::Irq { irq } => host.proc().join(format!("irq/{irq}/smp_affinity_list")),
+            Part::Mask { mask, queue } => mask.path(&host.sys(), &self.nic, queue),
+        }
+    }
+
+    /// What the kernel's error for these CPUs means.
+    fn refusal(&self, host: &Host, cpus: &CpuList, e: &io::Error) -> Error {
+        let e = self.reason(&self.path(host), e);
+        Error { what: format!("{self} to CPUs {}: {}", shown(cpus), e.what), ..e }
+    }
+
+    fn reason(&self, path: &Path, e: &io::Error) -> Error {
         match (e.raw_os_error(), self.irq().is_some()) {
+            (_, true) if is_fixed(e) => Error::failure(
+                "the kernel does not let it move: the kernel manages this IRQ itself, or the \
+                 interrupt controller cannot move it",
+            ),
             (Some(libc::EACCES | libc::EPERM), _) => {
                 Error::new(ExitCode::Permission, "no right to write")
                     .help("run it as root, with sudo")
             }
             (Some(libc::EROFS), _) => Error::failure(format!("{} is read-only", path.display()))
                 .help("in a container, run it on the host"),
-            // irq_affinity_proc_write(), kernel/irq/proc.c.
-            (Some(libc::EIO), true) => Error::failure(
-                "the kernel does not let it move: the kernel manages this IRQ itself, or the \
-                 interrupt controller cannot move it",
-            ),
             (Some(libc::EINVAL), true) => {
                 Error::failure("the kernel refuses: none of these CPUs is online")
             }
@@ -145,6 +164,12 @@ impl Target {
             _ => Error::failure(format!("{}: {e}", path.display())),
         }
     }
+}
+
+/// Whether an IRQ's file gives this error because the kernel does not let the IRQ move:
+/// write_irq_affinity(), kernel/irq/proc.c. Older kernels, such as 6.6, give EIO.
+fn is_fixed(e: &io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EPERM | libc::EIO))
 }
 
 /// `0-3`, or `none`.
