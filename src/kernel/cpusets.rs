@@ -25,24 +25,37 @@ struct Hierarchy {
     unified: bool,
 }
 
+/// The limit of a cgroup with a cpuset of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CpuLimit {
+    /// How many CPUs' time it may use (cpu.max).
+    pub cpus: f64,
+    /// How many CPUs it was given (cpuset.cpus), online or not.
+    pub given: usize,
+}
+
 /// The cpusets that differ from their parents', by the path of their cgroup.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Cpusets {
     own: BTreeMap<String, CpuList>,
+    /// Of those whose time cpu.max limits.
+    limits: BTreeMap<String, CpuLimit>,
     unified: bool,
 }
 
 impl Cpusets {
     /// Those of cgroups with tasks, in them or below. Under cgroup v1, of all cgroups.
     ///
-    /// Reads only the cgroups with the cpuset controller: one file each.
+    /// Reads only the cgroups with the cpuset controller: one file each, and up to three more of those
+    /// with a cpuset of their own.
     ///
     /// # Errors
     ///
     /// A file cannot be read, say for want of descriptors.
     pub fn read(root: &Root) -> Result<Self> {
         let hierarchy = Hierarchy::find(root);
-        let mut found = Self { own: BTreeMap::new(), unified: hierarchy.unified };
+        let mut found =
+            Self { own: BTreeMap::new(), limits: BTreeMap::new(), unified: hierarchy.unified };
         if let Some(all) = hierarchy.cpus(&hierarchy.dir)? {
             found.add_below(&hierarchy, &hierarchy.dir, &all)?;
         }
@@ -54,7 +67,12 @@ impl Cpusets {
             // Without the controller here, nothing below has it.
             let Some(cpus) = hierarchy.cpus(&child)? else { continue };
             if cpus != *above && !cpus.is_empty() && hierarchy.has_tasks(&child)? {
-                self.own.insert(hierarchy.path(&child), cpus.clone());
+                let path = hierarchy.path(&child);
+                if let Some(limit) = hierarchy.limit(&child)? {
+                    let given = hierarchy.given(&child)?.unwrap_or(cpus.len());
+                    self.limits.insert(path.clone(), CpuLimit { cpus: limit, given });
+                }
+                self.own.insert(path, cpus.clone());
             }
             self.add_below(hierarchy, &child, &cpus)?;
         }
@@ -75,6 +93,11 @@ impl Cpusets {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &CpuList)> {
         self.own.iter().map(|(path, cpus)| (path.as_str(), cpus))
+    }
+
+    /// The limit of a cgroup with a cpuset of its own. `None` if it is `max`, or under cgroup v1.
+    pub fn limit(&self, cgroup: &str) -> Option<CpuLimit> {
+        self.limits.get(cgroup).copied()
     }
 
     /// The thread's cgroup in this hierarchy; `None` when there is no such thread.
@@ -102,6 +125,21 @@ impl Hierarchy {
     fn cpus(&self, dir: &Path) -> Result<Option<CpuList>> {
         let text = self.text(dir, self.effective)?;
         Ok(text.map(|text| text.trim_end().parse().unwrap_or_default()))
+    }
+
+    /// `QUOTA PERIOD`, in microseconds, or `max PERIOD` (Documentation/admin-guide/cgroup-v2.rst).
+    fn limit(&self, dir: &Path) -> Result<Option<f64>> {
+        let text = self.text(dir, "cpu.max")?.unwrap_or_default();
+        let mut words = text.split_ascii_whitespace().map(|word| word.parse::<f64>().ok());
+        let (quota, period) = (words.next().flatten(), words.next().flatten());
+        Ok(quota.zip(period).map(|(quota, period)| quota / period))
+    }
+
+    /// How many CPUs the cgroup was given; `None` if none by itself.
+    fn given(&self, dir: &Path) -> Result<Option<usize>> {
+        let text = self.text(dir, "cpuset.cpus")?.unwrap_or_default();
+        let given: CpuList = text.trim_end().parse().unwrap_or_default();
+        Ok(Some(given.len()).filter(|&given| given > 0))
     }
 
     /// True if unknown.
@@ -210,6 +248,11 @@ pub(crate) mod tests {
         for none in ["/kubepods/pod1", "/kubepods/pod1/cc", "/system.slice/a.service", "/"] {
             assert_eq!(nearest(none), None, "{none}");
         }
+        tree.write("sys/fs/cgroup/kubepods/pod1/c/cpu.max", "150000 100000\n");
+        tree.write("sys/fs/cgroup/kubepods/pod1/c/inner/one/cpu.max", "max 100000\n");
+        let cpusets = Cpusets::read(&tree.root()).unwrap();
+        let limits = ["/kubepods/pod1/c", "/kubepods/pod1/c/inner/one"].map(|of| cpusets.limit(of));
+        assert_eq!(limits, [Some(CpuLimit { cpus: 1.5, given: 2 }), None]);
         assert!(is_in("/a/b", "/a") && is_in("/a", "/a") && !is_in("/ab", "/a"));
     }
 

@@ -3,7 +3,8 @@
 //! A cpuset is allocated to its cgroup when no other cgroup with a cpuset of its own has one of its
 //! CPUs. The kubelet's static CPU manager works like that: a guaranteed container with whole CPUs
 //! gets a cpuset of its own, and it takes these CPUs out of the cpuset that it writes for every
-//! other container (kubernetes, pkg/kubelet/cm/cpumanager). So does AllowedCPUs= of systemd.
+//! other container (kubernetes, pkg/kubelet/cm/cpumanager). So does AllowedCPUs= of systemd. A pod's
+//! container has as many CPUs of its own as its limit says, which is its request.
 //!
 //! A cgroup whose CPUs are those of its parent, such as system.slice, claims none of them: these
 //! are the tasks to keep off.
@@ -39,10 +40,21 @@ fn why_shared(cpusets: &Cpusets, cgroup: &str, cpus: &CpuList) -> Option<String>
     if is_burstable(cgroup) {
         return Some("the kubelet gives CPUs of their own to guaranteed pods only".into());
     }
+    // A container that asks for part of a CPU is in the cpuset that containers share, maybe alone.
+    let limit = cpusets.limit(cgroup).filter(|_| cgroup.contains("kubepods"));
+    if let Some(limit) = limit.filter(|limit| limit.cpus != limit.given as f64) {
+        return Some(format!(
+            "the kubelet gives as many CPUs of their own as the limit says, which is {}",
+            limit.cpus
+        ));
+    }
     cpusets.iter().find_map(|(other, its)| {
         let common = its.common(cpus);
         let related = is_in(other, cgroup) || is_in(cgroup, other);
-        (!related && !common.is_empty())
+        // A user with a delegated controller could take them away from anybody. The scheduler keeps
+        // these tasks off as it does all others.
+        let is_users = is_in(other, "/user.slice");
+        (!related && !is_users && !common.is_empty())
             .then(|| format!("CPUs {common} are also in the cpuset of {other}"))
     })
 }
@@ -127,6 +139,39 @@ mod tests {
         }
     }
 
+    /// Beside the container of a guaranteed pod, say in the same one, that has whole CPUs.
+    #[test]
+    fn the_only_container_in_the_shared_pool() {
+        let tree = Tree::new();
+        for (cgroup, cpus, max) in [
+            ("/kubepods", "0-7", "max 100000"),
+            ("/kubepods/podA", "0-7", "250000 100000"),
+            ("/kubepods/podA/upf", "2-3", "200000 100000"),
+            ("/kubepods/podA/sidecar", "0-1,4-7", "50000 100000"),
+        ] {
+            tree.set(cgroup, cpus);
+            tree.write(&format!("sys/fs/cgroup{cgroup}/cpu.max"), &format!("{max}\n"));
+        }
+        let all = ["/kubepods/podA/upf", "/kubepods/podA/sidecar"];
+        let whys: Vec<_> = found(&tree, &all).into_iter().map(|one| (one.1, one.2)).collect();
+        let why = "the kubelet gives as many CPUs of their own as the limit says, which is 0.5";
+        assert_eq!(whys, [("0-1,4-7".into(), Some(why.into())), ("2-3".into(), None)]);
+        // One of its CPUs goes offline.
+        tree.write("sys/fs/cgroup/kubepods/podA/upf/cpuset.cpus", "2-3\n");
+        tree.set("/kubepods/podA/upf", "2");
+        let whys: Vec<_> = found(&tree, &all[..1]).into_iter().map(|one| (one.1, one.2)).collect();
+        assert_eq!(whys, [("2".into(), None)]);
+        // Since 1.33 the kubelet may leave out the limit of a container with whole CPUs.
+        tree.write("sys/fs/cgroup/kubepods/podA/upf/cpu.max", "max 100000\n");
+        assert_eq!(found(&tree, &all[..1]).remove(0).2, None);
+        // The limit of a service is for its administrator to say.
+        tree.set("/system.slice", "0-7");
+        tree.set("/system.slice/a.service", "1");
+        tree.write("sys/fs/cgroup/system.slice/a.service/cpu.max", "50000 100000\n");
+        tree.set("/kubepods/podA/sidecar", "0,4-7");
+        assert_eq!(found(&tree, &["/system.slice/a.service"]).remove(0).2, None);
+    }
+
     #[test]
     fn cpus_that_the_kubelet_has_not_taken_from_the_others_yet() {
         let tree = node();
@@ -138,6 +183,18 @@ mod tests {
             tree.set(shared, "0-1,6-7");
         }
         assert_eq!(found(&tree, &["/kubepods/podE/c"]).remove(0).2, None);
+    }
+
+    #[test]
+    fn users_take_nobodys_cpus() {
+        let tree = node();
+        let users = "/user.slice/user-1000.slice/user@1000.service";
+        tree.set("/user.slice", "0-7");
+        tree.set("/user.slice/user-1000.slice", "0-7");
+        tree.set(users, "0-7");
+        tree.set(&format!("{users}/x"), "2");
+        assert_eq!(found(&tree, &["/kubepods/podA/c"]).remove(0).2, None);
+        assert!(found(&tree, &[&format!("{users}/x")]).remove(0).2.is_some());
     }
 
     #[test]

@@ -127,15 +127,20 @@ impl LivePolicy {
         begin: Instant,
     ) -> Result<()> {
         self.give_up();
-        let (placements, now) = (new.placements(), self.now.placements());
-        let others = placements != now;
-        if let (true, Some(irqs)) = (others, &mut self.irqs) {
+        let moves = !new.places_as(&self.now);
+        if let (true, Some(irqs)) = (moves, &mut self.irqs) {
             // First what may be refused.
-            let ticket = irqs.set(&placements);
+            let ticket = irqs.set(&new.placements());
             self.coming = Some(Coming { ticket, new, whence, begin, others_moved: false });
             return Ok(());
         }
-        self.finish(scheduler, context, new, whence, begin)
+        let is_elsewhere = new.placements() != self.now.placements();
+        let done = self.finish(scheduler, context, new, whence, begin);
+        if is_elsewhere {
+            // Messages name the new lines.
+            self.keep_irqs();
+        }
+        done
     }
 
     /// Goes on with the policy whose interrupts have been placed, or refuses it.

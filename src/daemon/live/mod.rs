@@ -165,7 +165,9 @@ impl LivePolicy {
 
     /// Recompiles the policy in force before the scheduler is loaded.
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
-        let new = load(self.now.text.clone(), self.file.as_deref(), context, Vec::new())?;
+        // What the cpusets were: interrupts stay off these CPUs meanwhile.
+        let allocated = self.now.allocated.clone();
+        let new = load(self.now.text.clone(), self.file.as_deref(), context, allocated)?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
         let new = self.with_same_processes(new, 0..);
         self.replace(new);
@@ -635,6 +637,15 @@ impl Loaded {
         let changes = diff::changes(&self.policy, &other.policy);
         changes.iter().all(|change| change.kind == ChangeKind::Kept)
             && self.irq_entries() == other.irq_entries()
+    }
+
+    /// Whether interrupts go where the other's go, by whatever lines of the file.
+    fn places_as(&self, other: &Self) -> bool {
+        let of = |loaded: &Self| -> Vec<Placement> {
+            let all = loaded.placements().into_iter();
+            all.map(|placement| Placement { location: None, ..placement }).collect()
+        };
+        of(self) == of(other)
     }
 
     /// Its placements of interrupts, with the CPUs that they avoid now and the devices of pods.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use ::gthctl::base::cpulist::CpuList;
 
 use crate::exclusive::seen_on;
+use crate::robustness;
 use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::gthctl::{notes, report};
 use crate::support::kernel::{self, cpu_of, runs_on};
@@ -191,6 +192,30 @@ fn interrupts_leave_cpus_that_become_exclusive_and_come_back() {
     assert!(kernel::wait(SOON, || affinity(input) == "3"));
     node.a = None;
     assert!(becomes("") && kernel::wait(SOON, || ["eth0", "eth1"].map(affinities) == before));
+    gthctl.stop();
+}
+
+/// gthctl loads its scheduler again then, with what it knows of the cpusets. Otherwise interrupts would
+/// come back to the pod's CPUs until it has looked.
+#[test]
+fn cpusets_are_known_while_another_cpu_goes_and_comes() {
+    let gthctl = shared::scheduler(POLICY);
+    let mut node = Node::new("2", "0-1,3");
+    node.add(1);
+    assert!(becomes("2"));
+    let looked = "what the policy refers to has changed";
+    let looks = gthctl.has_said(looked);
+    for (on, cpus) in [("0", 3), ("1", 4)] {
+        let loaded = format!("scheduling {cpus} CPUs in 2 pools, 1 rule, CPUs 2 exclusive\n");
+        let loads = gthctl.has_said(&loaded);
+        robustness::online(on);
+        let again = || gthctl.has_said(&loaded) > loads;
+        let done = kernel::wait(Duration::from_secs(60), again);
+        assert!(done, "{}", gthctl.stderr());
+    }
+    assert!(becomes("2"));
+    assert_eq!(gthctl.has_said(looked), looks, "{}", gthctl.stderr());
+    node.a = None;
     gthctl.stop();
 }
 

@@ -241,6 +241,13 @@ fn a_policy_waits_for_its_interrupts() {
     assert!(apply.wait().unwrap().success());
     assert!(placed("3") && generation() == before_it + 1);
     assert_eq!(fs::read(gthctl.policy()).unwrap(), fs::read(&new).unwrap());
+
+    // One that places them as before does not, whatever lines its entries are in.
+    let lock = hold_irq_lock();
+    let moved = format!("# Why it is so.\n{}", with_rule(3, "{nic: eth0, cpus: 3}"));
+    gthctl.changes(|| fs::write(gthctl.policy(), &moved).unwrap());
+    drop(lock);
+    assert!(placed("3"));
     gthctl.stop();
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }
