@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write, stdout};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use clap::ValueEnum;
+use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
 use tabled::Table;
 use tabled::builder::Builder;
@@ -13,6 +16,7 @@ use tabled::settings::{Style, Width};
 
 use super::error::{Error, Result};
 use super::escape;
+use super::signals::may_write;
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -36,6 +40,31 @@ pub fn put(text: &str) -> Result<()> {
     let mut out = stdout().lock();
     let done = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     done.map_err(|e| Error::because_of("standard output", e))
+}
+
+/// As [`put`], for a command that has caught its signals. False if one of them came, or that time,
+/// while nobody read what had been written; the rest is not written then.
+pub fn put_until(text: &str, signals: &SignalFd, until: Option<Instant>) -> Result<bool> {
+    write_until(&mut stdout().lock(), text, signals, until)
+}
+
+/// A pipe or terminal that poll(2) calls writable takes this much without a wait (pipe(7), PIPE_BUF).
+const WITHOUT_WAIT: usize = 4096;
+
+fn write_until(
+    out: &mut (impl Write + AsFd),
+    text: &str,
+    signals: &SignalFd,
+    until: Option<Instant>,
+) -> Result<bool> {
+    for part in text.as_bytes().chunks(WITHOUT_WAIT) {
+        if !may_write(signals, out.as_fd(), until)? {
+            return Ok(false);
+        }
+        let done = out.write_all(part).and_then(|()| out.flush());
+        done.map_err(|e| Error::because_of("standard output", e))?;
+    }
+    Ok(true)
 }
 
 /// The output of [`print`]: fit for a terminal, whatever names it holds.
@@ -191,7 +220,39 @@ fn width() -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::time::Duration;
+
+    use nix::sys::signal::SigSet;
+
     use super::*;
+
+    #[test]
+    fn a_reader_that_stops_reading_keeps_nobody_from_ending() {
+        let signals = SignalFd::new(&SigSet::empty()).unwrap();
+        let text = "0123456789".repeat(100_000);
+        let write = |until: Duration| {
+            let (mut reader, mut writer) = std::io::pipe().unwrap();
+            let is_read = until > BRIEF;
+            let read = std::thread::spawn(move || {
+                let mut read = String::new();
+                if is_read {
+                    reader.read_to_string(&mut read).unwrap();
+                }
+                (read, reader)
+            });
+            let done = write_until(&mut writer, &text, &signals, Some(Instant::now() + until));
+            drop(writer);
+            (done.unwrap(), read.join().unwrap().0)
+        };
+        const BRIEF: Duration = Duration::from_millis(50);
+        assert_eq!(write(BRIEF), (false, String::new()));
+        assert!(write(Duration::from_secs(600)) == (true, text.clone()));
+        // One that has gone is an error.
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        drop(reader);
+        assert!(write_until(&mut writer, &text, &signals, None).is_err());
+    }
 
     #[test]
     fn a_listing_fits_and_shows_what_it_cuts() {

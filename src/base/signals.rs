@@ -3,7 +3,7 @@
 use std::io::{self, stderr, stdin, stdout};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -32,6 +32,22 @@ pub fn sleep(signals: &SignalFd, other: Option<BorrowedFd<'_>>, timeout: Duratio
         Ok(_) => Ok(fds[0].any().unwrap_or(false)),
         Err(Errno::EINTR) => Ok(false),
         Err(e) => Err(Error::failure(format!("poll: {e}"))),
+    }
+}
+
+/// Waits until something can be written to `out`; false if one of the caught signals comes before, or
+/// that time.
+pub fn may_write(signals: &SignalFd, out: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool> {
+    loop {
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let mut fds =
+            [PollFd::new(out, PollFlags::POLLOUT), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut fds, rounded_up(left)) {
+            // Also where writing would fail: the writer tells why.
+            Ok(_) => return Ok(fds[0].any().unwrap_or(true)),
+            Err(Errno::EINTR) => {}
+            Err(e) => return Err(Error::failure(format!("poll: {e}"))),
+        }
     }
 }
 

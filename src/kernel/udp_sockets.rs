@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
@@ -20,11 +21,29 @@ pub struct UdpSocket {
     pub inode: u64,
 }
 
-/// A process in each network namespace: their directories in `proc_root`, ascending.
-pub fn namespaces(proc_root: &Path) -> Result<Vec<PathBuf>> {
+/// A process in each network namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespaces {
+    /// Their directories in /proc, ascending.
+    pub processes: Vec<PathBuf>,
+    /// There may be others: this process may not see every process's (namespaces(7)).
+    pub are_hidden: bool,
+}
+
+/// The network namespaces of the processes in `proc_root`.
+pub fn namespaces(proc_root: &Path) -> Result<Namespaces> {
+    let mut found = Namespaces::default();
     let mut known = BTreeSet::new();
-    let dirs = procfs::processes(proc_root)?.into_iter().map(|pid| proc_root.join(pid.to_string()));
-    Ok(dirs.filter(|dir| known.insert(fs::read_link(dir.join("ns/net")).ok())).collect())
+    for pid in procfs::processes(proc_root)? {
+        let dir = proc_root.join(pid.to_string());
+        let namespace = fs::read_link(dir.join("ns/net"));
+        found.are_hidden |=
+            namespace.as_ref().is_err_and(|e| e.kind() == ErrorKind::PermissionDenied);
+        if known.insert(namespace.ok()) {
+            found.processes.push(dir);
+        }
+    }
+    Ok(found)
 }
 
 /// The sockets with this local port in the network namespace of the process whose directory in
@@ -110,6 +129,7 @@ mod tests {
             drop(socket);
             assert_eq!(open_in(&here, &inodes).count(), 0);
         }
-        assert!(!namespaces(proc_root).unwrap().is_empty());
+        let found = namespaces(proc_root).unwrap();
+        assert!(!found.processes.is_empty());
     }
 }

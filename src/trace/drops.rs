@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::attach::Tracer;
 use super::rates::{busiest_first, rate};
 use super::screen;
-use super::sections::{Section, json_line};
+use super::sections::{Interval, Section, json_line};
 use super::verdicts::{Why, verdict};
 use crate::base::error::{Error, Result};
 use crate::base::escape;
@@ -83,25 +83,23 @@ pub struct Drops {
     reasons: HashMap<u32, String>,
     places: HashMap<u64, Option<Place>>,
     before: HashMap<Kind, Count>,
+    /// What was counted before a module was loaded again, by the names of that time.
+    gone: HashMap<Kind, Count>,
 }
 
 impl Drops {
     pub fn new(module: Option<&'static str>) -> Self {
-        let (places, before) = (HashMap::new(), HashMap::new());
-        Self { module, reasons: reasons(), places, before }
+        let (places, before, gone) = Default::default();
+        Self { module, reasons: reasons(), places, before, gone }
     }
 
-    /// The rows, on the CPUs that `is_wanted`, `seconds` after the previous ones.
-    pub fn section(
-        &mut self,
-        tracer: &Tracer,
-        functions: &[Function],
-        seconds: f64,
-        is_wanted: &dyn Fn(usize) -> bool,
-    ) -> Result<Section> {
-        let counts = read(tracer, is_wanted)?;
-        self.look_up(counts.iter().map(|(key, _)| key.location))?;
-        let rows = self.rows(&counts, functions, seconds);
+    /// What has come so far is in no rate.
+    pub fn begin(&mut self, interval: &Interval<'_>) -> Result<()> {
+        self.look(interval).map(drop)
+    }
+
+    pub fn section(&mut self, interval: &Interval<'_>) -> Result<Section> {
+        let rows = self.look(interval)?;
         let mut section = Section { table: table(&rows), ..Section::default() };
         for row in &rows {
             if row.packets_per_second > 0.0 {
@@ -112,7 +110,24 @@ impl Drops {
         Ok(section)
     }
 
-    pub fn forget_places(&mut self) {
+    /// The rows, on the CPUs that the interval wants.
+    fn look(&mut self, interval: &Interval<'_>) -> Result<Vec<Row>> {
+        let counts = read(interval.tracer, interval.is_wanted)?;
+        self.look_up(counts.iter().map(|(key, _)| key.location))?;
+        Ok(self.rows(&counts, interval.functions, interval.seconds))
+    }
+
+    /// Forgets where functions are: a module was loaded. What has been counted keeps its names.
+    pub fn forget_places(&mut self, interval: &Interval<'_>) -> Result<()> {
+        let drops = &interval.tracer.drops;
+        self.keep(&read(interval.tracer, interval.is_wanted)?, interval.functions);
+        // One that is not there has nothing to forget.
+        drops.keys().for_each(|key| drop(drops.delete(&key)));
+        Ok(())
+    }
+
+    fn keep(&mut self, counts: &[(gth_drop_key, Count)], functions: &[Function]) {
+        self.gone = self.by_kind(counts, functions);
         self.places.clear();
     }
 
@@ -133,18 +148,9 @@ impl Drops {
         functions: &[Function],
         seconds: f64,
     ) -> Vec<Row> {
-        let mut now: HashMap<Kind, Count> = HashMap::new();
-        for (key, count) in counts {
-            if let Some(kind) = self.kind(key, functions) {
-                let all = now.entry(kind).or_default();
-                all.packets += count.packets;
-                all.bytes += count.bytes;
-            }
-        }
+        let now = self.by_kind(counts, functions);
         let row = |(kind, count): (&Kind, &Count)| {
             let before = self.before.get(kind).copied().unwrap_or_default();
-            // There may be less than before: the places are known by other names once a module
-            // is loaded again.
             Row {
                 kind: kind.clone(),
                 packets: count.packets,
@@ -160,6 +166,23 @@ impl Drops {
         });
         self.before = now;
         rows
+    }
+
+    /// All since the trace began.
+    fn by_kind(
+        &self,
+        counts: &[(gth_drop_key, Count)],
+        functions: &[Function],
+    ) -> HashMap<Kind, Count> {
+        let mut all = self.gone.clone();
+        for (key, count) in counts {
+            if let Some(kind) = self.kind(key, functions) {
+                let of_kind = all.entry(kind).or_default();
+                of_kind.packets += count.packets;
+                of_kind.bytes += count.bytes;
+            }
+        }
+        all
     }
 
     /// `None`: the packet was not dropped after all.
@@ -340,6 +363,7 @@ mod tests {
             reasons: [(2, "NOT_SPECIFIED".into()), (5, "NETFILTER_DROP".into())].into(),
             places: HashMap::new(),
             before: HashMap::new(),
+            gone: HashMap::new(),
         };
         let module = module.map(str::to_owned);
         let place = Place { symbol: symbol.into(), offset: 16, module };
@@ -375,6 +399,32 @@ mod tests {
         assert_eq!(kind.kernel_reason.as_deref(), Some("NETFILTER_DROP"));
         assert_eq!(kind.at.as_deref(), Some("gtp5g_encap_recv+0x10 [gtp5g]"));
         assert_eq!(kind.direction, Direction::Uplink);
+    }
+
+    /// The module is then at other addresses, and something else is where it was.
+    #[test]
+    fn what_was_counted_before_a_module_is_loaded_again_keeps_its_name() {
+        let (mut drops, functions) = drops("gtp5g_encap_recv", Some("gtp5g"));
+        let mut counts = [End::GTH_END_DROPPED, End::GTH_END_CONSUMED].map(|end| {
+            let key = gth_drop_key { refused: 1, ..key(end, &functions, "gtp5g_encap_recv") };
+            (key, Count { packets: 1_000, bytes: 9_000 })
+        });
+        let mut before = drops.rows(&counts, &functions, 1.0);
+        drops.keep(&counts, &functions);
+        let place = Place { symbol: "other".into(), offset: 0x3f21, module: Some("other".into()) };
+        drops.places.insert(AT, Some(place));
+        let mut after = drops.rows(&[], &functions, 1.0);
+        assert!(after.iter().all(|row| row.packets_per_second == 0.0), "{after:#?}");
+        let kinds = |rows: &mut Vec<Row>| {
+            rows.sort_by(|a, b| a.kind.cmp(&b.kind));
+            let kinds = rows.iter().map(|row| (row.kind.clone(), row.packets));
+            kinds.collect::<Vec<_>>()
+        };
+        assert_eq!(kinds(&mut after), kinds(&mut before));
+        counts[0].1.packets = 5;
+        let rows = drops.rows(&counts[..1], &functions, 1.0);
+        let new: Vec<&Row> = rows.iter().filter(|row| row.packets_per_second > 0.0).collect();
+        assert_eq!((new.len(), new[0].packets), (1, 5), "{rows:#?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How many calls or packets took how long.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::screen::time;
 use crate::base::plot;
@@ -12,11 +12,20 @@ pub struct Histogram([u64; BUCKETS]);
 
 pub const BUCKETS: usize = gth_trace_limit::GTH_TRACE_BUCKETS.0 as usize;
 
+/// The upper end of the last bucket, which has all that took more than 3.2 s.
+pub const ENDLESS: u64 = u64::MAX;
+
+/// Serializes an upper bound in ns: null for [`ENDLESS`], too.
+pub fn bound<S: Serializer>(ns: &Option<u64>, serializer: S) -> Result<S::Ok, S::Error> {
+    ns.filter(|&ns| ns != ENDLESS).serialize(serializer)
+}
+
 /// The times from `from_ns` to just below `to_ns`, a power of two each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bar {
     pub from_ns: u64,
-    pub to_ns: u64,
+    /// `None` for the longest times.
+    pub to_ns: Option<u64>,
     pub packets: u64,
 }
 
@@ -34,7 +43,7 @@ impl From<[u64; BUCKETS]> for Histogram {
 
 impl Histogram {
     /// The time in ns that `share` of the packets, from 0 to 1, did not exceed: the upper end of
-    /// its bucket, at most 50% too high. `None` without packets.
+    /// its bucket, at most 50% too high, or [`ENDLESS`]. `None` without packets.
     pub fn percentile(&self, share: f64) -> Option<u64> {
         let wanted = ((self.packets() as f64 * share).ceil() as u64).max(1);
         let mut so_far = 0;
@@ -53,21 +62,28 @@ impl Histogram {
         Self(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))
     }
 
+    /// As [`Histogram::since`], where the kernel counts in 32 bits and begins anew after the last.
+    pub fn since_in_32_bits(&self, earlier: &Self) -> Self {
+        let new = |i: usize| (self.0[i] as u32).wrapping_sub(earlier.0[i] as u32);
+        Self(std::array::from_fn(|i| new(i).into()))
+    }
+
     pub fn add(&mut self, other: &Self) {
         self.0.iter_mut().zip(other.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
     /// A line for each power of two, from the shortest time to the longest; none without packets.
     pub fn plot(&self) -> Vec<String> {
-        let bound = |power: usize| time(Some(start(power)));
+        let end = |power: usize| (power < BUCKETS / 2).then(|| time(Some(start(power))));
+        let bound = |power: usize| end(power).unwrap_or_default();
         plot::histogram(&self.powers(), bound).lines().map(Into::into).collect()
     }
 
     /// One bar for each power of two, from the shortest time to the longest; empty ones between
     /// them included.
     pub fn bars(&self) -> Vec<Bar> {
-        let bar =
-            |(power, packets)| Bar { from_ns: start(power), to_ns: start(power + 1), packets };
+        let end = |power: usize| (power + 1 < BUCKETS / 2).then(|| start(power + 1));
+        let bar = |(power, packets)| Bar { from_ns: start(power), to_ns: end(power), packets };
         let bars: Vec<Bar> = self.powers().into_iter().enumerate().map(bar).collect();
         let is_used = |bar: &Bar| bar.packets > 0;
         let first = bars.iter().position(is_used).unwrap_or(bars.len());
@@ -91,6 +107,7 @@ fn upper_end(bucket: usize) -> u64 {
     let (power, half) = (bucket / 2, bucket as u64 % 2);
     match power {
         0 => 2,
+        _ if bucket == BUCKETS - 1 => ENDLESS,
         _ => (1 << power) + (half + 1) * (1 << (power - 1)),
     }
 }
@@ -123,12 +140,35 @@ mod tests {
         let bars = histogram().bars();
         let (first, last) = (bars[0], bars[bars.len() - 1]);
         assert_eq!(bars.len(), 5);
-        assert_eq!((first.from_ns, first.to_ns, first.packets), (64, 128, 98));
-        assert_eq!((last.from_ns, last.to_ns, last.packets), (1024, 2048, 2));
+        assert_eq!((first.from_ns, first.to_ns, first.packets), (64, Some(128), 98));
+        assert_eq!((last.from_ns, last.to_ns, last.packets), (1024, Some(2048), 2));
         assert_eq!(bars.iter().map(|bar| bar.packets).sum::<u64>(), histogram().packets());
         assert_eq!(Histogram::default().bars(), []);
         let plot = histogram().plot();
         assert_eq!(plot.len(), 5, "{plot:#?}");
         assert!(plot[0].starts_with("    64ns ..    128ns         98 ###"), "{plot:#?}");
+    }
+
+    #[test]
+    fn the_longest_times_have_no_bound() {
+        let mut buckets = [0; BUCKETS];
+        buckets[BUCKETS - 1] = 2;
+        let times = Histogram::from(buckets);
+        assert_eq!(times.percentile(0.5), Some(ENDLESS));
+        assert_eq!(time(times.percentile(0.5)), ">3s");
+        let bars = times.bars();
+        assert_eq!((bars.len(), bars[0].from_ns, bars[0].to_ns), (1, 1 << 31, None));
+        assert!(times.plot()[0].starts_with("  2147ms ..                   2 ###"), "{bars:?}");
+    }
+
+    #[test]
+    fn counts_of_32_bits_begin_anew() {
+        let of = |packets: u32| {
+            let mut buckets = [0; BUCKETS];
+            buckets[20] = packets.into();
+            Histogram::from(buckets)
+        };
+        assert_eq!(of(8).since_in_32_bits(&of(u32::MAX - 1)), of(10));
+        assert_eq!(of(8).since_in_32_bits(&of(8)), of(0));
     }
 }

@@ -12,7 +12,7 @@ use nix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
 use super::attach::Tracer;
-use super::histogram::{Bar, Histogram};
+use super::histogram::{Bar, Histogram, bound};
 use super::screen;
 use super::sections::{Section, json_line};
 use crate::base::error::{Error, Result};
@@ -30,9 +30,12 @@ struct Latency {
     /// Those that started on this host, or whose arrival was not kept.
     without_arrival: u64,
     /// Upper bounds, at most 50% too high.
+    #[serde(serialize_with = "bound")]
     p50_ns: Option<u64>,
+    #[serde(serialize_with = "bound")]
     p99_ns: Option<u64>,
     /// Exact if it is the longest of the whole trace; else an upper bound, too.
+    #[serde(serialize_with = "bound")]
     max_ns: Option<u64>,
     buckets: Vec<Bar>,
     #[serde(skip)]
@@ -98,6 +101,7 @@ fn latency(function: &Function, now: &Count, before: &Count) -> Option<Latency> 
     let packets = histogram.packets();
     let percentile = |share| histogram.percentile(share).map(|bound| bound.min(now.max_ns));
     let [p50_ns, p99_ns, max_ns] = [0.5, 0.99, 1.0].map(percentile);
+    let max_ns = max_ns.map(|bound| if now.max_ns > before.max_ns { now.max_ns } else { bound });
     (packets + without_arrival > 0).then(|| Latency {
         direction: function.direction,
         function: function.symbol.clone(),

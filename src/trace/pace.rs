@@ -11,10 +11,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// From now on, every `interval`, for `duration` if there is one. With `once` after one interval
-    /// it ends.
-    pub fn new(interval: Duration, duration: Option<Duration>, once: bool) -> Self {
-        let began = Instant::now();
+    /// From `began` on, every `interval`, for `duration` if there is one. With `once` after one
+    /// interval it ends.
+    pub fn new(began: Instant, interval: Duration, duration: Option<Duration>, once: bool) -> Self {
         Self { began, shown: began, interval, end: duration.map(|all| began + all), once }
     }
 
@@ -58,7 +57,7 @@ mod tests {
 
     #[test]
     fn an_interval_ends_with_the_trace() {
-        let mut pace = Pace::new(LONG, Some(Duration::from_millis(1)), false);
+        let mut pace = Pace::new(Instant::now(), LONG, Some(Duration::from_millis(1)), false);
         assert!(!pace.is_over());
         std::thread::sleep(Duration::from_millis(1));
         assert!(pace.is_due());
@@ -69,11 +68,11 @@ mod tests {
 
     #[test]
     fn without_an_end_it_goes_on_unless_once_is_enough() {
-        let mut pace = Pace::new(Duration::ZERO, None, false);
+        let mut pace = Pace::new(Instant::now(), Duration::ZERO, None, false);
         assert!(pace.is_due());
         pace.show();
         assert!(!pace.is_over());
-        let once = Pace::new(LONG, None, true);
+        let once = Pace::new(Instant::now(), LONG, None, true);
         assert!(!once.is_due() && once.is_over());
         assert_eq!(once.left(Duration::from_secs(1)), Duration::from_secs(1));
     }

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::counts::{Context, Count, Key};
 use super::feed::Feed;
-use super::histogram::Histogram;
+use super::histogram::{Histogram, bound};
 use super::rates::rate;
 use crate::gtp::{Direction, Function, Stage};
 use crate::policy::cgroups::Home;
@@ -34,7 +34,9 @@ pub struct Row {
     pub bytes_per_second: f64,
     /// Time in the function of the calls that ended in this interval, ns; without such, of the
     /// whole trace.
+    #[serde(serialize_with = "bound")]
     pub p50_ns: Option<u64>,
+    #[serde(serialize_with = "bound")]
     pub p99_ns: Option<u64>,
     /// Of the calls that ended in this interval.
     #[serde(skip)]
@@ -73,19 +75,31 @@ impl Row {
     }
 }
 
+/// What was counted when the last rows were made.
+struct Before {
+    count: Count,
+    /// Of the whole trace. The kernel counts these in 32 bits.
+    times: Histogram,
+}
+
 /// Turns counts into rows, each time for those since the last time.
 pub struct Reporter<'a> {
     functions: &'a [Function],
-    before: HashMap<Key, Count>,
+    before: HashMap<Key, Before>,
     /// By thread and its start time.
     homes: HashMap<(u32, u64), Home>,
     home_of: fn(u32) -> Home,
 }
 
 impl<'a> Reporter<'a> {
-    /// `home_of` tells where a thread is; it is called once per thread, while that is counted.
-    pub fn new(functions: &'a [Function], home_of: fn(u32) -> Home) -> Self {
-        Self { functions, before: HashMap::new(), homes: HashMap::new(), home_of }
+    /// For the time after `counts` were read. `home_of` tells where a thread is; it is called once
+    /// per thread, while that is counted.
+    pub fn new(functions: &'a [Function], home_of: fn(u32) -> Home, counts: Vec<Count>) -> Self {
+        // The plots show every call.
+        let count = |count: Count| Count { times: Histogram::default(), ..count };
+        let before = |counted| Before { count: count(counted), times: Histogram::default() };
+        let before = counts.into_iter().map(|count| (count.key, before(count))).collect();
+        Self { functions, before, homes: HashMap::new(), home_of }
     }
 
     /// The rows of `counts`, read at `now` (CLOCK_MONOTONIC), `interval` after the
@@ -94,32 +108,42 @@ impl<'a> Reporter<'a> {
         for Key { tid, started_ns, .. } in counts.iter().map(|count| count.key) {
             self.homes.entry((tid, started_ns)).or_insert_with(|| (self.home_of)(tid));
         }
-        let mut rows: Vec<Row> =
-            counts.iter().map(|count| self.row(count, now, interval)).collect();
-        rows.sort_by(|a, b| {
+        let (mut rows, mut before) = (Vec::new(), HashMap::new());
+        for count in counts {
+            let (row, whole) = self.row(&count, now, interval);
+            rows.push(row);
+            before.insert(count.key, Before { count, times: whole });
+        }
+        rows.sort_by(|a: &Row, b| {
             let place = |row: &Row| (row.tid, row.cpu, row.function.clone());
             let busy = b.packets_per_second.total_cmp(&a.packets_per_second);
             busy.then(b.packets.cmp(&a.packets)).then_with(|| place(a).cmp(&place(b)))
         });
-        self.before = counts.into_iter().map(|count| (count.key, count)).collect();
+        self.before = before;
         let counted: HashSet<(u32, u64)> =
             self.before.keys().map(|key| (key.tid, key.started_ns)).collect();
         self.homes.retain(|thread, _| counted.contains(thread));
         rows
     }
 
-    fn row(&self, count: &Count, now: Duration, interval: Duration) -> Row {
+    /// Also returns the times of the whole trace.
+    fn row(&self, count: &Count, now: Duration, interval: Duration) -> (Row, Histogram) {
         let Key { started_ns, tid, tgid, function, context, cpu } = count.key;
         let function = &self.functions[function];
         // A forgotten task's counts begin anew.
-        let before = self.before.get(&count.key).filter(|old| old.packets <= count.packets);
-        let (old_packets, old_bytes) = before.map_or((0, 0), |old| (old.packets, old.bytes));
+        let before = self.before.get(&count.key);
+        let before = before.filter(|before| before.count.packets <= count.packets);
+        let (old_packets, old_bytes) =
+            before.map_or((0, 0), |before| (before.count.packets, before.count.bytes));
         let seconds = interval.as_secs_f64();
         // A call that began in the interval before ends in this one, whether others began or not.
-        let times = before.map_or_else(|| count.times.clone(), |old| count.times.since(&old.times));
-        let shown = if times.packets() > 0 { &times } else { &count.times };
+        let since = |before: &Before| count.times.since_in_32_bits(&before.count.times);
+        let times = before.map_or_else(|| count.times.clone(), since);
+        let mut whole = before.map(|before| before.times.clone()).unwrap_or_default();
+        whole.add(&times);
+        let shown = if times.packets() > 0 { &times } else { &whole };
         let [p50_ns, p99_ns] = [0.5, 0.99].map(|share| shown.percentile(share));
-        Row {
+        let row = Row {
             comm: count.comm.clone(),
             tid,
             tgid,
@@ -139,7 +163,8 @@ impl<'a> Reporter<'a> {
             times,
             last_seen_ms: now.saturating_sub(count.last).as_millis() as u64,
             home: self.homes.get(&(tid, started_ns)).cloned().unwrap_or_default(),
-        }
+        };
+        (row, whole)
     }
 }
 
@@ -191,7 +216,7 @@ mod tests {
     #[test]
     fn counts_that_begin_anew_have_no_huge_rate() {
         let functions = Target::functions(&["entry".into()]).functions;
-        let mut reporter = Reporter::new(&functions, |_| Home::default());
+        let mut reporter = Reporter::new(&functions, |_| Home::default(), Vec::new());
         let mut rates = |packets| {
             let rows = reporter.rows(vec![Count::of_packets(7, packets)], SECOND, SECOND);
             (rows[0].packets_per_second, rows[0].bytes_per_second)
@@ -202,9 +227,37 @@ mod tests {
     }
 
     #[test]
+    fn times_whose_count_begins_anew() {
+        let functions = Target::functions(&["entry".into()]).functions;
+        let mut reporter = Reporter::new(&functions, |_| Home::default(), Vec::new());
+        let mut calls = |packets, of_20: u32| {
+            let mut times = [0; BUCKETS];
+            times[20] = of_20.into();
+            let count = Count { times: times.into(), ..Count::of_packets(7, packets) };
+            reporter.rows(vec![count], SECOND, SECOND).remove(0).times.packets()
+        };
+        let most = u32::MAX;
+        assert_eq!(calls(u64::from(most), most), u64::from(most));
+        assert_eq!(calls(u64::from(most) + 9, 8), 9);
+    }
+
+    /// While the trace was still attaching, say.
+    #[test]
+    fn what_was_counted_before_is_in_no_rate() {
+        let functions = Target::functions(&["entry".into()]).functions;
+        let mut times = [0; BUCKETS];
+        times[20] = 30;
+        let of = |packets| Count { times: times.into(), ..Count::of_packets(7, packets) };
+        let mut reporter = Reporter::new(&functions, |_| Home::default(), vec![of(30)]);
+        let row = reporter.rows(vec![of(40)], SECOND, SECOND).remove(0);
+        assert_eq!((row.packets, row.packets_per_second, row.bytes_per_second), (40, 10.0, 1e3));
+        assert_eq!(row.times.packets(), 30);
+    }
+
+    #[test]
     fn a_call_that_ends_in_a_later_interval_has_its_time_there() {
         let functions = Target::functions(&["entry".into()]).functions;
-        let mut reporter = Reporter::new(&functions, |_| Home::default());
+        let mut reporter = Reporter::new(&functions, |_| Home::default(), Vec::new());
         let mut calls = |began, ended_in: &[u64]| {
             let mut times = [0; BUCKETS];
             times[20..][..ended_in.len()].copy_from_slice(ended_in);
@@ -223,7 +276,7 @@ mod tests {
     #[test]
     fn only_the_homes_of_counted_threads_are_kept() {
         let functions = Target::functions(&["entry".into()]).functions;
-        let mut reporter = Reporter::new(&functions, |_| Home::default());
+        let mut reporter = Reporter::new(&functions, |_| Home::default(), Vec::new());
         for tid in [7, 8] {
             reporter.rows(vec![Count::of_packets(tid, 1)], SECOND, SECOND);
         }

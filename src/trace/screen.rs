@@ -10,6 +10,7 @@ use super::attach::How;
 use super::counts::Context;
 use super::events::Event;
 use super::feed::Feed;
+use super::histogram::ENDLESS;
 use super::rows::{CpuTotal, Row};
 use super::sections::Section;
 use crate::base::{columns, escape};
@@ -29,7 +30,7 @@ pub fn size(in_place: bool) -> (usize, usize) {
 }
 
 /// The table of rows and the lines below it, `notes` the last, in fewer than `height` lines of
-/// `width`. The CPUs take at most a third of them.
+/// `width`. The CPUs take at most a third of them, and the notes leave room for a row.
 pub fn screen(
     rows: &[Row],
     cpus: &[CpuTotal],
@@ -37,9 +38,11 @@ pub fn screen(
     (width, height): (usize, usize),
 ) -> String {
     let cpus = cut(cpus.iter().map(cpu_line).collect(), height / 3, "CPUs");
-    let below: Vec<String> = cpus.into_iter().chain(notes).collect();
     // The head, the line under it, one for what is left out, an empty one, and the cursor's.
-    let room = height.saturating_sub(below.len() + 5).max(1);
+    let left = height.saturating_sub(cpus.len() + 5);
+    let notes = cut(notes, left.saturating_sub(1), "notes");
+    let room = left.saturating_sub(notes.len()).max(1);
+    let below: Vec<String> = cpus.into_iter().chain(notes).collect();
     let mut lines = table(&HEAD, rows.iter().take(room).map(cells));
     match rows.len() {
         0 => lines.push("no packets yet".into()),
@@ -277,6 +280,7 @@ pub fn direction_in_words(direction: Direction) -> &'static str {
 pub fn time(ns: Option<u64>) -> String {
     match ns {
         None => "-".into(),
+        Some(ENDLESS) => ">3s".into(),
         Some(ns) if ns < 10_000 => format!("{ns}ns"),
         Some(ns) if ns < 10_000_000 => format!("{}us", ns / 1_000),
         Some(ns) => format!("{}ms", ns / 1_000_000),
@@ -380,6 +384,10 @@ mod tests {
         assert!(text.ends_with("and 27 more CPUs"), "{text}");
         let whole = screen(&rows, &cpus, Vec::new(), (usize::MAX, usize::MAX));
         assert!(whole.contains("CPU 29: ") && !whole.contains("more"), "{whole}");
+        let notes = (0..9).map(|port| format!("socket {port}")).collect();
+        let text = screen(&rows, &cpus, notes, (200, 12));
+        assert_eq!(text.lines().count(), 11, "{text}");
+        assert!(text.ends_with("\nsocket 0\nand 8 more notes"), "{text}");
         let table = (0..30).map(|i| format!("line {i}")).collect();
         let section = Section { table, ..Section::default() };
         let lines = below(std::slice::from_ref(&section), (6, 12));

@@ -47,15 +47,26 @@ impl Sections {
         })
     }
 
-    /// What came since the last call.
-    pub fn take(&mut self, now: &Interval<'_>) -> Result<Vec<Section>> {
-        let Interval { tracer, functions, rows, seconds, is_wanted } = *now;
-        let mut sections = Vec::new();
+    /// What has come so far is in no rate.
+    pub fn begin(&mut self, now: &Interval<'_>) -> Result<()> {
         if let Some(drops) = &mut self.drops {
-            sections.push(drops.section(tracer, functions, seconds, is_wanted)?);
+            drops.begin(now)?;
         }
         if let Some(teids) = &mut self.teids {
-            sections.push(teids.section(tracer, functions, seconds, is_wanted)?);
+            teids.begin(now)?;
+        }
+        Ok(())
+    }
+
+    /// What came since the last call.
+    pub fn take(&mut self, now: &Interval<'_>) -> Result<Vec<Section>> {
+        let Interval { tracer, functions, rows, is_wanted, .. } = *now;
+        let mut sections = Vec::new();
+        if let Some(drops) = &mut self.drops {
+            sections.push(drops.section(now)?);
+        }
+        if let Some(teids) = &mut self.teids {
+            sections.push(teids.section(now)?);
         }
         if let Some(latencies) = &mut self.latencies {
             sections.push(latencies.section(tracer, functions, is_wanted)?);
@@ -67,10 +78,8 @@ impl Sections {
     }
 
     /// A module was loaded: its functions are elsewhere now.
-    pub fn forget_places(&mut self) {
-        if let Some(drops) = &mut self.drops {
-            drops.forget_places();
-        }
+    pub fn forget_places(&mut self, now: &Interval<'_>) -> Result<()> {
+        self.drops.as_mut().map_or(Ok(()), |drops| drops.forget_places(now))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use super::verdicts;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
-use crate::base::output::{put, redrawn};
+use crate::base::output::{put_until, redrawn};
 use crate::base::signals::{self, catch_signals};
 use crate::base::time;
 use crate::gtp::Function;
@@ -106,12 +106,21 @@ pub fn run(options: &Options) -> Result<TraceTotals> {
         life,
         hows: Vec::new(),
         reported: Lost::default(),
+        until: None,
+        is_cut_off: false,
         sockets: options.settings.port.map(|port| Sockets::new(Path::new("/proc"), port)),
     };
-    if !session.begin()? {
-        return Ok(TraceTotals::default());
+    match session.begin()? {
+        Some(start) => session.trace(start),
+        None => Ok(TraceTotals::default()),
     }
-    session.trace()
+}
+
+/// What was there when the trace began.
+struct Start {
+    at: Instant,
+    /// Those while it was attaching.
+    counts: Vec<Count>,
 }
 
 struct Session<'a> {
@@ -128,18 +137,30 @@ struct Session<'a> {
     hows: Vec<How>,
     /// The losses reported so far.
     reported: Lost,
+    /// When it ends, if that is known.
+    until: Option<Instant>,
+    /// It has to end: not all of its output was read in time.
+    is_cut_off: bool,
     /// Those of the traced port.
     sockets: Option<Sockets>,
 }
 
 impl Session<'_> {
-    /// Attaches, or waits for the module; false if told to stop meanwhile.
-    fn begin(&mut self) -> Result<bool> {
+    /// Attaches, or waits for the module; `None` if told to stop meanwhile.
+    fn begin(&mut self) -> Result<Option<Start>> {
         if !self.attach()? && !self.wait_for_module()? {
-            return Ok(false);
+            return Ok(None);
         }
+        self.sections.begin(&Interval {
+            tracer: &self.tracer,
+            functions: self.functions,
+            rows: &[],
+            seconds: 1.0,
+            is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
+        })?;
+        let start = Start { counts: self.tracer.counts()?, at: Instant::now() };
         self.tell_attached()?;
-        Ok(true)
+        Ok(Some(start))
     }
 
     /// Attaches once the module is loaded, if that may be waited for; false if told to stop
@@ -175,7 +196,13 @@ impl Session<'_> {
     /// Attaches to a module that has just come; whether to any of its functions.
     fn attach_to_loaded(&mut self, module: &str) -> Result<bool> {
         log::info(format_args!("the kernel module {module} was loaded"));
-        self.sections.forget_places();
+        self.sections.forget_places(&Interval {
+            tracer: &self.tracer,
+            functions: self.functions,
+            rows: &[],
+            seconds: 1.0,
+            is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
+        })?;
         self.attach()
     }
 
@@ -186,16 +213,17 @@ impl Session<'_> {
     }
 
     /// Tells how the functions are traced, or why they are not.
-    fn tell_attached(&self) -> Result<()> {
+    fn tell_attached(&mut self) -> Result<()> {
         let module = self.options.target.module;
         let is_json = self.options.output == Output::Json;
         let lines =
             screen::attached(self.functions, &self.hows, module, self.options.verbose || is_json);
         if is_json {
-            for ((function, how), line) in self.functions.iter().zip(&self.hows).zip(lines) {
-                let (function, traced) = (&function.symbol, how.is_traced());
+            let traced: Vec<bool> = self.hows.iter().map(How::is_traced).collect();
+            for ((function, traced), line) in self.functions.iter().zip(traced).zip(lines) {
+                let function = &function.symbol;
                 let object = json!({"function": function, "traced": traced, "how": line});
-                print_json("function", &object)?;
+                self.put_json("function", &object)?;
             }
         } else if self.hows.iter().any(How::is_traced) {
             lines.iter().for_each(log::info);
@@ -228,22 +256,23 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn trace(&mut self) -> Result<TraceTotals> {
+    fn trace(&mut self, start: Start) -> Result<TraceTotals> {
         let is_quiet = self.options.output == Output::Quiet;
         self.say_what_is_missing()?;
         // Elsewhere /proc knows the threads by other numbers, or does not know them.
         let are_shown = procfs::is_of_first_namespace(Path::new("/proc"));
         let home = if are_shown { home_of } else { |_| Home::default() };
-        let mut reporter = Reporter::new(self.functions, home);
+        let mut reporter = Reporter::new(self.functions, home, start.counts);
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new("/sys"))?;
         let Options { interval, duration, once, .. } = *self.options;
-        let mut pace = Pace::new(interval, duration, once);
+        let mut pace = Pace::new(start.at, interval, duration, once);
+        self.until = duration.map(|all| start.at + all);
         if self.is_in_place() {
-            put("\x1b[2J")?;
+            self.put("\x1b[2J")?;
         }
         loop {
             let most = if self.events.is_some() { EVENTS_CHECK } else { MODULE_CHECK };
-            let stop = self.sleep(pace.left(most))?;
+            let stop = self.sleep(pace.left(most))? || self.is_cut_off;
             self.follow_module()?;
             self.show_events()?;
             if !stop && !pace.is_due() {
@@ -285,10 +314,11 @@ impl Session<'_> {
         if kallsyms::are_hidden(Path::new(KALLSYMS)) {
             log::note(kallsyms::HIDDEN);
         }
-        if let Some(sockets) = &mut self.sockets
-            && sockets.look()?.is_empty()
-        {
-            log::info(sockets.none());
+        if let Some(sockets) = &mut self.sockets {
+            if sockets.look()?.is_empty() {
+                log::info(sockets.none());
+            }
+            sockets.missing().into_iter().for_each(log::note);
         }
         Ok(())
     }
@@ -302,6 +332,16 @@ impl Session<'_> {
             is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
         })?;
         self.show(rows, &sections, feeds)
+    }
+
+    /// Writes to standard output. Whoever reads it may stop reading: the trace ends in time all the same.
+    fn put(&mut self, text: &str) -> Result<()> {
+        self.is_cut_off |= !put_until(text, &self.signals, self.until)?;
+        Ok(())
+    }
+
+    fn put_json(&mut self, kind: &str, value: &impl Serialize) -> Result<()> {
+        self.put(&json_line(kind, value)?)
     }
 
     /// Whether to redraw one table: that takes a terminal, and a second table.
@@ -320,7 +360,7 @@ impl Session<'_> {
                 _ => text += &(screen::event_line(event) + "\n"),
             }
         }
-        put(&text)
+        self.put(&text)
     }
 
     fn show(&mut self, rows: &[Row], sections: &[Section], feeds: &mut Feeds<'_>) -> Result<()> {
@@ -355,7 +395,7 @@ impl Session<'_> {
             }
             Output::Quiet => {}
         }
-        put(&text)
+        self.put(&text)
     }
 
     /// The tables of all, in the terminal's size if they are redrawn in place.
@@ -408,7 +448,7 @@ impl Session<'_> {
         ];
         for (n, what) in news.iter().filter(|(n, _)| *n > 0) {
             match self.options.output {
-                Output::Json => print_json("lost", &json!({"packets": n, "why": what}))?,
+                Output::Json => self.put_json("lost", &json!({"packets": n, "why": what}))?,
                 _ => log::info(format_args!("{n} {what}")),
             }
         }
@@ -458,10 +498,6 @@ fn ended_tasks(
 fn home_of(tid: u32) -> Home {
     let cgroup = procfs::cgroup(Path::new("/proc"), tid);
     cgroup.map(|path| Home::of(&path)).unwrap_or_default()
-}
-
-fn print_json(kind: &str, value: &impl Serialize) -> Result<()> {
-    put(&json_line(kind, value)?)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::{Serialize, Serializer};
 use super::attach::Tracer;
 use super::rates::{busiest_first, rate};
 use super::screen;
-use super::sections::{Section, json_line};
+use super::sections::{Interval, Section, json_line};
 use crate::base::error::{Error, Result};
 use crate::gtp::{Direction, Function};
 use crate::kernel::skeletons::tracer::types::{gth_teid_count, gth_teid_key};
@@ -54,21 +54,25 @@ pub struct Teids {
 }
 
 impl Teids {
-    /// The tunnels with packets on the CPUs that `is_wanted`, `seconds` after the previous ones.
-    pub fn section(
-        &mut self,
-        tracer: &Tracer,
-        functions: &[Function],
-        seconds: f64,
-        is_wanted: &dyn Fn(usize) -> bool,
-    ) -> Result<Section> {
-        let rows = self.rows(read(tracer, functions, is_wanted)?, seconds);
+    /// What has come so far is in no rate.
+    pub fn begin(&mut self, interval: &Interval<'_>) -> Result<()> {
+        self.look(interval).map(drop)
+    }
+
+    pub fn section(&mut self, interval: &Interval<'_>) -> Result<Section> {
+        let rows = self.look(interval)?;
         let mut section = Section { table: table(&rows), ..Section::default() };
         for row in rows.iter().filter(|row| row.packets_per_second > 0.0) {
             section.lines.push(line(row));
             section.json.push(json_line("teid", row)?);
         }
         Ok(section)
+    }
+
+    /// The tunnels with packets on the CPUs that the interval wants.
+    fn look(&mut self, interval: &Interval<'_>) -> Result<Vec<Row>> {
+        let Interval { tracer, functions, seconds, is_wanted, .. } = *interval;
+        Ok(self.rows(read(tracer, functions, is_wanted)?, seconds))
     }
 
     /// The busiest first.

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::histogram::{Bar, Histogram};
+use super::histogram::{Bar, Histogram, bound};
 use super::rows::Row;
 use super::screen;
 use super::sections::{Section, json_line};
@@ -17,8 +17,11 @@ struct Times<'a> {
     /// Whose time is known.
     packets: u64,
     /// Upper bounds of buckets, at most 50% too high.
+    #[serde(serialize_with = "bound")]
     p50_ns: Option<u64>,
+    #[serde(serialize_with = "bound")]
     p99_ns: Option<u64>,
+    #[serde(serialize_with = "bound")]
     max_ns: Option<u64>,
     buckets: Vec<Bar>,
 }

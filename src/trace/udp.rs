@@ -12,7 +12,7 @@ use crate::base::error::Result;
 use crate::base::escape;
 use crate::gtp::{Direction, Function, Stage};
 use crate::kernel::procfs;
-use crate::kernel::udp_sockets::{self, UdpSocket};
+use crate::kernel::udp_sockets::{self, Namespaces, UdpSocket};
 
 /// The functions by which user space receives and sends datagrams, with their address family
 /// (net/ipv4/udp.c, net/ipv6/udp.c). recvmmsg(2), io_uring(7) and the like call them, too.
@@ -49,8 +49,10 @@ pub struct Socket {
     /// Its local address and port.
     pub address: String,
     pub inode: u64,
-    /// Empty: the kernel's own.
+    /// Empty: the kernel's own, unless it may be hidden whose it is.
     pub processes: Vec<Process>,
+    #[serde(skip)]
+    owner_may_be_hidden: bool,
     /// How much waits to be received, in bytes of the kernel's memory for it.
     pub queued_bytes: u64,
     /// Datagrams that were dropped, mostly because the queue was full; since it was opened.
@@ -70,8 +72,7 @@ pub struct Process {
 pub struct Sockets {
     proc_root: PathBuf,
     port: u16,
-    /// A process in each namespace.
-    namespaces: Vec<PathBuf>,
+    namespaces: Namespaces,
     scanned: Option<Instant>,
     /// When the owners of all sockets were looked up.
     owners_at: Option<Instant>,
@@ -81,8 +82,7 @@ pub struct Sockets {
 
 impl Sockets {
     pub fn new(proc_root: &Path, port: u16) -> Self {
-        let (namespaces, before) = (Vec::new(), HashMap::new());
-        let (scanned, owners_at) = (None, None);
+        let (namespaces, scanned, owners_at, before) = Default::default();
         Self { proc_root: proc_root.into(), port, namespaces, scanned, owners_at, before }
     }
 
@@ -92,7 +92,8 @@ impl Sockets {
             self.namespaces = udp_sockets::namespaces(&self.proc_root)?;
             self.scanned = Some(Instant::now());
         }
-        let found = self.namespaces.iter().flat_map(|dir| udp_sockets::with_port(dir, self.port));
+        let found = self.namespaces.processes.iter();
+        let found = found.flat_map(|dir| udp_sockets::with_port(dir, self.port));
         let found: Vec<UdpSocket> = found.collect();
         let owners = self.owners(&found)?;
         let mut sockets: Vec<Socket> = found
@@ -103,6 +104,7 @@ impl Sockets {
                     address: local.to_string(),
                     inode,
                     processes: owners.get(&inode).cloned().unwrap_or_default(),
+                    owner_may_be_hidden: self.namespaces.are_hidden,
                     queued_bytes: queued,
                     drops,
                     new_drops: before.map_or(0, |before| drops.saturating_sub(before.drops)),
@@ -117,6 +119,14 @@ impl Sockets {
     /// What to tell if there are none.
     pub fn none(&self) -> String {
         format!("no process has UDP port {} open; waiting for one", self.port)
+    }
+
+    /// Why sockets may be missing, once they have been looked for.
+    pub fn missing(&self) -> Option<&'static str> {
+        self.namespaces.are_hidden.then_some(
+            "this process lacks CAP_SYS_PTRACE: it sees neither the sockets of all network \
+             namespaces nor whose each is",
+        )
     }
 
     /// The processes that have these sockets open, by the sockets' inodes: those of new sockets as
@@ -155,10 +165,15 @@ impl Sockets {
 
 /// A socket as one line.
 pub fn line(socket: &Socket) -> String {
-    let Socket { address, processes, queued_bytes, drops, new_drops, .. } = socket;
+    let Socket { address, processes, owner_may_be_hidden, queued_bytes, drops, new_drops, .. } =
+        socket;
     let whose: Vec<String> =
         processes.iter().map(|Process { pid, comm }| format!("{comm} (PID {pid})")).collect();
-    let whose = if whose.is_empty() { "the kernel".into() } else { whose.join(", ") };
+    let whose = match whose.is_empty() {
+        true if *owner_may_be_hidden => "an unknown process, or the kernel".into(),
+        true => "the kernel".into(),
+        false => whose.join(", "),
+    };
     let mut line =
         format!("socket {address} of {whose}: {queued_bytes} bytes queued, {drops} dropped");
     if *new_drops > 0 {
@@ -233,6 +248,7 @@ mod tests {
             address: "10.100.0.2:2152".into(),
             inode: 7,
             processes: vec![Process { pid: 12, comm: "osmo-ggsn".into() }],
+            owner_may_be_hidden: false,
             queued_bytes: 2304,
             drops: 12,
             new_drops: 3,
@@ -243,6 +259,8 @@ mod tests {
         );
         socket.processes.clear();
         assert!(line(&socket).starts_with("socket 10.100.0.2:2152 of the kernel: "));
+        socket.owner_may_be_hidden = true;
+        assert!(line(&socket).contains(":2152 of an unknown process, or the kernel: "));
         socket.processes.push(Process { pid: 1, comm: escape::NASTY.into() });
         assert!(!line(&socket).contains(escape::is_unfit_in_lines));
     }

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, stdout};
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
@@ -19,7 +19,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::base::escape;
 use crate::base::log;
-use crate::base::output::{put, redrawn};
+use crate::base::output::{put_until, redrawn};
 use crate::base::signals::{catch_signals, sleep};
 use crate::kernel::xdp::{self, Mode, XdpProgram};
 
@@ -49,7 +49,14 @@ pub fn run(options: &Options<'_>) -> Result<()> {
         let what = format!("there is no network device {}", escape::line(device));
         return Err(Error::failure(what).help("ip link lists those of this network namespace"));
     }
-    let mut session = Session { options, signals, tracer: None, before: Vec::new() };
+    let mut session = Session {
+        options,
+        signals,
+        tracer: None,
+        before: Vec::new(),
+        until: None,
+        is_cut_off: false,
+    };
     session.follow_program()?;
     if session.tracer.is_none() {
         let what = format!("{device} has no XDP program");
@@ -69,6 +76,10 @@ struct Session<'a> {
     tracer: Option<Tracer>,
     /// The counts at the last interval.
     before: Vec<Counts>,
+    /// When it ends, if that is known.
+    until: Option<Instant>,
+    /// It has to end: not all of its output was read in time.
+    is_cut_off: bool,
 }
 
 impl Session<'_> {
@@ -105,7 +116,7 @@ impl Session<'_> {
     }
 
     /// Says what is traced.
-    fn tell(&self, program: &XdpProgram, mode: Mode) -> Result<()> {
+    fn tell(&mut self, program: &XdpProgram, mode: Mode) -> Result<()> {
         #[derive(Serialize)]
         struct Traced<'a> {
             device: &'a str,
@@ -115,7 +126,7 @@ impl Session<'_> {
         }
         let device = self.options.device;
         if self.options.output == Output::Json {
-            return put(&json_line("program", &Traced { device, mode, program })?);
+            return self.put(&json_line("program", &Traced { device, mode, program })?);
         }
         let XdpProgram { id, name, entry } = program;
         let (mode, entry) = (mode.name(), entry.as_deref().unwrap_or_default());
@@ -129,12 +140,15 @@ impl Session<'_> {
     fn trace(&mut self) -> Result<()> {
         let mut feeds = Feeds::new(Path::new("/proc"), Path::new(SYSFS))?;
         let Options { interval, duration, once, .. } = *self.options;
-        let mut pace = Pace::new(interval, duration, once);
+        let start = Instant::now();
+        let mut pace = Pace::new(start, interval, duration, once);
+        self.until = duration.map(|all| start + all);
         if self.is_in_place() {
-            put("\x1b[2J")?;
+            self.put("\x1b[2J")?;
         }
         loop {
-            let stop = sleep(&self.signals, None, pace.left(PROGRAM_CHECK))?;
+            let wait = pace.left(PROGRAM_CHECK);
+            let stop = sleep(&self.signals, None, wait)? || self.is_cut_off;
             self.follow_program()?;
             if !stop && !pace.is_due() {
                 continue;
@@ -168,7 +182,13 @@ impl Session<'_> {
             }
             Output::Quiet => String::new(),
         };
-        put(&text)
+        self.put(&text)
+    }
+
+    /// As that of a trace of functions.
+    fn put(&mut self, text: &str) -> Result<()> {
+        self.is_cut_off |= !put_until(text, &self.signals, self.until)?;
+        Ok(())
     }
 
     /// Whether to redraw one table: that takes a terminal, and a second table.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -357,6 +358,35 @@ fn events_that_are_not_read_are_counted() {
     let times: Vec<u64> = events.iter().map(|event| event["at_ns"].as_u64().unwrap()).collect();
     assert!(times.is_sorted() && times[0] > 0);
     assert!(events.iter().all(|event| event["tid"] == caller.pid), "{}", events[0]);
+}
+
+/// Its standard output is full, so that it would wait for the reader for ever.
+#[test]
+fn a_trace_that_nobody_reads_ends_when_it_is_told_to() {
+    let caller = Task::fork("calls", |_| {
+        loop {
+            // SAFETY: takes nothing and cannot fail.
+            unsafe { libc::getppid() };
+        }
+    });
+    let mut command = Command::new(gthctl::binary());
+    command.args(["trace", "--function", GETPPID, "--events", "--pid", &caller.pid.to_string()]);
+    let mut trace = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let held = || {
+        let (mut bytes, out) = (0, trace.stdout.as_ref().unwrap().as_raw_fd());
+        // SAFETY: it writes an int.
+        unsafe { libc::ioctl(out, libc::FIONREAD, &raw mut bytes) };
+        bytes
+    };
+    // A page or so less than 64 KiB, as no part of a line is in two writes.
+    assert!(kernel::wait(Duration::from_secs(60), || held() > 60_000), "{} bytes", held());
+    std::thread::sleep(Duration::from_millis(500));
+    kill(Pid::from_raw(trace.id() as i32), Signal::SIGTERM).unwrap();
+    assert!(
+        kernel::wait(Duration::from_secs(10), || trace.try_wait().unwrap().is_some()),
+        "it goes on"
+    );
+    assert!(trace.wait().unwrap().success());
 }
 
 #[test]
