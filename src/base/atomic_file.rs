@@ -39,8 +39,20 @@ impl Replacement {
 
     /// As [`Replacement::prepare`]; a new file gets the mode `mode`.
     pub fn prepare_as(path: &Path, text: &str, mode: u32) -> Result<Self> {
-        let failed = |e: std::io::Error| Error::because_of(path.display(), e);
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        Self::prepare_at(path, target, text, mode)
+    }
+
+    /// As [`Replacement::prepare`], where others may write to the directory: a link that they put there
+    /// could lead to any file.
+    ///
+    /// Fails when `path` is a symbolic link.
+    pub fn prepare_without_links(path: &Path, text: &str) -> Result<Self> {
+        Self::prepare_at(path, path.to_owned(), text, 0o644)
+    }
+
+    fn prepare_at(path: &Path, target: PathBuf, text: &str, mode: u32) -> Result<Self> {
+        let failed = |e: std::io::Error| Error::because_of(path.display(), e);
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let new = target.with_file_name(format!(".{name}.gthctl-{}", std::process::id()));
         let replacement = Self { new, target };
@@ -94,6 +106,9 @@ fn open_old(path: &Path) -> io::Result<Option<File>> {
         Ok(old) if !old.metadata()?.is_file() => Err(io::Error::other("it is not a regular file")),
         Ok(old) => Ok(Some(old)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) if e.raw_os_error() == Some(Errno::ELOOP as i32) => {
+            Err(io::Error::new(e.kind(), "it is a symbolic link"))
+        }
         Err(e) => Err(e),
     }
 }
@@ -232,6 +247,21 @@ mod tests {
         }
         assert!(fs::metadata(&fifo).unwrap().file_type().is_fifo());
         assert_eq!(names(dir.path()), ["fifo", "link"]);
+    }
+
+    /// Whoever may write to the directory chooses where it leads.
+    #[test]
+    fn a_link_is_followed_to_no_other_file_where_others_may_put_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, link) = (dir.path().join("file"), dir.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        symlink(&file, &link).unwrap();
+        let e = Replacement::prepare_without_links(&link, "new").unwrap_err().to_string();
+        assert_eq!(e, format!("{}: it is a symbolic link", link.display()));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        Replacement::prepare_without_links(&file, "new").unwrap().commit().unwrap();
+        assert_eq!(fs::read_to_string(&link).unwrap(), "new");
+        assert_eq!(names(dir.path()), ["file", "link"]);
     }
 
     /// An access control list (linux/posix_acl_xattr.h): its version, then the tag,

@@ -45,7 +45,7 @@ fn of(place: &Path) -> Vec<(String, String)> {
         let what = format!("{shown} belongs to UID {}", metadata.uid());
         doubts.push((what, format!("chown -h root {shown}")));
     }
-    if is_writable_by_others(&metadata) && !is_read_only(place) {
+    if is_writable_by_others(&metadata) && (is_sandboxed() || !is_read_only(place)) {
         let what = format!("{shown} has the mode {:04o}", metadata.mode() & 0o7777);
         doubts.push((what, format!("chmod go-w {shown}")));
     }
@@ -68,6 +68,12 @@ pub fn is_writable_by_others(metadata: &Metadata) -> bool {
 /// True below a read-only mount, as Kubernetes mounts a ConfigMap's directory of mode 0777.
 fn is_read_only(place: &Path) -> bool {
     statvfs(place).is_ok_and(|of| of.flags().contains(FsFlags::ST_RDONLY))
+}
+
+/// Whether systemd started this process (systemd.exec(5)). Then a mount may be read-only for it alone
+/// (ProtectSystem=).
+fn is_sandboxed() -> bool {
+    std::env::var_os("INVOCATION_ID").is_some()
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ pub fn run(args: &MetricsArgs) -> Result<()> {
     match &args.file {
         None => output::put(&text),
         Some(file) => {
-            let note = Replacement::prepare(file, &text)?.commit()?;
+            let note = Replacement::prepare_without_links(file, &text)?.commit()?;
             log::notes(note.as_slice());
             Ok(())
         }

@@ -12,6 +12,7 @@ use crate::advice::first_policy;
 use crate::advice::user_plane::UserPlane;
 use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::escape;
 use crate::base::excerpt;
 use crate::base::log;
 use crate::base::output::{self, Format};
@@ -65,7 +66,7 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
         print_plan(format, &plan)?;
     }
     if !args.yes {
-        confirm(&proposal)?;
+        confirm(&proposal, format, &plan)?;
     }
     let begin = Instant::now();
     let request = Request::Apply { proposal, generation: plan.generation };
@@ -108,15 +109,23 @@ fn in_force(applied: &Applied, whole_ms: f64) -> String {
     )
 }
 
-/// Asks on the terminal; anything but yes is an error, and so is no terminal.
-fn confirm(proposal: &Proposal) -> Result<()> {
+/// Asks on the terminal; anything but yes is an error, and so is no terminal. A table has shown the plan
+/// already. Otherwise standard output is for another program: all is on standard error.
+fn confirm(proposal: &Proposal, format: Format, plan: &Plan) -> Result<()> {
     let typed = |path: &Path| path == Path::new(STDIN);
     let piped = matches!(proposal, Proposal::Text { path, .. } if typed(path));
     if piped || !stdin().is_terminal() || !stdout().is_terminal() {
         return Err(Error::new(ExitCode::Usage, "there is no terminal to ask on; nothing changed")
             .help("use --yes to apply without asking, or --dry-run to only look"));
     }
-    output::put("Make this the live policy? [y/N] ")?;
+    const QUESTION: &str = "Make this the live policy? [y/N] ";
+    match format {
+        Format::Table => output::put(QUESTION)?,
+        _ => {
+            log::notes(&plan.notes);
+            eprint!("{}\n{QUESTION}", escape::lines(&report_tables::plan(plan)));
+        }
+    }
     let mut answer = String::new();
     let _ = stdin().read_line(&mut answer);
     match answer.trim().to_lowercase().as_str() {

@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use super::live::{LivePolicy, PolicyContext};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::time;
 use crate::sched::Scheduler;
 
@@ -31,6 +31,8 @@ const RETRY: Duration = Duration::from_secs(1);
 pub struct Allocations {
     /// The next look; `None`: now.
     due: Option<Instant>,
+    /// Why the last look failed.
+    failed: Option<Error>,
     /// However much changes, not before.
     rests_until: Option<Instant>,
 }
@@ -53,7 +55,7 @@ impl Allocations {
             self.due = self.due.map(|due| due.min(soon));
         }
         if let Some(due) = self.due.filter(|&due| due > begin) {
-            return Ok(Some(due - begin));
+            return self.failed.clone().map_or(Ok(Some(due - begin)), Err);
         }
         let used = time::of_thread()?;
         scheduler.forget_cpuset_changes();
@@ -61,6 +63,7 @@ impl Allocations {
         let end = Instant::now();
         self.rests_until = Some(end + PART * (time::of_thread()? - used));
         self.due = Some(end + if done.is_ok() { LOOK } else { RETRY });
+        self.failed = done.as_ref().err().cloned();
         done.map(|()| Some(LOOK))
     }
 }

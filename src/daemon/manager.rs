@@ -165,9 +165,16 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// A line feed would begin another message.
+/// A line feed would begin another message. systemd reads no message of more than 4096 bytes
+/// (NOTIFY_BUFFER_MAX, src/core/manager.c).
 fn status_line(status: &str) -> String {
-    format!("STATUS={}", escape::line(status))
+    const LONGEST: usize = 1000;
+    let status = escape::line(status);
+    let ends = status.char_indices().map(|(at, _)| at).take_while(|&at| at <= LONGEST);
+    match ends.last().filter(|_| status.len() > LONGEST) {
+        Some(end) => format!("STATUS={}...", &status[..end]),
+        None => format!("STATUS={status}"),
+    }
 }
 
 /// How long the watchdog of this process waits.
@@ -259,6 +266,16 @@ mod tests {
         let listener = Listener::new();
         listener.manager(None).status("of /a\nREADY=1");
         assert_eq!(listener.heard(), ["STATUS=of /a\\nREADY=1"]);
+    }
+
+    /// It would not read READY=1 either.
+    #[test]
+    fn a_status_is_no_longer_than_the_manager_reads() {
+        let listener = Listener::new();
+        listener.manager(None).ready(&"\u{e9}".repeat(9000));
+        let heard = listener.heard();
+        assert!(heard[0].starts_with("READY=1\nSTATUS=\u{e9}") && heard[0].ends_with("..."));
+        assert!(heard[0].len() < 1100, "{}", heard[0].len());
     }
 
     #[test]

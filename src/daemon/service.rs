@@ -178,7 +178,7 @@ impl Service {
     /// Records for `gthctl status` that a start failed before anything was placed or loaded. The
     /// record is another gthctl's while one runs.
     pub fn note_failed_start(since: SystemTime, ended: &Result<()>) {
-        let Ok(_lock) = Self::claim() else { return };
+        let Ok(_lock) = Lock::take(Path::new(RUN_LOCK)) else { return };
         let record = Path::new(last_run::FILE);
         let before = last_run::read(record).unwrap_or_default();
         // The error itself is what the caller says.
@@ -203,6 +203,8 @@ impl Service {
 
     fn serve(&mut self, loaded: &mut dyn FnMut()) -> Result<()> {
         let mut server = Server::listen(Path::new(control::SOCKET))?;
+        // Before interrupts are placed for a scheduler that cannot be loaded.
+        sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))?;
         self.manager.status("Loading the scheduler");
         self.policy.place(self.signals.as_fd(), PLACED)?;
         let ended = self.schedule(&mut server, loaded);
@@ -488,11 +490,11 @@ impl Service {
         }
         let slices = (config.slice_ns_default, config.slice_ns_min);
         if slices != (self.config.slice_ns_default, self.config.slice_ns_min) {
-            scheduler.set_slices(slices.0, slices.1);
             // The credit of weak priorities is measured in slices.
             let context = policy_context(&self.config, topology, &self.pods, &self.api);
             let context = PolicyContext { slice_ns: slices.0, ..context };
             self.policy.refresh(scheduler, &context)?;
+            scheduler.set_slices(slices.0, slices.1);
             // Not before both are in force: else gthctl would not try again.
             (self.config.slice_ns_default, self.config.slice_ns_min) = slices;
             log::info(format_args!("{path}: slices are in force"));

@@ -19,7 +19,7 @@ pub fn write(path: &Path, features: &BTreeMap<&'static str, bool>) -> Result<()>
     if let Some(dir) = path.parent().filter(|dir| !dir.as_os_str().is_empty()) {
         fs::create_dir_all(dir).map_err(|e| Error::because_of(dir.display(), e))?;
     }
-    let note = Replacement::prepare(path, &lines(features))?.commit()?;
+    let note = Replacement::prepare_without_links(path, &lines(features))?.commit()?;
     log::notes(note.as_slice());
     Ok(())
 }

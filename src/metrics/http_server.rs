@@ -1,7 +1,9 @@
 //! An HTTP server for the metrics: one path, one request a connection.
 
 use std::convert::Infallible;
+use std::io::{self, ErrorKind};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +15,10 @@ use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, listen, setsockopt, socket,
+    sockopt,
+};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, sleep, timeout};
@@ -101,13 +107,23 @@ pub struct Server {
 impl Server {
     /// Listens at `address`; each request gets the text of an `answer` that is at most [`FRESH`] old.
     ///
-    /// Fails if something else listens there, and if the address is none of this machine's.
+    /// An address that is none of this machine's may become one: it may start before the network.
+    ///
+    /// Fails if something else listens there.
     pub fn start(
         Address(address): Address,
         answer: impl Fn() -> Result<String> + Send + Sync + 'static,
     ) -> Result<Self> {
         let failed = |e| Error::because_of(format_args!("metrics at {address}"), e);
-        let listener = TcpListener::bind(address)
+        let bound = TcpListener::bind(address).or_else(|e| match e.kind() {
+            ErrorKind::AddrNotAvailable => {
+                let ip = address.ip();
+                log::note(format_args!("metrics: this machine does not have the address {ip} yet"));
+                listen_before_it_comes(address)
+            }
+            _ => Err(e),
+        });
+        let listener = bound
             .map_err(|e| failed(e).help("name another address with --metrics ADDRESS:PORT"))?;
         listener.set_nonblocking(true).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -128,6 +144,17 @@ impl Server {
             ));
         }
     }
+}
+
+/// Listens at an address that no network device has yet (ip(7), IP_FREEBIND).
+fn listen_before_it_comes(address: SocketAddr) -> io::Result<TcpListener> {
+    let family = if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    setsockopt(&socket, sockopt::ReuseAddr, &true)?;
+    setsockopt(&socket, sockopt::IpFreebind, &true)?;
+    bind(socket.as_raw_fd(), &SockaddrStorage::from(address))?;
+    listen(&socket, Backlog::MAXCONN)?;
+    Ok(socket.into())
 }
 
 async fn serve(listener: TcpListener, answers: Answers) {
@@ -216,6 +243,17 @@ mod tests {
         for bad in ["", ":", "0", "127.0.0.1", "127.0.0.1:0", "host:9464", "70000", "::1:"] {
             assert!(bad.parse::<Address>().is_err(), "{bad}");
         }
+    }
+
+    /// 192.0.2.1 and 2001:db8::1 are for documentation (RFC 5737, RFC 3849): no machine has them.
+    #[test]
+    fn an_address_may_come_later() {
+        for address in ["192.0.2.1:9464", "[2001:db8::1]:9464"] {
+            let server = Server::start(address.parse().unwrap(), || Ok(String::new())).unwrap();
+            assert_eq!(server.address.to_string(), address);
+        }
+        let other = start(|| Ok(String::new()));
+        assert!(Server::start(Address(other.address), || Ok(String::new())).is_err());
     }
 
     #[test]

@@ -48,6 +48,10 @@ pub fn ask_within(path: &Path, request: &Request, patience: Duration) -> Result<
         Ok(Reply::Failed(failure)) => Err(failure.into()),
         Ok(reply) => Ok(reply),
         Err(e) if timed_out(&e) => Err(silent()),
+        Err(e) if e.kind() == ErrorKind::InvalidData => {
+            let puzzled = puzzled();
+            Err(Error { what: format!("{} ({e})", puzzled.what), ..puzzled })
+        }
         Err(e) => Err(Error::failure(format!("the running gthctl did not answer: {e}"))),
     }
 }

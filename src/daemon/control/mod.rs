@@ -202,6 +202,23 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_of_another_version_is_not_called_silence() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("control.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_to_string(&mut String::new()).unwrap();
+            stream.write_all(br#"{"Metrics":{}}"#).unwrap();
+        });
+        let e = client::ask(&path, &Request::Metrics).unwrap_err();
+        let what =
+            "unexpected answer from the running gthctl; is it another version? (missing field";
+        assert!(e.what.starts_with(what), "{e}");
+        server.join().unwrap();
+    }
+
+    #[test]
     fn nonsense_is_answered_and_the_next_one_served() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("run/control.sock");

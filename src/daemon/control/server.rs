@@ -154,7 +154,11 @@ fn converse(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
     let text = read(&mut stream, Instant::now() + PATIENCE)?;
     let reply = match serde_json::from_slice(&text) {
         Ok(request) => desk.ask(request),
-        Err(e) => Reply::Failed(Error::failure(format!("not a request: {e}")).into()),
+        Err(e) => Reply::Failed(
+            Error::failure(format!("not a request: {e}"))
+                .help("gthctl and the running one may be of different versions")
+                .into(),
+        ),
     };
     write(&mut stream, &serde_json::to_vec(&reply)?, Instant::now() + PATIENCE)?;
     stream.shutdown(Shutdown::Both)

@@ -67,11 +67,13 @@ fn another_scheduler_is_named() {
     // With a /run of its own the second gthctl does not see the first one's
     // lock; to it, that is just another scheduler.
     let first = shared::scheduler(NO_RULES);
-    let files = gthctl::files("", NO_RULES);
+    // What it would say as soon as it placed interrupts.
+    let files = gthctl::files("", &format!("{NO_RULES}\nirq: {{nic: eth9, cpus: 1}}"));
     let mut second = gthctl::command(&files, &[]);
     mount_over(&mut second, Some("tmpfs"), "/run");
     let second = gthctl::output(&mut second);
     assert_eq!(second.code(), 5, "{}", second.stderr);
     assert!(second.stderr.contains("`gthctl` is loaded"), "{}", second.stderr);
+    assert!(!second.stderr.contains("eth9"), "{}", second.stderr);
     first.stop();
 }
