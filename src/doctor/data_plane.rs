@@ -9,9 +9,18 @@ use crate::kernel::modules::{MODULES, life};
 
 const CHECK: &str = "data-plane";
 
-/// Whether the module is in the kernel.
+/// Whether the module is in the kernel, loaded or built in.
 pub fn is_loaded(sight: &Sight<'_>, module: Module) -> bool {
-    life(&sight.path(MODULES), module.name()).is_some()
+    life(&sight.path(MODULES), module.name()).is_some() || is_built_in(sight, module)
+}
+
+/// A built-in module without parameters, such as gtp, has no directory in /sys/module.
+fn is_built_in(sight: &Sight<'_>, module: Module) -> bool {
+    let entries = module.entries();
+    let names = entries.iter().map(String::as_str);
+    let symbols = Symbols::read(&sight.path(KALLSYMS), names).unwrap_or_default();
+    let found = entries.iter().filter_map(|entry| symbols.of(entry, Some(module.name())));
+    found.into_iter().any(|symbol| symbol.module.is_none())
 }
 
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
@@ -90,5 +99,13 @@ mod tests {
         assert_eq!(found().len(), 1);
         assert!(is_loaded(&Sight::new(&host), Module::Gtp));
         assert!(!is_loaded(&Sight::new(&host), Module::Gtp5g));
+        // Built in: it has no directory, as it has no parameters.
+        let tree = Tree::new();
+        let host = tree.host();
+        tree.write("proc/kallsyms", "0 t gtp_encap_recv\n0 t gtp_dev_xmit\n");
+        tree.write("sys/bus/event_source/devices/kprobe/type", "8\n");
+        let found = findings(&Sight::new(&host));
+        assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
+        assert!(is_loaded(&Sight::new(&host), Module::Gtp));
     }
 }

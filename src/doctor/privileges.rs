@@ -22,10 +22,10 @@ fn capabilities(status: &str) -> Vec<Finding> {
         Ok(()) => Finding::ok(CHECK, "this process may load a scheduler"),
         Err(e) => Finding::of(CHECK, Level::Error, &e),
     };
-    // The kernel attaches kprobes, and opens programs of others, only for these (docs/kernels.md).
+    // Some kernels attach kprobes, and all open programs of others, only for these (docs/kernels.md).
     let admin = (!has(status, CAP_SYS_ADMIN)).then(|| {
-        let what =
-            "rules with gtp, and trace xdp:DEV, need CAP_SYS_ADMIN, which this process lacks";
+        let what = "trace xdp:DEV needs CAP_SYS_ADMIN, which this process lacks, and so do rules \
+                    with gtp about a module where kernel.perf_event_paranoid is above 2";
         Finding::note(CHECK, what)
     });
     // store_rps_map() and xps_cpus_store(), net/core/net-sysfs.c.

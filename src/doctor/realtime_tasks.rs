@@ -1,6 +1,7 @@
 //! Real-time tasks: they are above sched_ext, and one that never sleeps can keep its CPU for itself.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use super::sight::Sight;
 use crate::base::finding::Finding;
@@ -8,6 +9,10 @@ use crate::kernel::ext_server::EXT_SERVERS;
 use crate::kernel::kconfig::Kconfig;
 use crate::kernel::realtime;
 
+/// The scheduler's directory in debugfs.
+const SCHED: &str = "/sys/kernel/debug/sched";
+/// The first kernels with servers, by the first part of their version.
+const FIRST_WITH_SERVERS: u32 = 7;
 const RUNTIME: &str = "/proc/sys/kernel/sched_rt_runtime_us";
 /// The names that a message lists; more would fill the line.
 const MOST_NAMES: usize = 5;
@@ -35,8 +40,9 @@ pub fn finding(sight: &Sight<'_>) -> Finding {
     if is_served(sight) || is_limited(sight) {
         return Finding::note(CHECK, format!("{what}; they go before all that gthctl schedules"));
     }
-    if sight.path(EXT_SERVERS).try_exists().is_err() {
-        let unknown = "this user cannot see whether the kernel leaves a part of each CPU to others";
+    if servers_are_hidden(sight) {
+        let unknown =
+            "this process cannot see whether the kernel leaves a part of each CPU to others";
         return Finding::note(CHECK, format!("{what}; {unknown}"));
     }
     let what = format!(
@@ -56,6 +62,22 @@ fn is_served(sight: &Sight<'_>) -> bool {
     sight.exists(EXT_SERVERS)
         && !online.is_empty()
         && online.iter().all(|cpu| runtime(cpu).is_some_and(|runtime| runtime != "0"))
+}
+
+/// Whether the kernel may have servers that this process cannot see: by the rights of its user, by
+/// lockdown (debugfs_locked_down(), fs/debugfs/file.c), or in a container without debugfs.
+fn servers_are_hidden(sight: &Sight<'_>) -> bool {
+    let release = sight.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let major = release.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    let unseen = |dir: &str| match sight.path(dir).try_exists() {
+        Ok(true) => fs::read_dir(sight.path(dir)).is_err(),
+        Ok(false) => dir == SCHED && major.is_some_and(|major| major >= FIRST_WITH_SERVERS),
+        Err(_) => true,
+    };
+    let of_cpu_0 = format!("{EXT_SERVERS}/cpu0/runtime");
+    unseen(SCHED)
+        || unseen(EXT_SERVERS)
+        || (sight.exists(&of_cpu_0) && sight.text(&of_cpu_0).is_none())
 }
 
 /// Whether the kernel lets real-time tasks have no more than a part of each CPU. Since Linux 6.12 the
@@ -142,5 +164,18 @@ mod tests {
         let tree = machine(1, "950000\n");
         tree.link("sys/kernel/debug", "sys/kernel/debug");
         assert_eq!(level(&tree), Level::Note);
+        // A file that the kernel lets nobody read, as under lockdown.
+        let tree = machine(1, "950000\n");
+        tree.link("sys/kernel/debug/sched/ext_server/cpu0/runtime", "sys");
+        assert_eq!(level(&tree), Level::Note);
+        // A container without debugfs.
+        let tree = machine(1, "950000\n");
+        tree.write("proc/sys/kernel/osrelease", "7.2.13-amd64\n");
+        assert_eq!(level(&tree), Level::Note);
+        tree.write("sys/kernel/debug/sched/features", "");
+        assert_eq!(level(&tree), Level::Warning);
+        let tree = machine(1, "950000\n");
+        tree.write("proc/sys/kernel/osrelease", "6.12.9-amd64\n");
+        assert_eq!(level(&tree), Level::Warning);
     }
 }
