@@ -166,7 +166,7 @@ never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l metrics-compat -d 'Also print the metrics of pods by the names of another program' -r -f -a "gthulhu\t'gthulhu_pod_..., as Gthulhu\'s monitor exports them'"
-complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l file -d 'Replace FILE instead of printing' -r -F
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l file -d 'Replace FILE instead of printing; it must not be a symbolic link' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
 never\t''"

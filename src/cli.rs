@@ -135,8 +135,8 @@ pub enum Command {
 /// its default, and there is no policy.
 ///
 /// It follows both files while it runs: a new policy is in force as soon as its file is closed, and
-/// so are the slices of the config file, even if that file did not exist at the start. A file that
-/// turns bad is reported and changes nothing. The kernel sends no event when a directory farther up is
+/// so are the slices of the config file, even if that file did not exist at the start. If a file
+/// becomes invalid, gthctl reports it and keeps the settings from before. The kernel sends no event when a directory farther up is
 /// renamed or mounted over, or when another machine writes over NFS: that takes up to 30 s.
 /// Both must be regular files. A note warns if users other than root can change one of them, by its
 /// mode or owner or those of a directory or link on its path.
@@ -208,7 +208,7 @@ Examples:
 /// Gthulhu's API, Kubernetes, what the kernel lacks, the last error, and how the run before this one
 /// ended. While no gthctl runs, the last line says why the last one ended.
 ///
-/// Needs root. Fails without an answer within 3 s. The exit code is 0 without errors and warnings, 12
+/// Needs root. Fails if no answer comes within 3 s. The exit code is 0 without errors and warnings, 12
 /// with warnings, 1 with errors, and 10 if no gthctl runs.
 #[derive(Debug, Args)]
 #[command(after_help = STATUS_EXAMPLES)]
@@ -287,7 +287,7 @@ Examples:
 ///
 /// `gthctl run --metrics` serves the same over HTTP, without encryption and without a password: every
 /// user of this machine can read the names of rules, paths of cgroups, and pods. This command needs
-/// root. It fails without an answer within 5 s.
+/// root. It fails if no answer comes within 5 s.
 #[derive(Debug, Args)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub struct MetricsArgs {
@@ -295,7 +295,7 @@ pub struct MetricsArgs {
     #[arg(long, value_name = "PROGRAM")]
     pub metrics_compat: Option<Compat>,
 
-    /// Replace FILE instead of printing
+    /// Replace FILE instead of printing; it must not be a symbolic link
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 }
@@ -311,14 +311,14 @@ Examples:
 /// A full screen with four views. CPUs: what is in force, and how each CPU spends its time: on tasks
 /// under rules with priority (prio), on gthctl's other tasks (normal), on real-time tasks and the
 /// kernel's own (rt), on interrupts, or idle; and the GTP packets that come, where a rule with gtp asks
-/// about them. Rules: what the tasks of each rule do together, and how long their wake-ups took until
-/// they ran: half of them, 99 in a hundred, and all of them less than shown. Tasks: the run time, the
+/// about them. Rules: what the tasks of each rule do together, and their wake-up latency: upper bounds
+/// for half, for 99 in a hundred, and for all of the wake-ups. Tasks: the run time, the
 /// time waited for a CPU, switches and preemptions of each. Limits, interrupts: cgroups that have used
 /// up their cpu.max, and what is not in its place. Sparklines show the last minutes. The key h lists
 /// all keys, q quits.
 ///
-/// It follows the running gthctl, and waits for it while there is none. Its counters, the tasks
-/// under rules and their rules come through its control socket, all times from /proc. run and wait
+/// It follows the running gthctl, and waits for it while there is none. Its counters, and which tasks
+/// are under rules, come through its control socket. The tasks' own times come from /proc. run and wait
 /// are parts of one CPU's time. A task of no rule is not listed. Needs root.
 ///
 /// On a dumb terminal it prints the text of --once again and again, until Ctrl-C.
@@ -538,8 +538,8 @@ Examples:
 /// reach this machine, by the kernel's clock of their arrival. Each row of the table takes --duration,
 /// and a second more if answers are missing.
 ///
-/// With --load, threads that spin make every CPU of this machine busy for the second row: do not use it
-/// where others need the CPUs. With --policy, gthctl loads its scheduler with that policy for one more
+/// With --load, threads that spin make every CPU of this machine busy for all rows but the first: do not
+/// use it where others need the CPUs. With --policy, gthctl loads its scheduler with that policy for one more
 /// row, and unloads it again; that needs root, and no other gthctl run. Otherwise the rows show the
 /// scheduler that is in the kernel.
 ///

@@ -104,7 +104,7 @@ fn rules(rules: &[RuleCount], status: &Status) -> Finding {
     const CHECK: &str = "rules";
     if rules.is_empty() {
         return Finding::note(CHECK, "there are none: all tasks are scheduled fairly")
-            .fix("gthctl policy init writes a first policy");
+            .fix("gthctl policy init -o FILE writes a first policy, and gthctl policy apply FILE puts it into force");
     }
     let idle = rules.iter().filter(|rule| rule.tasks == 0).map(|rule| rule.rule.as_str());
     let idle: Vec<&str> = idle.collect();

@@ -73,11 +73,11 @@ impl Collector for Exported {
         gtp(&mut out, &metrics.gtp)?;
         cgroups(&mut out, &metrics.status.throttled_cgroups)?;
         if let Some(irqs) = &metrics.status.irqs {
-            let help = "Interrupts that are where the policy puts them";
+            let help = "Interrupts, RPS masks and XPS masks that are as the policy wants them";
             out.gauge("irqs_in_place", help, irqs.in_place as f64)?;
-            let help = "Interrupts that something else has moved away";
+            let help = "Interrupts, RPS masks and XPS masks that something else has changed";
             out.gauge("irqs_away", help, irqs.away as f64)?;
-            let help = "Interrupts placed again since gthctl was started";
+            let help = "Interrupts, RPS masks and XPS masks placed later than the policy: changed meanwhile, or new";
             out.counter("irqs_placed_again", help, irqs.placed_again as f64)?;
         }
         Ok(())
