@@ -201,8 +201,11 @@ impl Keeper {
         self.kept.plan = plan;
         self.kept.plan.leave_out(&self.fixed);
         self.kept.plan.waiting.extend(done.as_ref().err().map(ToString::to_string));
-        // What has gone need not stay saved.
-        self.release_and_tell(now);
+        // What has gone need not stay saved. What keeps all of it from being placed keeps this from being
+        // put back, too.
+        if done.as_ref().err().is_none_or(|e| Refused::of(e).is_some()) {
+            self.release_and_tell(now);
+        }
         let done = done?;
         let told = self.ban_again(irqbalance)?;
         self.said = None;
