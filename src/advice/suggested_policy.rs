@@ -170,7 +170,7 @@ fn irq(facts: &TraceFacts<'_>, cpus: &CpuList) -> Option<String> {
         if cpus.len() > 1 {
             text += "    spread: true\n";
         }
-        if let Some(queues) = queues.filter(|queues| !queues.is_empty()) {
+        if let Some(queues) = queues {
             let queues: Vec<String> = queues.iter().map(u32::to_string).collect();
             text += &format!("    queues: [{}]\n", queues.join(", "));
         }
@@ -190,13 +190,15 @@ fn movable<'a>(list: &'a List, nic: &str) -> impl Iterator<Item = &'a ListedIrq>
 /// The queues whose IRQs user space may move; `None` if these are all of the NIC's. The kernel
 /// moves the others itself, and then no entry may be about the whole NIC.
 fn movable_queues(list: &List, nic: &str) -> Option<BTreeSet<u32>> {
-    let all = || list.nics.iter().filter(|listed| listed.name == nic).flat_map(|nic| &nic.irqs);
-    let queues = |irq: &ListedIrq| irq.queue.map(|queue| queue.number);
-    let fixed: BTreeSet<u32> =
-        all().filter(|irq| irq.managed == Some(true)).filter_map(queues).collect();
-    let is_any_fixed = all().any(|irq| irq.managed == Some(true));
-    let movable: BTreeSet<u32> = movable(list, nic).filter_map(queues).collect();
-    is_any_fixed.then(|| &movable - &fixed)
+    let all = list.nics.iter().filter(|listed| listed.name == nic).flat_map(|nic| &nic.irqs);
+    let fixed: Vec<&ListedIrq> = all.filter(|irq| irq.managed == Some(true)).collect();
+    if fixed.is_empty() {
+        return None;
+    }
+    let queue = |irq: &ListedIrq| irq.queue.map(|queue| queue.number);
+    let mut queues: BTreeSet<u32> = movable(list, nic).filter_map(queue).collect();
+    queues.retain(|number| fixed.iter().all(|irq| queue(irq) != Some(*number)));
+    Some(queues)
 }
 
 /// The task that a rule is about, by names that outlive the process.

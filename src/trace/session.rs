@@ -151,13 +151,7 @@ impl Session<'_> {
         if !self.attach()? && !self.wait_for_module()? {
             return Ok(None);
         }
-        self.sections.begin(&Interval {
-            tracer: &self.tracer,
-            functions: self.functions,
-            rows: &[],
-            seconds: 1.0,
-            is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
-        })?;
+        self.tell_sections(Sections::begin)?;
         let start = Start { counts: self.tracer.counts()?, at: Instant::now() };
         self.tell_attached()?;
         Ok(Some(start))
@@ -196,14 +190,23 @@ impl Session<'_> {
     /// Attaches to a module that has just come; whether to any of its functions.
     fn attach_to_loaded(&mut self, module: &str) -> Result<bool> {
         log::info(format_args!("the kernel module {module} was loaded"));
-        self.sections.forget_places(&Interval {
+        self.tell_sections(Sections::forget_places)?;
+        self.attach()
+    }
+
+    /// Tells the sections something about the counts so far, which none of them shows then.
+    fn tell_sections(
+        &mut self,
+        tell: impl FnOnce(&mut Sections, &Interval<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let so_far = Interval {
             tracer: &self.tracer,
             functions: self.functions,
             rows: &[],
             seconds: 1.0,
             is_wanted: &|cpu| is_wanted(self.options, cpu as u32),
-        })?;
-        self.attach()
+        };
+        tell(&mut self.sections, &so_far)
     }
 
     fn nothing_to_trace(&self) -> Error {

@@ -225,7 +225,6 @@ impl Keeper {
         refused.iter().for_each(|why| self.complain(why.clone()));
         whole.waiting.extend(refused);
         log::notes(pin::note_of_fixed(&fixed).as_slice());
-        plan.leave_out(&fixed);
         self.fixed.extend(fixed);
         self.kept.moved += plan.changes.len() as u64;
         self.back_off(now);

@@ -67,7 +67,7 @@ impl State {
 
 /// IRQs that cannot be placed, as the source of an [`Error`]: others of the plan could be.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("IRQ {}", .0.iter().map(u32::to_string).collect::<Vec<_>>().join(", "))]
+#[error("{}", listed(.0))]
 pub struct Refused(pub BTreeSet<u32>);
 
 impl Refused {
@@ -190,8 +190,8 @@ fn make(
 /// The note about IRQs that should stay away from CPUs, and that the kernel does not let move.
 pub(super) fn note_of_fixed(fixed: &[Change]) -> Option<String> {
     let irqs: BTreeSet<u32> = fixed.iter().filter_map(|change| change.target.irq()).collect();
-    let still = fixed.iter().map(|change| change.now.common(&change.away));
-    let away: CpuList = still.flat_map(|cpus| cpus.iter().collect::<Vec<_>>()).collect();
+    let still: Vec<CpuList> = fixed.iter().map(|change| change.now.common(&change.away)).collect();
+    let away: CpuList = still.iter().flat_map(CpuList::iter).collect();
     let them = if irqs.len() == 1 { "it" } else { "them" };
     (!irqs.is_empty()).then(|| {
         let irqs = listed(&irqs);
