@@ -95,7 +95,7 @@ s32 BPF_PROG(gth_select_cpu, struct task_struct *p, s32 prev, u64 wake_flags)
 	if (cpu < 0)
 		return plan->cpu; /* gth_enqueue() queues it */
 	tctx->rank = plan->rank;
-	set_clock(tctx, plan->rank, plan->pool, cpu);
+	set_clock(p, tctx, plan->rank, plan->pool, cpu);
 	count_path(path);
 	dsq_insert(p, DSQ_LOCAL, plan->slice, flags_of(path));
 	return cpu;
@@ -138,7 +138,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
 		plan->pool = cpu_pool(live_tables(plan->place.generation), cpu);
 	/* With affinity_override it may wait in virtual time order, see wait_for_cpu(). */
-	set_clock(tctx, plan->affinity_override ? GTH_RANK_NORMAL : plan->rank, plan->pool, cpu);
+	set_clock(p, tctx, plan->affinity_override ? GTH_RANK_NORMAL : plan->rank, plan->pool, cpu);
 	holder = held_by(p, tctx);
 	if (holder != NO_GROUP) {
 		hold_back(p, tctx, holder, plan->slice);
@@ -173,7 +173,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool mat
 	if (*(volatile u32 *)&limits.released)
 		release_some();
 	look_at_last(prev, cpu, match, &last);
-	if (c->endless && last.rank != GTH_RANK_IDLE && take_beside_endless(pool, cpu))
+	if (last.rank != GTH_RANK_IDLE && (c->endless ? take_beside_endless(pool, cpu) : becomes_endless(&last, cpu)))
 		return;
 	guarded = owes_a_turn(last.rank, pool, cpu);
 	if (look_for_stale(c, cpu, pool))
@@ -187,7 +187,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool mat
 	if (last.rank != GTH_RANK_IDLE)
 		keep(&last, cpu);
 	else if (!steal(pool))
-		set_rank(cpu, c, GTH_RANK_IDLE);
+		go_idle(cpu, c, pool);
 }
 
 SEC("struct_ops/dispatch")
@@ -254,9 +254,7 @@ void BPF_PROG(gth_running, struct task_struct *p)
 	count_arrival(tctx, cpu);
 	tctx->woken = false;
 	tctx->idle_woken = false;
-	/* One that is held may have to leave later, when nothing asks it. */
-	c->endless = is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx) &&
-		     !is_held(p);
+	c->endless = may_be_endless(p, tctx, cpu);
 	if (c->endless)
 		task_set_slice(p, ENDLESS);
 	if (tctx->need_resched) /* the timer found another task here */
@@ -319,6 +317,8 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	pool_of(pool)->waiting = waiting.shared;
 	c->waiting = share_of(&waiting, pool);
 	renew_notes(&waiting, pool, cpu);
+	if (tctx)
+		note_confined(p, tctx, pool, cpu, waiting.own);
 	if (is_priority(c->rank)) {
 		if (!c->held)
 			set_held(cpu, true);

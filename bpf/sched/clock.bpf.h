@@ -26,6 +26,8 @@ enum {
 	LOOK_AT = 16,		/* how many it looks at, from the queue's end */
 	NONE_IDLE_NS = 50000,	/* a failed search for an idle CPU holds this long */
 	SETTLED_NS = 200000,	/* a waker's own wake-ups do not end its turn before this */
+	CATCH_UP_NS = 16000000,	/* so far behind, a confined task is charged twice what it runs, see catch_up() */
+	MOST_BEHIND_NS = 250000000,	/* no confined task is farther behind its pool's clock, but for a sleeper's credit */
 };
 
 static __always_inline u64 turn_ns(void)
@@ -56,13 +58,71 @@ static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
 }
 
 /*
+ * Whether the task may use some CPUs only. Where more wait for those than for others, the pool's clock
+ * leaves it behind, with all that it competes with.
+ */
+static __always_inline bool is_confined(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed < machine.nr_online;
+}
+
+/* The virtual time that the task's competitors on @cpu have got to: for a confined one perhaps behind @pool's clock. */
+static __always_inline u64 clock_for(const struct task_struct *p, u32 pool, s32 cpu)
+{
+	u64 now = pool_of(pool)->vtime_now;
+	s64 behind = now - cpu_of(cpu)->confined_vtime;
+
+	if (!is_confined(p) || behind <= 0)
+		return now;
+	return now - (behind < MOST_BEHIND_NS ? behind : MOST_BEHIND_NS);
+}
+
+/*
+ * For a tick: how far the confined tasks have got that compete for @cpu. One that has just woken up
+ * may lag behind them. @waiting: how many tasks wait for that CPU alone.
+ */
+static __always_inline void note_confined(const struct task_struct *p, const struct task_ctx *tctx, u32 pool, s32 cpu,
+					  u32 waiting)
+{
+	if (is_confined(p)) {
+		if (!tctx->was_woken && !is_priority(tctx->rank))
+			cpu_of(cpu)->confined_vtime = tctx->vtime;
+	} else if (!waiting) {
+		cpu_of(cpu)->confined_vtime = pool_of(pool)->vtime_now;
+	}
+}
+
+/* Nothing is left to run on @cpu, so no task there is behind others. */
+static __always_inline void go_idle(s32 cpu, struct cpu_ctx *c, u32 pool)
+{
+	set_rank(cpu, c, GTH_RANK_IDLE);
+	c->confined_vtime = pool_of(pool)->vtime_now;
+}
+
+/*
+ * A confined task that the pool's clock has left behind is charged more, in proportion to what it ran and to how far
+ * it is behind. So it keeps up with the clock, and the tasks that it competes with, which are as far behind, still
+ * share the time by their weights. Returns what to charge beyond @ran_vtime.
+ */
+__noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, u64 ran_vtime)
+{
+	s64 behind = pool_of(tctx->pool)->vtime_now - tctx->vtime - tunables.slice_ns;
+
+	if (behind <= 0)
+		return 0;
+	if (behind > MOST_BEHIND_NS)
+		behind = MOST_BEHIND_NS;
+	return ran_vtime * ((u64)behind / 1000) / (CATCH_UP_NS / 1000);
+}
+
+/*
  * Puts the task on @pool's clock. It keeps its distance when it changes pools.
  * It may lag by one slice (a sleeper's credit) and lead by what one slice
  * costs the lightest weight; less when so many wait that its turn would not
  * come within a round. A priority task waits in another order, and always leads:
  * the clock does not advance by what it runs.
  */
-static __always_inline void set_clock(struct task_ctx *tctx, u32 rank, u32 pool, s32 cpu)
+static __always_inline void set_clock(struct task_struct *p, struct task_ctx *tctx, u32 rank, u32 pool, s32 cpu)
 {
 	u64 now = pool_of(pool)->vtime_now;
 	u64 lag = tunables.slice_ns;
@@ -75,9 +135,11 @@ static __always_inline void set_clock(struct task_ctx *tctx, u32 rank, u32 pool,
 	tctx->pool = pool;
 	if (is_priority(rank))
 		return;
-	if ((s64)(tctx->vtime - (now - lag)) < 0)
-		tctx->vtime = now - lag;
-	else if ((s64)(tctx->vtime - now) > (s64)lag) {
+	if ((s64)(tctx->vtime - (now - lag)) < 0) {
+		now = clock_for(p, pool, cpu);
+		if ((s64)(tctx->vtime - (now - lag)) < 0)
+			tctx->vtime = now - lag;
+	} else if ((s64)(tctx->vtime - now) > (s64)lag) {
 		lead = in_a_round(lead, pool, cpu);
 		if (lead < lag)
 			lead = lag;
@@ -144,9 +206,13 @@ __noinline int charge(struct task_struct *p __arg_trusted, struct task_ctx *tctx
 	tctx->vtime += ran_vtime;
 	tctx->since_fork += ran_vtime;
 	tctx->burst += ran;
-	if (is_priority(tctx->rank))
+	if (is_priority(tctx->rank)) {
 		c->prio_debt += ran;
-	else if (c->prio_debt)
+		return 0;
+	}
+	if (is_confined(p))
+		tctx->vtime += catch_up(tctx, ran_vtime);
+	if (c->prio_debt)
 		pay_debt(cpu, ran);
 	return 0;
 }

@@ -249,6 +249,15 @@ static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 	       take_rarely(pool_dsq(pool), GTH_PATH_SHARED) || !pool_is_exclusive(pool);
 }
 
+/*
+ * The tasks that waited when the last one began are gone, so it needs no tick any more. The kernel looks at the
+ * slice only when a task begins (set_next_task_scx()). Nothing is dispatched, so it queues this one anew (ENQ_LAST).
+ */
+static __always_inline bool becomes_endless(const struct last *last, s32 cpu)
+{
+	return last->p && last->tctx && may_be_endless(last->p, last->tctx, cpu);
+}
+
 /* Does the guard owe a normal task that waits here a turn? */
 __noinline int owes_a_turn(u32 rank, u32 pool, s32 cpu)
 {
@@ -299,7 +308,7 @@ static __always_inline bool last_is_earlier(const struct last *last, u64 key, u3
 
 	if (!last->tctx || last->rank == GTH_RANK_IDLE)
 		return false;
-	set_clock(last->tctx, last->rank, pool, cpu);
+	set_clock(last->p, last->tctx, last->rank, pool, cpu);
 	return is_earlier(last->tctx->vtime - (rule ? rule->credit_ns : 0), key);
 }
 

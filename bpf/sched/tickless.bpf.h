@@ -9,6 +9,7 @@
 #define GTH_TICKLESS_H
 
 #include "sched/idle.bpf.h"
+#include "sched/limit.bpf.h"
 
 enum {
 	ENDLESS = ~0ULL,	/* SCX_SLICE_INF, include/linux/sched/ext.h */
@@ -50,6 +51,12 @@ __noinline int is_lonely(s32 cpu, u32 pool)
 		return false;
 	waiting = count_waiting(pool, cpu);
 	return !waiting.own && !waiting.shared && !waiting.priority;
+}
+
+/* Whether the task needs no tick. One that is held may have to leave later, when nothing asks it. */
+static __always_inline bool may_be_endless(struct task_struct *p, const struct task_ctx *tctx, s32 cpu)
+{
+	return is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx) && !is_held(p);
 }
 
 #endif

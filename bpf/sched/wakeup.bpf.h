@@ -233,7 +233,7 @@ __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tc
 
 	if (!mask || plan->affinity_override)
 		return NO_CPU;
-	set_clock(tctx, plan->rank, plan->pool, plan->cpu);
+	set_clock(p, tctx, plan->rank, plan->pool, plan->cpu);
 	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu, sync))
 		return plan->cpu;
 	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here, sync))

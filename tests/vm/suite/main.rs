@@ -16,6 +16,7 @@ mod builtin_idle;
 mod bursts;
 mod cgroups;
 mod conditions;
+mod confined;
 mod cost;
 mod daemon;
 mod decision_maker;
@@ -75,13 +76,14 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 57] = modules![
+const MODULES: [(&str, Vm); 58] = modules![
     access,
     allocated,
     builtin_idle,
     bursts,
     cgroups,
     conditions,
+    confined,
     cost,
     daemon,
     decision_maker,

@@ -81,6 +81,24 @@ fn a_lone_task_has_no_tick_until_others_come() {
     gthctl.stop();
 }
 
+/// It began while another one waited, and no other begins after that one has left.
+#[test]
+fn who_is_alone_again_has_no_tick() {
+    let (gthctl, hot) = lonely();
+    for _ in 0..4 {
+        let other = Task::spinner("hot-too");
+        assert_parts(&[&other, &hot], 0.3..0.7);
+        task::set_affinity(other.pid, &[0]);
+        let mut last = 0;
+        let is_quiet = || {
+            last = ticks();
+            last < 20
+        };
+        assert!(kernel::wait(Duration::from_secs(5), is_quiet), "{last} timer interrupts a second");
+    }
+    gthctl.stop();
+}
+
 /// The rule's task preempts one that may run nowhere else. That one waits in the CPU's local DSQ: the rule's
 /// task is not alone, though no other DSQ holds a task.
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::support::gthctl::NO_RULES;
 use crate::support::shared;
 use crate::support::task::{self, Task, wake_often};
 use crate::support::vm::{self, Vm};
@@ -23,5 +24,21 @@ fn a_task_that_hardly_runs_waits_for_no_turn_beside_priority_tasks() {
     let waited = late.iter().filter(|ns| **ns > 500_000).count();
     println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
     assert!(waited * 1000 < late.len(), "{waited} of {} waited", late.len());
+    gthctl.stop();
+}
+
+/// The pool's clock leaves those behind that share a CPU while another CPU has one task. Who wakes up beside
+/// them is not behind them for that.
+#[test]
+fn a_task_that_hardly_runs_waits_for_no_turn_beside_those_that_fell_behind() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let _other = Task::fork_on("other", Some(&[1]), task::spin);
+    let _load = [(); 4].map(|()| Task::fork_on("load", Some(&[0]), task::spin));
+    let rare = Task::fork_on("rare", Some(&[0]), wake_often(3_130_000));
+    std::thread::sleep(Duration::from_millis(500));
+    let late = rare.samples(500);
+    let waited = late.iter().filter(|ns| **ns > 500_000).count();
+    println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
+    assert!(waited * 100 < late.len(), "{waited} of {} waited", late.len());
     gthctl.stop();
 }
