@@ -187,7 +187,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool mat
 	if (last.rank != GTH_RANK_IDLE)
 		keep(&last, cpu);
 	else if (!steal(pool))
-		go_idle(cpu, c, pool);
+		go_idle(cpu, c);
 }
 
 SEC("struct_ops/dispatch")
@@ -318,7 +318,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	c->waiting = share_of(&waiting, pool);
 	renew_notes(&waiting, pool, cpu);
 	if (tctx)
-		note_confined(p, tctx, pool, cpu, waiting.own);
+		note_confined(p, tctx, &waiting, pool, cpu);
 	if (is_priority(c->rank)) {
 		if (!c->held)
 			set_held(cpu, true);

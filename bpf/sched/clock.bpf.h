@@ -27,7 +27,7 @@ enum {
 	NONE_IDLE_NS = 50000,	/* a failed search for an idle CPU holds this long */
 	SETTLED_NS = 200000,	/* a waker's own wake-ups do not end its turn before this */
 	CATCH_UP_NS = 16000000,	/* so far behind, a confined task is charged twice what it runs, see catch_up() */
-	MOST_BEHIND_NS = 250000000,	/* no confined task is farther behind its pool's clock, but for a sleeper's credit */
+	MOST_BEHIND_NS = 1000000000,	/* no confined task is farther behind its pool's clock, but for a slice */
 };
 
 static __always_inline u64 turn_ns(void)
@@ -63,46 +63,51 @@ static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
  */
 static __always_inline bool is_confined(const struct task_struct *p)
 {
-	return p->nr_cpus_allowed < machine.nr_online;
+	return p->nr_cpus_allowed < machine.nr_possible;
 }
 
 /* The virtual time that the task's competitors on @cpu have got to: for a confined one perhaps behind @pool's clock. */
 static __always_inline u64 clock_for(const struct task_struct *p, u32 pool, s32 cpu)
 {
+	const struct cpu_ctx *c = cpu_of(cpu);
 	u64 now = pool_of(pool)->vtime_now;
-	s64 behind = now - cpu_of(cpu)->confined_vtime;
+	s64 behind = now - c->confined_vtime;
 
-	if (!is_confined(p) || behind <= 0)
+	if (!is_confined(p) || c->confined_pool != pool || c->rank == GTH_RANK_IDLE || behind <= 0)
 		return now;
 	return now - (behind < MOST_BEHIND_NS ? behind : MOST_BEHIND_NS);
 }
 
-/*
- * For a tick: how far the confined tasks have got that compete for @cpu. One that has just woken up
- * may lag behind them. @waiting: how many tasks wait for that CPU alone.
- */
-static __always_inline void note_confined(const struct task_struct *p, const struct task_ctx *tctx, u32 pool, s32 cpu,
-					  u32 waiting)
+static __always_inline void forget_confined(struct cpu_ctx *c)
 {
-	if (is_confined(p)) {
-		if (!tctx->was_woken && !is_priority(tctx->rank))
-			cpu_of(cpu)->confined_vtime = tctx->vtime;
-	} else if (!waiting) {
-		cpu_of(cpu)->confined_vtime = pool_of(pool)->vtime_now;
-	}
+	c->confined_pool = NO_POOL;
 }
 
-/* Nothing is left to run on @cpu, so no task there is behind others. */
-static __always_inline void go_idle(s32 cpu, struct cpu_ctx *c, u32 pool)
+/*
+ * For a tick: how far the confined tasks have got that compete for @cpu. One that has just woken up
+ * may lag behind them. One that another cache's CPU has taken may be on that one's clock.
+ */
+static __always_inline void note_confined(const struct task_struct *p, const struct task_ctx *tctx,
+					  const struct waiting *waiting, u32 pool, s32 cpu)
 {
-	set_rank(cpu, c, GTH_RANK_IDLE);
-	c->confined_vtime = pool_of(pool)->vtime_now;
+	struct cpu_ctx *c = cpu_of(cpu);
+	bool confined = is_confined(p);
+
+	if (confined && tctx->pool == pool && !tctx->was_woken && !is_priority(tctx->rank)) {
+		c->confined_vtime = tctx->vtime;
+		c->confined_pool = pool;
+	} else if (!waiting->own && (!confined || !waiting->shared)) {
+		forget_confined(c);
+	}
 }
 
 /*
  * A confined task that the pool's clock has left behind is charged more, in proportion to what it ran and to how far
  * it is behind. So it keeps up with the clock, and the tasks that it competes with, which are as far behind, still
  * share the time by their weights. Returns what to charge beyond @ran_vtime.
+ *
+ * More than in proportion it would be too much for the tasks whose virtual time advances fast: they catch up in one
+ * turn, and more.
  */
 __noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, u64 ran_vtime)
 {
@@ -112,7 +117,7 @@ __noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, u64 ran_vtime
 		return 0;
 	if (behind > MOST_BEHIND_NS)
 		behind = MOST_BEHIND_NS;
-	return ran_vtime * ((u64)behind / 1000) / (CATCH_UP_NS / 1000);
+	return ran_vtime * ((u64)behind * 64 / CATCH_UP_NS) / 64;
 }
 
 /*

@@ -55,7 +55,7 @@ __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx
 	held = is_held(p);
 	if (held && (need_resched || !stays))
 		tctx->need_resched = true;
-	return stays || held ? rank_now(tctx, rule_in(match)) : GTH_RANK_IDLE;
+	return stays || held ? rank_now(p, tctx, rule_in(match), cpu) : GTH_RANK_IDLE;
 }
 
 /* With @match, under the rule that it has now. */
@@ -247,6 +247,12 @@ static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 {
 	return take_rarely(prio_dsq(pool), GTH_PATH_PRIORITY) || take_rarely(cpu_dsq(cpu), GTH_PATH_PINNED) ||
 	       take_rarely(pool_dsq(pool), GTH_PATH_SHARED) || !pool_is_exclusive(pool);
+}
+
+static __always_inline void go_idle(s32 cpu, struct cpu_ctx *c)
+{
+	set_rank(cpu, c, GTH_RANK_IDLE);
+	forget_confined(c);
 }
 
 /*

@@ -29,7 +29,7 @@ static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx
 	if (parent->pool == NO_POOL || is_priority(parent->rank))
 		return;
 	ran = virtual_time(ran, parent->pace);
-	now = pool_of(parent->pool)->vtime_now;
+	now = clock_for(p, parent->pool, bpf_get_smp_processor_id());
 	tctx->pool = parent->pool;
 	tctx->vtime = parent->vtime + ran + take_over_debt(tctx->group);
 	if ((s64)(tctx->vtime - now) < 0)

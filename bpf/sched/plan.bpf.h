@@ -36,13 +36,13 @@ static __always_inline struct plan *plan_on(s32 here)
 }
 
 /* What a task ran by its priority is no debt to wait out once it has none. */
-static __always_inline void forgive(struct task_ctx *tctx)
+static __always_inline void forgive(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	u64 now;
 
 	if (tctx->pool == NO_POOL)
 		return;
-	now = pool_of(tctx->pool)->vtime_now;
+	now = clock_for(p, tctx->pool, cpu);
 	if ((s64)(tctx->vtime - now) > 0)
 		tctx->vtime = now;
 }
@@ -53,13 +53,13 @@ static __always_inline void forgive(struct task_ctx *tctx)
  * others, packet by packet: its rank keeps it from being pushed aside while another CPU
  * runs something without any priority.
  */
-static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule *rule)
+static __always_inline u32 rank_now(struct task_struct *p, struct task_ctx *tctx, const struct gth_rule *rule, s32 cpu)
 {
 	u64 slice;
 
 	if (!rule || !is_priority(rule->rank)) {
 		if (is_priority(tctx->rank))
-			forgive(tctx);
+			forgive(p, tctx, cpu);
 		return GTH_RANK_NORMAL;
 	}
 	slice = rule->slice_ns ? rule->slice_ns : tunables.slice_ns;
@@ -67,21 +67,21 @@ static __always_inline u32 rank_now(struct task_ctx *tctx, const struct gth_rule
 		return rule->rank;
 	if (is_priority(tctx->rank)) {
 		count_rarely(GTH_COUNT_DEMOTIONS);
-		forgive(tctx);
+		forgive(p, tctx, cpu);
 		tctx->rank = GTH_RANK_EXHAUSTED;
 	}
 	return GTH_RANK_EXHAUSTED;
 }
 
 /* Nothing but what the rule says, for a task on @cpu that may run on all normal CPUs. */
-static __always_inline void begin_plan(struct task_ctx *tctx, const struct gth_rule *rule, u32 generation,
-				       s32 cpu, struct plan *plan)
+static __always_inline void begin_plan(struct task_struct *p, struct task_ctx *tctx, const struct gth_rule *rule,
+				       u32 generation, s32 cpu, struct plan *plan)
 {
 	plan->place.generation = generation;
 	plan->place.mask = GTH_MASK_NORMAL;
 	plan->place.first = NO_MASK;
 	plan->place.exclusive = false;
-	plan->rank = rank_now(tctx, rule);
+	plan->rank = rank_now(p, tctx, rule, cpu);
 	plan->credit = rule ? rule->credit_ns : 0;
 	plan->cpu = cpu;
 	plan->pool = cpu_pool(live_tables(generation), cpu);
@@ -150,7 +150,7 @@ __noinline int make_plan(struct task_struct *p __arg_trusted, struct task_ctx *t
 	bool exclusive = false;
 
 	tctx->need_resched = false;
-	begin_plan(tctx, rule, generation, cpu, plan);
+	begin_plan(p, tctx, rule, generation, cpu, plan);
 	note_rule(tctx, rule);
 	if (rule && (rule->flags & GTH_RULE_CPUS))
 		exclusive = plan_cpus(p, rule, GTH_MASK_RULE + match_rule(match), plan);

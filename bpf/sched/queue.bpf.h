@@ -168,7 +168,7 @@ static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tct
 		return cpu;
 	*path = GTH_PATH_OVERTAKEN;
 	if (!is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP) && (pinned || is_new) &&
-	    overtakes(tctx, plan, cpu, pinned && may_hand_on(cpu)))
+	    overtakes(p, tctx, plan, cpu, pinned && may_hand_on(cpu)))
 		return cpu;
 	if (pinned)
 		return local_cpu_pinned(p, plan, cpu, enq_flags, path);

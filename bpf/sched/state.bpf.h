@@ -117,6 +117,7 @@ struct cpu_ctx {
 	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 turn_vtime;		/* of the task that runs, when its turn began */
 	u64 confined_vtime;	/* how far the confined tasks have got that compete for it, see clock_for() */
+	u16 confined_pool;	/* ... on the clock of this pool; NO_POOL: nothing is known */
 	u64 turn_burst;		/* what it had run by then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
 	u64 turn_pace;		/* at which its virtual time advances, see sched/group.bpf.h */

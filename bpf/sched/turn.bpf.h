@@ -84,15 +84,15 @@ __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 c
  * The lead in virtual time that ends with the task, beyond what its last child took over. What it has waited for
  * since is none.
  */
-static __always_inline s64 unpaid_lead(const struct task_ctx *tctx)
+static __always_inline s64 unpaid_lead(struct task_struct *p, const struct task_ctx *tctx, s32 cpu)
 {
-	s64 lead = tctx->vtime - pool_of(tctx->pool)->vtime_now;
+	s64 lead = tctx->vtime - clock_for(p, tctx->pool, cpu);
 
 	return tctx->heir_id && tctx->since_fork < lead ? tctx->since_fork : lead;
 }
 
 /* The last child pays for it. */
-static __always_inline bool pass_on_debt(struct task_ctx *tctx)
+static __always_inline bool pass_on_debt(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	struct task_struct *heir;
 	struct task_ctx *to;
@@ -106,7 +106,7 @@ static __always_inline bool pass_on_debt(struct task_ctx *tctx)
 		return false;
 	to = task_of(heir);
 	if (to && to->id == tctx->heir_id) {
-		lead = unpaid_lead(tctx);
+		lead = unpaid_lead(p, tctx, cpu);
 		if (lead > 0)
 			to->vtime += lead;
 		tctx->since_fork = 0;
@@ -129,12 +129,12 @@ static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx,
 	if (!(p->flags & PF_EXITING) || is_priority(tctx->rank) || tctx->pool == NO_POOL)
 		return;
 	if (tctx->group != ROOT_GROUP) {
-		lead = unpaid_lead(tctx);
+		lead = unpaid_lead(p, tctx, cpu);
 		owe(tctx->group, lead);
 		tctx->since_fork = 0;
 		if (lead > 0) /* it may sleep again before it has ended */
 			tctx->vtime -= lead;
-	} else if (!pass_on_debt(tctx)) {
+	} else if (!pass_on_debt(p, tctx, cpu)) {
 		advance_clock(tctx->pool, cpu, 2 * virtual_time(total - tctx->turn_began, tctx->pace));
 	}
 	tctx->turn_began = total;

@@ -188,8 +188,8 @@ static __always_inline bool comes_next(const struct plan *plan)
  * With @sync, from a waker that passes something on, a turn that has just begun lasts until
  * the next tick: a sender of many messages is not switched out for each one.
  */
-__noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan *plan __arg_nonnull, s32 cpu,
-			 bool sync)
+__noinline int overtakes(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+			 const struct plan *plan __arg_nonnull, s32 cpu, bool sync)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
 	u64 now = now_ns(), ran, there, least;
@@ -199,7 +199,7 @@ __noinline int overtakes(struct task_ctx *tctx __arg_nonnull, const struct plan 
 	ran = now - c->turn_began;
 	if (c->turn_burst + ran < tunables.slice_min_ns)
 		return false;
-	least = pool_of(plan->pool)->vtime_now - tunables.slice_ns + tunables.slice_min_ns;
+	least = clock_for(p, plan->pool, cpu) - tunables.slice_ns + tunables.slice_min_ns;
 	there = (s64)(c->turn_vtime - least) < 0 ? least : c->turn_vtime;
 	there += virtual_time(ran, c->turn_pace);
 	if ((s64)(there - (tctx->vtime - plan->credit)) <= (s64)tunables.slice_min_ns || runs_above_us(cpu))
@@ -234,9 +234,9 @@ __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tc
 	if (!mask || plan->affinity_override)
 		return NO_CPU;
 	set_clock(p, tctx, plan->rank, plan->pool, plan->cpu);
-	if (may_run_on(p, mask, plan->cpu) && overtakes(tctx, plan, plan->cpu, sync))
+	if (may_run_on(p, mask, plan->cpu) && overtakes(p, tctx, plan, plan->cpu, sync))
 		return plan->cpu;
-	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(tctx, plan, here, sync))
+	if (here != plan->cpu && may_run_on(p, mask, here) && overtakes(p, tctx, plan, here, sync))
 		return here;
 	return NO_CPU;
 }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use nix::unistd::Pid;
+
 use crate::support::gthctl::NO_RULES;
 use crate::support::shared;
 use crate::support::task::{self, Task, wake_often};
@@ -40,5 +42,27 @@ fn a_task_that_hardly_runs_waits_for_no_turn_beside_those_that_fell_behind() {
     let waited = late.iter().filter(|ns| **ns > 500_000).count();
     println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
     assert!(waited * 100 < late.len(), "{waited} of {} waited", late.len());
+    gthctl.stop();
+}
+
+/// Nor is a new task behind them.
+#[test]
+fn a_new_task_waits_no_longer_beside_those_that_fell_behind() {
+    let gthctl = shared::scheduler(NO_RULES);
+    let _other = Task::fork_on("other", Some(&[1]), task::spin);
+    let _load = [(); 8].map(|()| Task::fork_on("load", Some(&[0]), task::spin));
+    std::thread::sleep(Duration::from_secs(1));
+    let parent = Task::fork_on("parent", Some(&[0]), |shared| {
+        loop {
+            let begin = task::now();
+            let child = task::fork_below(|| shared.add_latency(task::now() - begin));
+            nix::sys::wait::waitpid(Pid::from_raw(child), None).unwrap();
+            task::sleep(20_000_000, 0);
+        }
+    });
+    let late = parent.samples(60);
+    let median = task::part(&late, 0.5);
+    println!("median {median:?}, the longest {:?} ns", late.iter().max());
+    assert!(median < Duration::from_millis(60), "{median:?}");
     gthctl.stop();
 }
