@@ -7,6 +7,9 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 
+# They would take the place of the flags in .cargo/config.toml: the build would not be static.
+unexport RUSTFLAGS CARGO_ENCODED_RUSTFLAGS
+
 # A host's sched_ext, or its absence.
 STATE := /sys/kernel/sched_ext/state
 GTHCTL := target/x86_64-unknown-linux-gnu/release/gthctl
@@ -31,9 +34,12 @@ help: ## this list
 
 deps: ## install what is missing (apt; root or sudo)
 	@tests/vm/install $(PACKAGES)
-	@version=$$(cargo --version 2>/dev/null | cut -d' ' -f2) || true; \
-	if [[ -z $$version || $$(printf '%s\n' $(CARGO_MIN) $$version | sort -V | head -n 1) != $(CARGO_MIN) ]]; then \
-		tests/vm/install cargo-web rustc-web; \
+	@is_new() { [[ $$(printf '%s\n' $(CARGO_MIN) "$$1" | sort -V | head -n 1) == $(CARGO_MIN) ]]; }; \
+	version() { cargo --version 2>/dev/null | cut -d' ' -f2 || true; }; \
+	[[ -n $$(version) ]] || tests/vm/install cargo-web rustc-web; \
+	if ! is_new "$$(version)" && ! command -v rustup >/dev/null; then tests/vm/install cargo-web rustc-web; fi; \
+	if ! is_new "$$(version)"; then \
+		echo "$$(command -v cargo) is $$(version); $(CARGO_MIN) is needed (rustup update)" >&2; exit 1; \
 	fi
 
 build: deps ## the static release binary

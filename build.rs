@@ -11,20 +11,26 @@ fn main() {
         bpf::skeleton("bpf", name, "bpf");
     }
     println!("cargo:rustc-env=GTHCTL_COMMIT={}", commit());
-    // Both change with each commit. The index changes more often, and everything would be built anew.
-    for file in ["HEAD", "logs/HEAD"] {
-        if Path::new(".git").join(file).exists() {
-            println!("cargo:rerun-if-changed=.git/{file}");
+    // These change with each commit. The index changes more often, and everything would be built anew. In a work
+    // tree of its own (git-worktree(1)), .git is a file.
+    let branch = git(&["rev-parse", "--symbolic-full-name", "HEAD"]).unwrap_or_default();
+    for file in ["HEAD", "logs/HEAD", branch.as_str(), "packed-refs"] {
+        if let Some(path) =
+            git(&["rev-parse", "--git-path", file]).filter(|path| Path::new(path).exists())
+        {
+            println!("cargo:rerun-if-changed={path}");
         }
     }
 }
 
+/// What git prints; `None` if it fails, or there is no git.
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
 /// The short commit id, with `+` when tracked files differ from it.
 fn commit() -> String {
-    let git = |args: &[&str]| {
-        let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
-        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
     let Some(id) = git(&["rev-parse", "--short=12", "HEAD"]) else {
         return "unknown".to_owned();
     };

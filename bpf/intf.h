@@ -172,6 +172,7 @@ struct gth_tables {
 	u32 restricted;			/* there are exclusive CPUs */
 	u32 nr_traffic;
 	u32 allocated;			/* some rule is GTH_RULE_ALLOCATED */
+	u32 lineage;			/* the first generation with these rules; 0: of none. What it found out of parents holds */
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
 	struct gth_rules all;
 	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */

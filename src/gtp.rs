@@ -11,6 +11,10 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::base::root::Root;
+use crate::kernel::kallsyms::{KALLSYMS, Symbols};
+use crate::kernel::modules;
+
 /// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3).
 pub const GTPU_PORT: u16 = 2152;
 
@@ -48,6 +52,20 @@ impl Module {
             packet,
             does,
         })
+    }
+
+    /// Whether it is in the kernel, loaded or built in. A built-in one without parameters, such as gtp, has no
+    /// directory in /sys/module.
+    pub fn is_there(self, root: &Root) -> bool {
+        modules::life(&root.path(modules::MODULES), self.name()).is_some() || self.is_built_in(root)
+    }
+
+    pub fn is_built_in(self, root: &Root) -> bool {
+        let entries = self.entries();
+        let names = entries.iter().map(String::as_str);
+        let symbols = Symbols::read(&root.path(KALLSYMS), names).unwrap_or_default();
+        let found = entries.iter().filter_map(|entry| symbols.of(entry, Some(self.name())));
+        found.into_iter().any(|symbol| symbol.module.is_none())
     }
 
     /// The functions by which packets enter.

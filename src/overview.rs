@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use humantime::format_duration;
-use serde::Serialize;
+use serde::ser::Error;
+use serde::{Serialize, Serializer};
 
 use crate::base::finding::{Counts, Finding, Level};
 use crate::base::output::count;
@@ -24,9 +25,15 @@ pub struct Overview {
     #[serde(flatten)]
     pub counts: Counts,
     pub findings: Vec<Finding>,
-    /// Absent while no gthctl runs.
-    #[serde(flatten)]
+    /// Absent while no gthctl runs. Its notes are among the findings: `notes` is their number.
+    #[serde(flatten, serialize_with = "without_notes")]
     pub status: Option<Status>,
+}
+
+fn without_notes<S: Serializer>(status: &Option<Status>, serializer: S) -> Result<S::Ok, S::Error> {
+    let mut fields = serde_json::to_value(status).map_err(S::Error::custom)?;
+    fields.as_object_mut().map(|fields| fields.remove("notes"));
+    fields.serialize(serializer)
 }
 
 impl Overview {
@@ -277,6 +284,20 @@ mod tests {
         let json = serde_json::to_value(&overview).unwrap();
         assert_eq!((&json["running"], &json["errors"]), (&true.into(), &0.into()));
         assert_eq!(json["generation"], 3);
+    }
+
+    #[test]
+    fn each_key_stands_once_with_a_running_gthctl_and_without() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let mut answer = answered();
+        answer.status.notes = vec!["a note".into()];
+        let running = Overview::of_running(&tree.host(), answer);
+        for (overview, notes) in [(running, 1u64), (Overview::without(&tree.host(), None), 0)] {
+            // It refuses a key that stands twice.
+            let yaml = serde_yaml::to_string(&overview).unwrap();
+            let read: serde_yaml::Value = serde_yaml::from_str(&yaml).unwrap();
+            assert_eq!(read["notes"].as_u64(), Some(notes), "{yaml}");
+        }
     }
 
     #[test]

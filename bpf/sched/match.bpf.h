@@ -273,6 +273,7 @@ __noinline int find_lineage(struct task_struct *p __arg_trusted, u32 index, u32 
 	struct scratch *s = scratch_of(slot);
 	struct task_struct *parent = p;
 	struct gth_rules *found;
+	u32 lineage = tables_at(index)->lineage;
 	bool known;
 	u32 i;
 
@@ -286,8 +287,8 @@ __noinline int find_lineage(struct task_struct *p __arg_trusted, u32 index, u32 
 		if (!parent || !parent->pid)
 			break;
 		tctx = task_of(parent);
-		known = tctx && generation && tctx->lineage_generation == generation;
-		if (known && match_generation(tctx->match) == generation) {
+		known = tctx && lineage && tctx->lineage == lineage;
+		if (known && generation && match_generation(tctx->match) == generation) {
 			add_rules(found, &tctx->passed_on);
 			break;
 		}
@@ -315,9 +316,25 @@ static __always_inline u32 first_rule(const struct gth_verdict *v)
 }
 
 /*
+ * The record that says what the task falls under as a child: its own, or that of its process's first thread. A
+ * new thread has none yet, and its process's parents may have ended. NULL: neither is of @lineage.
+ */
+static __always_inline struct task_ctx *known_lineage(struct task_struct *p, u32 lineage)
+{
+	struct task_ctx *tctx = task_of(p);
+
+	if (!lineage)
+		return NULL;
+	if (tctx && tctx->lineage == lineage)
+		return tctx;
+	tctx = task_of(p->group_leader);
+	return tctx && tctx->lineage == lineage ? tctx : NULL;
+}
+
+/*
  * Matches a task against the tables at @index, into a scratch's verdict. Uses
- * the lineage in the task's record if it is of @generation, and keeps it there
- * so that it outlives the parents; 0: look anew.
+ * the lineage in the task's record if it is of the tables' rules, and keeps it there
+ * so that it outlives the parents. @generation: that of the tables; 0: they are not live.
  *
  * Global, like the other functions with this keyword: verified once, not per
  * caller's state.
@@ -325,15 +342,16 @@ static __always_inline u32 first_rule(const struct gth_verdict *v)
 __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
 {
 	struct scratch *s = scratch_of(slot);
-	struct task_ctx *tctx = task_of(p);
 	struct gth_tables *t = tables_at(index);
+	struct task_ctx *known;
 
 	if (!s)
 		return 0;
 	s->verdict.inherited = (struct gth_rules){};
 	if (any_rule(&t->children)) {
-		if (tctx && generation && tctx->lineage_generation == generation)
-			s->verdict.inherited = tctx->inherited;
+		known = known_lineage(p, t->lineage);
+		if (known)
+			s->verdict.inherited = known->inherited;
 		else
 			find_lineage(p, index, generation, slot);
 	}
@@ -392,7 +410,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->inherited = v->inherited;
 	tctx->passed_on.word[0] = v->inherited.word[0] | (v->holds.word[0] & children->word[0]);
 	tctx->passed_on.word[1] = v->inherited.word[1] | (v->holds.word[1] & children->word[1]);
-	tctx->lineage_generation = generation;
+	tctx->lineage = live_tables(generation)->lineage;
 	tctx->marked_until = s->marked_until;
 	tctx->by_traffic = s->by_traffic;
 	count_rarely(GTH_COUNT_MATCHED);

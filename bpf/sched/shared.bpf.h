@@ -102,7 +102,7 @@ struct task_ctx {
 	u32 changes;		/* of what rules ask about; counts up */
 	u64 marked_until;	/* earliest end of a mark that it was matched by; else 0 */
 	struct gth_rules by_traffic;	/* rules that hold for it except for their traffic condition */
-	u32 lineage_generation;	/* of `inherited` */
+	u32 lineage;		/* of `inherited`, see struct gth_tables */
 	struct gth_rules inherited;	/* rules it falls under as a child */
 	struct gth_rules passed_on;	/* rules its children fall under */
 	char comm[GTH_COMM_LEN];	/* its name, kept by task_rename */

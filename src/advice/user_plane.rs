@@ -8,7 +8,7 @@ use crate::base::error::Result;
 use crate::gtp::Module;
 use crate::irq::host::Host;
 use crate::irq::inventory::list::Lister;
-use crate::kernel::{modules, procfs, udp_sockets};
+use crate::kernel::{procfs, udp_sockets};
 use crate::policy::cgroups::Home;
 
 /// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3).
@@ -55,15 +55,13 @@ impl UserPlane {
     /// Looks at this machine. Which program has a port open only root can see.
     pub fn find(host: &Host) -> Result<Self> {
         let topology = host.topology()?;
-        let sys_module = host.root.path(modules::MODULES);
-        let is_loaded = |module: &Module| modules::life(&sys_module, module.name()).is_some();
         let near = |node: Option<u32>| {
             let near = node.map(|node| topology.of_node(node)).unwrap_or_default();
             if near.is_empty() { topology.online.clone() } else { near }
         };
         let nics = Lister::new(host, None).look()?.nics.into_iter();
         Ok(Self {
-            modules: Module::ALL.into_iter().filter(is_loaded).collect(),
+            modules: Module::ALL.into_iter().filter(|module| module.is_there(&host.root)).collect(),
             programs: programs(&host.proc()),
             nics: nics
                 .map(|nic| Nic { name: nic.name, driver: nic.driver, near: near(nic.numa_node) })
@@ -110,6 +108,17 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::irq::tree::{Machine, Tree};
+
+    /// It has no directory in /sys/module.
+    #[test]
+    fn a_module_that_is_built_in() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let modules = || UserPlane::find(&tree.host()).unwrap().modules;
+        assert_eq!(modules(), []);
+        tree.write("proc/kallsyms", "0 t gtp_encap_recv\n0 t gtp_dev_xmit\n");
+        assert_eq!(modules(), [Module::Gtp]);
+    }
 
     #[test]
     fn who_has_the_port() {

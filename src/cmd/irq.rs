@@ -10,6 +10,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::{self, Format, count};
+use crate::base::root::Root;
 use crate::cli::{
     AdviseArgs, DriftArgs, IrqArgs, IrqCommand, ListViewArgs, MaskChoice, PinArgs, RestoreArgs,
 };
@@ -24,7 +25,6 @@ use crate::irq::place::wanted::{Masks, OnIrqbalance, Placement};
 use crate::irq::place::{drift, pin, restore};
 use crate::irq::show;
 use crate::kernel::capabilities;
-use crate::kernel::modules;
 use crate::trace::attach::Settings;
 use crate::trace::functions::Target;
 use crate::trace::rows::Row;
@@ -176,8 +176,10 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
 
 /// Which tasks process the packets of the loaded GTP module; `None` if none is loaded.
 fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
-    let loaded = |of: &Module| modules::life(Path::new(modules::MODULES), of.name()).is_some();
-    let Some(traced) = Module::ALL.into_iter().find(loaded) else { return Ok(None) };
+    let root = Root::default();
+    let Some(traced) = Module::ALL.into_iter().find(|of| of.is_there(&root)) else {
+        return Ok(None);
+    };
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     capabilities::check_capabilities("tracing", &status)?;
     let seen = trace(&Options {

@@ -14,6 +14,7 @@ use super::marker_udp::UdpMarker;
 use super::reports::GtpTraffic;
 use crate::base::error::Result;
 use crate::base::log;
+use crate::base::root::Root;
 use crate::gtp::{Module, Plane};
 use crate::kernel::kallsyms::{self, KALLSYMS, Symbols, place};
 use crate::kernel::kprobes;
@@ -177,12 +178,8 @@ impl Marker {
         if let Some(life) = modules::life(Path::new(MODULES), module.name()) {
             return Found::Loaded(life);
         }
-        let built_in = self.built_in.entry(module).or_insert_with(|| {
-            let entries = module.entries();
-            let symbols = symbols(entries.iter().map(String::as_str));
-            let found = entries.iter().filter_map(|entry| symbols.of(entry, Some(module.name())));
-            found.into_iter().any(|symbol| symbol.module.is_none())
-        });
+        let built_in = self.built_in.entry(module);
+        let built_in = built_in.or_insert_with(|| module.is_built_in(&Root::default()));
         if *built_in { Found::BuiltIn } else { Found::Missing }
     }
 

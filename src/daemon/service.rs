@@ -417,10 +417,14 @@ impl Service {
         let reread = std::mem::take(&mut self.reread);
         let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
         if is_due(Watched::Config, Step::Config) {
-            let done = self.reload_config(scheduler, topology);
-            let before = self.rejected.take();
-            self.rejected = done.as_ref().err().map(|e| again::since_when(before, e));
-            self.again.note(Step::Config, done);
+            match self.reload_config(scheduler, topology) {
+                Ok(false) => {}
+                done => {
+                    let before = self.rejected.take();
+                    self.rejected = done.as_ref().err().map(|e| again::since_when(before, e));
+                    self.again.note(Step::Config, done.map(|_| ()));
+                }
+            }
         }
         let pods_changed = self.pods.update();
         if is_due(Watched::Policy, Step::Policy) {
@@ -468,15 +472,21 @@ impl Service {
         self.again.note(Step::Policy, done);
     }
 
-    fn reload_config(&mut self, scheduler: &mut Scheduler<'_>, topology: &Topology) -> Result<()> {
+    /// Reads the config file anew. Returns whether that says something of it: nothing is known of a file with a
+    /// mistake that a program still writes.
+    fn reload_config(
+        &mut self,
+        scheduler: &mut Scheduler<'_>,
+        topology: &Topology,
+    ) -> Result<bool> {
         let loaded = match self.lacks_config {
             true => load_config(&self.options),
             false => Config::load(&self.options.config).map(Some),
         };
         if loaded.is_err() && is_being_written(&mut self.watch, &self.watched, &Watched::Config) {
-            return Ok(());
+            return Ok(false);
         }
-        let Some((config, notes)) = loaded? else { return Ok(()) };
+        let Some((config, notes)) = loaded? else { return Ok(true) };
         if std::mem::take(&mut self.lacks_config) {
             log::notes(ownership::note(&self.options.config).as_slice());
         }
@@ -499,10 +509,10 @@ impl Service {
             (self.config.slice_ns_default, self.config.slice_ns_min) = slices;
             log::info(format_args!("{path}: slices are in force"));
         }
-        match config.policy.filter(|_| self.policy.file().is_none()) {
-            Some(file) => self.follow_policy(file, scheduler, topology),
-            None => Ok(()),
+        if let Some(file) = config.policy.filter(|_| self.policy.file().is_none()) {
+            self.follow_policy(file, scheduler, topology)?;
         }
+        Ok(true)
     }
 
     /// Follows the policy file that the config has come to name.

@@ -5,26 +5,11 @@ use crate::base::finding::Finding;
 use crate::gtp::Module;
 use crate::kernel::kallsyms::{KALLSYMS, Symbols};
 use crate::kernel::kprobes;
-use crate::kernel::modules::{MODULES, life};
 
 const CHECK: &str = "data-plane";
 
-/// Whether the module is in the kernel, loaded or built in.
-pub fn is_loaded(sight: &Sight<'_>, module: Module) -> bool {
-    life(&sight.path(MODULES), module.name()).is_some() || is_built_in(sight, module)
-}
-
-/// A built-in module without parameters, such as gtp, has no directory in /sys/module.
-fn is_built_in(sight: &Sight<'_>, module: Module) -> bool {
-    let entries = module.entries();
-    let names = entries.iter().map(String::as_str);
-    let symbols = Symbols::read(&sight.path(KALLSYMS), names).unwrap_or_default();
-    let found = entries.iter().filter_map(|entry| symbols.of(entry, Some(module.name())));
-    found.into_iter().any(|symbol| symbol.module.is_none())
-}
-
 pub fn findings(sight: &Sight<'_>) -> Vec<Finding> {
-    let loaded = Module::ALL.into_iter().filter(|module| is_loaded(sight, *module));
+    let loaded = Module::ALL.into_iter().filter(|module| module.is_there(&sight.host.root));
     let findings: Vec<Finding> = loaded.map(|module| finding(sight, module)).collect();
     if findings.is_empty() {
         let what =
@@ -97,8 +82,8 @@ mod tests {
         tree.write("sys/kernel/btf/gtp", "");
         assert!(found()[0].what.ends_with("can be traced by fentry and kprobes"), "{:?}", found());
         assert_eq!(found().len(), 1);
-        assert!(is_loaded(&Sight::new(&host), Module::Gtp));
-        assert!(!is_loaded(&Sight::new(&host), Module::Gtp5g));
+        assert!(Module::Gtp.is_there(&host.root));
+        assert!(!Module::Gtp5g.is_there(&host.root));
         // Built in: it has no directory, as it has no parameters.
         let tree = Tree::new();
         let host = tree.host();
@@ -106,6 +91,6 @@ mod tests {
         tree.write("sys/bus/event_source/devices/kprobe/type", "8\n");
         let found = findings(&Sight::new(&host));
         assert_eq!((found.len(), found[0].level), (1, Level::Ok), "{found:?}");
-        assert!(is_loaded(&Sight::new(&host), Module::Gtp));
+        assert!(Module::Gtp.is_there(&host.root));
     }
 }

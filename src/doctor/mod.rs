@@ -43,8 +43,8 @@ pub fn examine(host: &Host, config: Option<&Path>) -> Report {
         ("btf_sound", kernel.has_sound_btf()),
         ("ext_group_sched", kernel.has_cgroups()),
         ("cgroup_v2", Some(cgroup_v2)),
-        ("gtp", Some(data_plane::is_loaded(&sight, Module::Gtp))),
-        ("gtp5g", Some(data_plane::is_loaded(&sight, Module::Gtp5g))),
+        ("gtp", Some(Module::Gtp.is_there(&host.root))),
+        ("gtp5g", Some(Module::Gtp5g.is_there(&host.root))),
     ];
     let known: BTreeMap<_, _> =
         features.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();

@@ -563,10 +563,11 @@ mod tests {
         let mut topology = machine(4, 1);
         topology.online = set("0-2");
         let yaml = "strategies: [{name: n, command_regex: a, cpus: 2-3}]";
-        let (c, _) = try_compile(yaml, &topology).unwrap();
+        let (c, notes) = try_compile(yaml, &topology).unwrap();
         assert_eq!(c.masks[&MaskIndex::NORMAL], set("0-2"));
         assert_eq!(c.masks[&MaskIndex::llc(0)], set("0-2"));
         assert_eq!(c.masks[&MaskIndex::rule(0)], set("2"));
+        assert_eq!(notes, ["p.yaml:1:15: n: cpus: 3: not online, so not used now"]);
     }
 
     #[test]

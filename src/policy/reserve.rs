@@ -189,6 +189,13 @@ pub(super) fn check_cpus(
     if let Some(cpu) = cpus.iter().find(|&cpu| !topology.possible.contains(cpu)) {
         return Err(not_here(rule, cpu, topology));
     }
+    let offline: CpuList = cpus.iter().filter(|&cpu| !topology.online.contains(cpu)).collect();
+    if !offline.is_empty() {
+        notes.push(format!(
+            "{}: {}: cpus: {offline}: not online, so not used now",
+            rule.location, rule.name
+        ));
+    }
     let taken = cpus.common(reserved);
     if !taken.is_empty() {
         notes.push(format!(

@@ -19,4 +19,4 @@ pub mod traffic;
 pub mod verdict;
 pub mod watchdog;
 
-pub use scheduler::{Scheduler, Settings};
+pub use scheduler::{Rules, Scheduler, Settings};

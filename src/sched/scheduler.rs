@@ -40,7 +40,7 @@ use crate::kernel::isolation::isolates_domains;
 use crate::kernel::libbpf_log;
 use crate::kernel::sched_ext;
 use crate::kernel::skeletons::scheduler::types::{
-    gth_activity, gth_machine, gth_ops_flag, gth_request, gth_tunables, sched_ext_ops,
+    gth_activity, gth_machine, gth_ops_flag, gth_request, gth_tables, gth_tunables, sched_ext_ops,
 };
 use crate::kernel::skeletons::scheduler::{OpenSchedSkel, SchedSkel, SchedSkelBuilder};
 use crate::kernel::topology::Topology;
@@ -58,6 +58,14 @@ pub struct Settings {
     /// [`kernel::hotplug_seq`] before the topology was read. If a CPU comes or goes in
     /// between, the kernel ends the scheduler and gthctl reloads it.
     pub hotplug_seq: u64,
+}
+
+/// The rules of a policy beside those of the live one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rules {
+    New,
+    /// In the same order. What they refer to may have changed.
+    Same,
 }
 
 /// A loaded scheduler. Dropping it takes it out of the kernel.
@@ -98,7 +106,7 @@ impl<'obj> Scheduler<'obj> {
         run_program(&skel.progs.look_up_kernel)?;
         let nr_llcs = topology.nr_llcs();
         let ids = Ids::default().next(policy);
-        install(&mut skel, policy, &ids, nr_llcs, 1)?;
+        install(&mut skel, policy, &ids, nr_llcs, 1, 1)?;
         skel.tunables().generation = 1;
         let mut scheduler = Self::attach(skel, policy, ids, kernel, nr_llcs)?;
         scheduler.skel.request().generation = 1;
@@ -160,13 +168,16 @@ impl<'obj> Scheduler<'obj> {
 
     /// Makes `policy` the live one, in one step for every task. CPUs that become exclusive, or
     /// were, act on it at once, the others when they next switch tasks or at their next tick.
-    pub fn set_policy(&mut self, policy: &Compiled) -> Result<()> {
+    ///
+    /// Which tasks are children of a rule's tasks is found out anew unless the rules are [`Rules::Same`].
+    pub fn set_policy(&mut self, policy: &Compiled, rules: Rules) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
+        let lineage = self.lineage(rules).unwrap_or(generation);
         let ids = self.ids.next(policy);
         // The live policy counts nothing there.
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.ids.traffic.new_marks(&ids.traffic).for_each(|mark| data.marked_tasks[mark] = 0);
-        install(&mut self.skel, policy, &ids, self.nr_llcs, generation)?;
+        install(&mut self.skel, policy, &ids, self.nr_llcs, generation, lineage)?;
         self.hooks.extend(&mut self.skel.progs, policy)?;
         self.skel.request().generation = generation;
         run_program(&self.skel.progs.go_live)?;
@@ -183,17 +194,24 @@ impl<'obj> Scheduler<'obj> {
     }
 
     /// What `policy` would make of every thread.
-    pub fn try_policy(&mut self, policy: &Compiled) -> Result<Vec<Verdict>> {
-        let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-        let ids = self.ids.next(policy);
-        policy_tables::write(
-            policy,
-            &ids,
-            self.nr_llcs,
-            0,
-            &mut data.tables[policy_tables::TRIAL as usize],
-        );
+    pub fn try_policy(&mut self, policy: &Compiled, rules: Rules) -> Result<Vec<Verdict>> {
+        let (ids, nr_llcs) = (self.ids.next(policy), self.nr_llcs);
+        let lineage = self.lineage(rules).unwrap_or(0);
+        let trial = &mut self.tables()[policy_tables::TRIAL as usize];
+        policy_tables::write(policy, &ids, nr_llcs, 0, trial);
+        trial.lineage = lineage;
         self.report(policy_tables::TRIAL, None)
+    }
+
+    fn tables(&mut self) -> &mut [gth_tables] {
+        let data = self.skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
+        &mut data.tables
+    }
+
+    /// What the live policy knows of tasks' parents, by the number of its rules, if `rules` are the same.
+    fn lineage(&mut self, rules: Rules) -> Option<u32> {
+        let live = self.generation() as usize & 1;
+        (rules == Rules::Same).then(|| self.tables()[live].lineage)
     }
 
     fn report(&mut self, tables: u32, tid: Option<u32>) -> Result<Vec<Verdict>> {
@@ -482,13 +500,14 @@ fn adapt_cgroup_ops(ops: &mut sched_ext_ops, kernel: &KernelTypes<'_>) {
     }
 }
 
-/// Writes `policy` into the tables and masks of `generation`.
+/// Writes `policy` into the tables and masks of `generation`, with the number of its rules' lineage.
 fn install(
     skel: &mut SchedSkel<'_>,
     policy: &Compiled,
     ids: &Ids,
     nr_llcs: usize,
     generation: u32,
+    lineage: u32,
 ) -> Result<()> {
     // No CPU reads the previous generation in this place and nothing is queued by it:
     // set_policy() made sure of that.
@@ -502,13 +521,9 @@ fn install(
         rule_stats::clear(&skel.maps.rule_stats, row)?;
     }
     let data = skel.maps.bss_tables_data.as_mut().expect("the program has .bss.tables");
-    policy_tables::write(
-        policy,
-        ids,
-        nr_llcs,
-        generation,
-        &mut data.tables[generation as usize & 1],
-    );
+    let tables = &mut data.tables[generation as usize & 1];
+    policy_tables::write(policy, ids, nr_llcs, generation, tables);
+    tables.lineage = lineage;
     Ok(())
 }
 

@@ -95,22 +95,27 @@ impl Session<'_> {
     }
 
     /// Attaches to the device's program, and detaches from one that it no longer has. The device
-    /// may have gone, too.
+    /// may have gone, too, and others may have come under it.
     fn follow_program(&mut self) -> Result<()> {
         let device = self.options.device;
         let index = xdp::device_index(device);
         let failed = |e| Error::because_of(format!("asking for the XDP program of {device}"), e);
         let found = index.map(xdp::program_at).transpose().map_err(failed)?.flatten();
-        if self.tracer.as_ref().map(Tracer::id) == found.map(|(id, _)| id) {
+        let devices = xdp::devices_of(Path::new(SYSFS), device);
+        let is_same = match (&self.tracer, found) {
+            (Some(tracer), Some((id, _))) => tracer.is_of(id, &devices),
+            (before, _) => before.is_none() && found.is_none(),
+        };
+        if is_same {
             return Ok(());
         }
-        if self.tracer.take().is_some() {
+        let before = self.tracer.take().map(|tracer| tracer.id());
+        if before.is_some() && before != found.map(|(id, _)| id) {
             log::info(format_args!("{device} has lost its XDP program"));
         }
         self.before.clear();
         let Some((id, mode)) = found else { return Ok(()) };
         let Some(program) = xdp::program(id) else { return Ok(()) };
-        let devices = xdp::devices_of(Path::new(SYSFS), device);
         self.tracer = Some(Tracer::attach(&program, devices)?);
         self.tell(&program, mode)
     }

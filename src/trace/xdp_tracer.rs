@@ -15,6 +15,8 @@ use crate::kernel::xdp::{self, XdpProgram};
 pub struct Tracer {
     id: u32,
     devices: Vec<String>,
+    /// What the program got of them.
+    what: Vec<u8>,
     counts: MapHandle,
     _links: [Link; 2],
 }
@@ -50,12 +52,17 @@ impl Tracer {
         };
         // The end first, so that no run has a beginning only.
         let _links = [attach("run_ends")?, attach("run_begins")?];
-        Ok(Self { id: *id, devices, counts, _links })
+        Ok(Self { id: *id, devices, what, counts, _links })
     }
 
     /// The XDP program's id.
     pub fn id(&self) -> u32 {
         self.id
+    }
+
+    /// Whether it counts this program's runs for these devices. One that has gone and come again has another index.
+    pub fn is_of(&self, id: u32, devices: &[String]) -> bool {
+        self.id == id && self.what == bytes_of(devices)
     }
 
     pub fn devices(&self) -> &[String] {

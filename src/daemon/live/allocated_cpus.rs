@@ -11,8 +11,8 @@ use crate::kernel::cpusets::Cpusets;
 use crate::kernel::procfs;
 use crate::policy::allocated::{self, Allocation};
 use crate::policy::{Cpus, Policy, Rule};
-use crate::sched::Scheduler;
 use crate::sched::verdict::Verdict;
+use crate::sched::{Rules, Scheduler};
 
 /// The cpusets that tasks of each rule are in, with the rule's index.
 pub(super) type Allocations = Vec<(usize, Vec<Allocation>)>;
@@ -41,12 +41,13 @@ pub(super) fn load_here(
     path: Option<&Path>,
     context: &PolicyContext<'_>,
     scheduler: &mut Scheduler<'_>,
+    rules: Rules,
 ) -> Result<Loaded> {
     let loaded = load(text, path, context, Vec::new())?;
     if !follows_cpusets(&loaded.policy) {
         return Ok(loaded);
     }
-    let found = find(&loaded.policy, &scheduler.try_policy(&loaded.compiled)?)?;
+    let found = find(&loaded.policy, &scheduler.try_policy(&loaded.compiled, rules)?)?;
     load(loaded.text, path, context, found)
 }
 

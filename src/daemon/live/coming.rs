@@ -12,7 +12,7 @@ use crate::daemon::control::server::ReplyTo;
 use crate::daemon::control::{Proposal, Reply};
 use crate::daemon::reports::Applied;
 use crate::irq::place::worker::{Done, Ticket, Worker};
-use crate::sched::Scheduler;
+use crate::sched::{Rules, Scheduler};
 
 /// A policy that waits for its interrupts.
 pub(super) struct Coming {
@@ -274,7 +274,7 @@ impl LivePolicy {
         begin: Instant,
     ) -> Result<()> {
         self.out_of_step = true;
-        scheduler.set_policy(&new.compiled)?;
+        scheduler.set_policy(&new.compiled, Rules::New)?;
         self.out_of_step = false;
         log::notes(&new.notes);
         (self.shared, self.look_at) = (None, Instant::now() + LOOK_AFTER);

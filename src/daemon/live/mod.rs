@@ -39,9 +39,9 @@ use crate::policy::diff::ChangeKind;
 use crate::policy::pod_nics::PodNic;
 use crate::policy::resolve;
 use crate::policy::{IrqEntry, MAX_RULES, Policy, Rule, diff, forgery};
-use crate::sched::Scheduler;
 use crate::sched::traffic::Mark;
 use crate::sched::verdict::Verdict;
+use crate::sched::{Rules, Scheduler};
 
 /// What a policy's meaning depends on, besides its text.
 #[derive(Clone, Copy)]
@@ -245,7 +245,7 @@ impl LivePolicy {
         context: &PolicyContext<'_>,
         scheduler: &mut Scheduler<'_>,
     ) -> Result<Loaded> {
-        let new = load_here(text, path, context, scheduler)?;
+        let new = load_here(text, path, context, scheduler, Rules::New)?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
         let of_api = new.file_rules..;
         Ok(self.with_same_processes(new, of_api))
@@ -348,14 +348,16 @@ impl LivePolicy {
         context: &PolicyContext<'_>,
     ) -> Result<bool> {
         let text = self.now.text.clone();
-        let new = load_here(text, self.file.as_deref(), context, scheduler)?;
+        // What is in the kernel may be of another policy after a failure.
+        let rules = if self.out_of_step { Rules::New } else { Rules::Same };
+        let new = load_here(text, self.file.as_deref(), context, scheduler, rules)?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
         let new = self.with_same_processes(new, 0..);
         let differs = new.compiled != self.now.compiled || self.out_of_step;
         if differs {
             // A failure here is retried: the old policy is still in force.
             self.out_of_step = true;
-            scheduler.set_policy(&new.compiled)?;
+            scheduler.set_policy(&new.compiled, rules)?;
             self.out_of_step = false;
         }
         let is_new = |note: &&String| !self.now.notes.contains(note);
@@ -397,7 +399,8 @@ impl LivePolicy {
     ) -> Result<Plan> {
         let new = self.proposed(scheduler, context, proposal)?;
         let counts = count_tasks(&scheduler.verdicts(None)?, self.now.policy.rules.len());
-        let new_counts = count_tasks(&scheduler.try_policy(&new.compiled)?, new.policy.rules.len());
+        let new_counts =
+            count_tasks(&scheduler.try_policy(&new.compiled, Rules::New)?, new.policy.rules.len());
         let change = |change: diff::Change| reports::Change {
             kind: change.kind,
             before: change.before.map(|i| report_rule(&self.now.policy.rules[i], Some(counts[i]))),

@@ -178,7 +178,7 @@ impl Asked {
                 By::Policy => "`irqbalance: ban` beside `nic` tells it to leave them alone",
                 By::Hand => "--ban tells it to leave them alone; --force places them anyway",
             };
-            let refused = Refused(self.refused.clone());
+            let refused = Refused::Irqs(self.refused.clone());
             return failed(what, help).map_err(|e| refused.cause(e));
         }
         if pids.len() > 1 {

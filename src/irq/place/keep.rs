@@ -8,7 +8,7 @@ use super::kept::Kept;
 use super::pin::{Placed, Refused};
 use super::plan::{Change, Plan};
 use super::saved::By;
-use super::target::shown;
+use super::target::{Target, shown};
 use super::wanted::{Absent, OnIrqbalance, Placement};
 use super::{ban, pin, restore};
 use crate::base::error::{Error, Result};
@@ -39,6 +39,11 @@ pub struct Keeper {
     /// When something may be placed again, and the wait after that.
     again_at: Instant,
     wait: Duration,
+    /// What could not be placed, and why. It is tried again apart from the rest.
+    refused: Vec<(Refused, String)>,
+    /// When that is, and the wait after that.
+    refused_at: Instant,
+    refused_wait: Duration,
     /// The last error that was logged.
     said: Option<String>,
     /// What the kernel does not let move, as an attempt has shown.
@@ -60,6 +65,9 @@ impl Keeper {
             plan_at: now,
             again_at: now,
             wait: LOOK,
+            refused: Vec::new(),
+            refused_at: now,
+            refused_wait: LOOK,
             said: None,
             fixed: Vec::new(),
             owed: false,
@@ -74,15 +82,21 @@ impl Keeper {
     pub fn set(&mut self, placements: &[Placement], absent: Absent) -> Result<Vec<String>> {
         let mut plan = self.plan(placements, absent)?;
         let mut notes = plan.waiting.clone();
+        let mut refused = Vec::new();
         if !plan.changes.is_empty() {
-            let (placed, refused) = self.apply(&plan, absent)?;
+            let (placed, errors) = self.apply(&plan, absent)?;
+            if let Some(e) = errors.last().filter(|_| placed.is_nothing()) {
+                return Err(e.clone());
+            }
             notes.extend(placed.notes);
-            notes.extend(refused.iter().cloned());
-            plan.waiting.extend(refused);
+            refused = refusals(&errors);
+            notes.extend(refused.iter().map(|(_, why)| why.clone()));
+            plan.waiting.extend(refused.iter().map(|(_, why)| why.clone()));
             self.fixed.extend(placed.fixed);
             plan.leave_out(&self.fixed);
         }
         let now = self.begin(placements, plan);
+        self.put_off(refused, now);
         self.told = self.release_others(KEEPER);
         if self.owed {
             self.back_off(now);
@@ -111,27 +125,43 @@ impl Keeper {
         Ok(plan)
     }
 
-    /// Makes the changes of `plan`. What is kept is placed as far as that is possible: also returns why
-    /// some of it is not.
-    fn apply(&self, plan: &Plan, absent: Absent) -> Result<(Placed, Vec<String>)> {
+    /// Makes the changes of `plan`. What is kept is placed as far as that is possible: also returns the
+    /// errors about the rest, each with a [`Refused`].
+    fn apply(&self, plan: &Plan, absent: Absent) -> Result<(Placed, Vec<Error>)> {
         let mut plan = plan.clone();
-        let mut why = Vec::new();
+        let mut errors = Vec::new();
         loop {
             let e = match pin::apply(&self.host, &plan, By::Policy) {
                 Err(e) if absent == Absent::Keep => e,
-                done => return done.map(|placed| (placed, why)),
+                done => return done.map(|placed| (placed, errors)),
             };
             let Some(refused) = Refused::of(&e) else { return Err(e) };
             let all = plan.changes.len();
-            let is_refused =
-                |change: &Change| change.target.irq().is_some_and(|irq| refused.contains(&irq));
-            plan.changes.retain(|change| !is_refused(change));
-            plan.irqbalance.retain(|irq, _| !refused.contains(irq));
-            if plan.changes.len() == all || plan.changes.is_empty() {
+            plan.changes.retain(|change| !refused.is(&change.target));
+            plan.irqbalance.retain(|irq, _| !refused.has_irq(*irq));
+            if plan.changes.len() == all {
                 return Err(e);
             }
-            why.push(stays(&e));
+            errors.push(e);
+            if plan.changes.is_empty() {
+                return Ok((Placed::default(), errors));
+            }
         }
+    }
+
+    fn is_refused(&self, target: &Target) -> bool {
+        self.refused.iter().any(|(refused, _)| refused.is(target))
+    }
+
+    /// Leaves what an attempt at everything could not place until later.
+    fn put_off(&mut self, refused: Vec<(Refused, String)>, now: Instant) {
+        if refused.is_empty() {
+            self.refused_wait = LOOK;
+        } else {
+            self.refused_at = now + self.refused_wait;
+            self.refused_wait = LONGEST.min(self.refused_wait * 2);
+        }
+        self.refused = refused;
     }
 
     fn begin(&mut self, placements: &[Placement], plan: Plan) -> Instant {
@@ -139,6 +169,8 @@ impl Keeper {
         self.kept = Kept { placements: placements.to_vec(), plan, moved: self.kept.moved };
         (self.look_at, self.plan_at) = (now + LOOK, now + PLAN);
         (self.again_at, self.wait, self.said) = (now, LOOK, None);
+        (self.refused_at, self.refused_wait) = (now, LOOK);
+        self.refused.clear();
         now
     }
 
@@ -184,7 +216,10 @@ impl Keeper {
 
     /// Returns the log line of what was placed again, or of what irqbalance was told again.
     fn look_now(&mut self, now: Instant) -> Result<Option<String>> {
-        let moved = self.kept.plan.changes.iter().any(|change| !change.is_in_place(&self.host));
+        let all = now >= self.refused_at;
+        let is_due = |change: &Change| all || !self.is_refused(&change.target);
+        let mut due = self.kept.plan.changes.iter().filter(|change| is_due(change));
+        let moved = due.any(|change| !change.is_in_place(&self.host));
         if !moved && !self.owed && now < self.plan_at {
             return Ok(None);
         }
@@ -212,23 +247,37 @@ impl Keeper {
         Ok(done.or(told))
     }
 
-    /// Makes those changes of `plan` that are not in place. Returns the log line of that.
+    /// Makes those changes of `plan` that are not in place, and tries again, when it is time to, what could not
+    /// be placed. Returns the log line of that.
     fn place_again(&mut self, whole: &mut Plan, now: Instant) -> Result<Option<String>> {
+        let all = now >= self.refused_at;
         let mut plan = whole.clone();
-        plan.changes.retain(|change| !change.is_met_by(&change.now));
+        plan.changes.retain(|change| {
+            !change.is_met_by(&change.now) && (all || !self.is_refused(&change.target))
+        });
+        let (mut placed, mut refused) = (Placed::default(), Vec::new());
+        if !plan.changes.is_empty() {
+            let (done, errors) = self.apply(&plan, Absent::Keep)?;
+            (placed, refused) = (done, refusals(&errors));
+        }
+        let is_known = |why| self.refused.iter().any(|(_, known)| known == why);
+        refused.iter().filter(|(_, why)| !is_known(why)).for_each(|(_, why)| log::error(why));
+        match all {
+            true => self.put_off(refused, now),
+            false => self.refused.extend(refused),
+        }
+        whole.waiting.extend(self.refused.iter().map(|(_, why)| why.clone()));
+        let Placed { fixed, changes, .. } = placed;
+        plan.changes
+            .retain(|change| changes.iter().any(|done| done.target.is_same(&change.target)));
+        log::notes(pin::note_of_fixed(&fixed).as_slice());
+        self.fixed.extend(fixed);
         if plan.changes.is_empty() {
             return Ok(None);
         }
-        let (Placed { fixed, changes, .. }, refused) = self.apply(&plan, Absent::Keep)?;
-        plan.changes
-            .retain(|change| changes.iter().any(|done| done.target.is_same(&change.target)));
-        refused.iter().for_each(|why| self.complain(why.clone()));
-        whole.waiting.extend(refused);
-        log::notes(pin::note_of_fixed(&fixed).as_slice());
-        self.fixed.extend(fixed);
         self.kept.moved += plan.changes.len() as u64;
         self.back_off(now);
-        Ok((!plan.changes.is_empty()).then(|| self.placed_again(&plan, now)))
+        Ok(Some(self.placed_again(&plan, now)))
     }
 
     /// Puts back what nothing keeps any more. Logs its notes unless the last ones were the same.
@@ -302,6 +351,11 @@ impl Keeper {
             self.said = Some(what);
         }
     }
+}
+
+/// What errors with a [`Refused`] are about, and what they say.
+fn refusals(errors: &[Error]) -> Vec<(Refused, String)> {
+    errors.iter().filter_map(|e| Some((Refused::of(e)?.clone(), stays(e)))).collect()
 }
 
 fn stays(e: &Error) -> String {
@@ -583,6 +637,31 @@ mod tests {
         fs::remove_dir_all(tree.path("proc/42")).unwrap();
         keeper.look_now(Instant::now() + 2 * PLAN + LONGEST).unwrap().unwrap();
         assert_eq!(affinities(&tree), ["0-3", "2", "2", "3", "3"]);
+    }
+
+    /// A mask that the kernel refuses is one thing, whatever else moves.
+    #[test]
+    fn what_is_refused_for_good_does_not_slow_the_rest() {
+        let tree = Tree::with_this_process();
+        tree.refuse_writes("sys/class/net/eth0/queues/rx-0/rps_cpus");
+        let with_rps = Placement { rps: Masks::Match, ..on("eth0", "2") };
+        let mut keeper = Keeper::new(tree.host());
+        let notes = keeper.keep(&[with_rps]).unwrap();
+        assert!(notes.len() == 1 && notes[0].contains("rx-0"), "{notes:?}");
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        // It has been tried so often by now that the next time is a minute later.
+        let mut now = Instant::now();
+        for _ in 0..10 {
+            now += LONGEST;
+            assert_eq!(keeper.look_now(now).unwrap(), None);
+        }
+        assert_eq!(report(&tree, &keeper).waiting, notes);
+        tree.allow(38, "0-3");
+        now += LOOK;
+        let line = keeper.look_now(now).unwrap().unwrap();
+        assert!(line.ends_with("CPUs 2; the next time in 1 s at the earliest"), "{line}");
+        assert_eq!(affinities(&tree), ["2"; 5]);
+        assert_eq!(report(&tree, &keeper).waiting, notes);
     }
 
     /// The kernel shows it only in the attempt, before 6.13.

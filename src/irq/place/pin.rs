@@ -19,7 +19,7 @@ use crate::irq::irqbalance::listed;
 use crate::kernel::procfs::Process;
 
 /// What the kernel made of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placed {
     pub devices: Vec<Device>,
     pub changes: Vec<Done>,
@@ -27,6 +27,13 @@ pub struct Placed {
     /// IRQs that should stay away from CPUs, and that the kernel does not let move.
     #[serde(skip)]
     pub fixed: Vec<Change>,
+}
+
+impl Placed {
+    /// Whether the kernel has taken no change.
+    pub fn is_nothing(&self) -> bool {
+        self.changes.is_empty() && self.fixed.is_empty()
+    }
 }
 
 /// A change that was made, as read back.
@@ -65,18 +72,37 @@ impl State {
     }
 }
 
-/// IRQs that cannot be placed, as the source of an [`Error`]: others of the plan could be.
+/// What cannot be placed, as the source of an [`Error`]: the rest of the plan could be.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{}", listed(.0))]
-pub struct Refused(pub BTreeSet<u32>);
+pub enum Refused {
+    #[error("{}", listed(.0))]
+    Irqs(BTreeSet<u32>),
+    /// IRQs and masks.
+    #[error("{}", .0.iter().map(Target::to_string).collect::<Vec<_>>().join(", "))]
+    Targets(Vec<Target>),
+}
 
 impl Refused {
-    /// Those of `e`, if it is about some.
-    pub fn of(e: &Error) -> Option<&BTreeSet<u32>> {
-        e.source.as_ref()?.downcast_ref::<Self>().map(|refused| &refused.0)
+    /// What `e` is about, if that is such a thing.
+    pub fn of(e: &Error) -> Option<&Self> {
+        e.source.as_ref()?.downcast_ref()
     }
 
-    /// `e`, as one about these.
+    pub fn is(&self, target: &Target) -> bool {
+        match self {
+            Self::Irqs(irqs) => target.irq().is_some_and(|irq| irqs.contains(&irq)),
+            Self::Targets(targets) => targets.iter().any(|one| one.is_same(target)),
+        }
+    }
+
+    pub fn has_irq(&self, irq: u32) -> bool {
+        match self {
+            Self::Irqs(irqs) => irqs.contains(&irq),
+            Self::Targets(targets) => targets.iter().any(|one| one.irq() == Some(irq)),
+        }
+    }
+
+    /// `e`, as one about this.
     pub fn cause(self, e: Error) -> Error {
         Error { source: Some(Arc::new(self)), ..e }
     }
@@ -155,29 +181,39 @@ fn make(
     mut new: Saved,
 ) -> Result<(Vec<Done>, Vec<Change>)> {
     ban.make(host)?;
-    let mut fixed = Vec::new();
+    let (mut fixed, mut refused) = (Vec::new(), Vec::new());
     for (change, before) in begun {
         let Change { target, wanted, away, .. } = change;
-        let refused = |e| match target.irq() {
-            Some(irq) => Refused([irq].into()).cause(e),
-            None => e,
+        let moved = match away.is_empty() {
+            true => target.write(host, wanted).map(|()| true),
+            false if before == wanted => Ok(true),
+            false => target.write_if_movable(host, wanted),
         };
-        if away.is_empty() {
-            target.write(host, wanted).map_err(refused)?;
-        } else if before != wanted && !target.write_if_movable(host, wanted).map_err(refused)? {
-            fixed.push((*change).clone());
+        match moved {
+            Ok(true) => {}
+            Ok(false) => fixed.push((*change).clone()),
+            Err(e) => refused.push((target.clone(), e)),
         }
     }
     let is_fixed = |target: &Target| fixed.iter().any(|one| one.target.is_same(target));
     let mut changes = Vec::new();
     for (Change { target, wanted, .. }, before) in begun {
-        if is_fixed(target) {
+        if is_fixed(target) || refused.iter().any(|(one, _)| one.is_same(target)) {
             continue;
         }
-        let effective = check(host, target, wanted)?;
+        let effective = match check(host, target, wanted) {
+            Ok(effective) => effective,
+            Err(e) => {
+                refused.push((target.clone(), e));
+                continue;
+            }
+        };
         let state = State::of(wanted, effective.as_ref());
         let (target, before, now) = (target.clone(), before.clone(), wanted.clone());
         changes.push(Done { target, before, now, effective, state });
+    }
+    if !refused.is_empty() {
+        return Err(not_taken(refused));
     }
     new.entries.retain(|entry| !is_fixed(&entry.target));
     for entry in &mut new.entries {
@@ -185,6 +221,16 @@ fn make(
     }
     new.store(host)?;
     Ok((changes, fixed))
+}
+
+/// The first of the errors, as one about all their targets.
+fn not_taken(refused: Vec<(Target, Error)>) -> Error {
+    let (targets, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
+    let mut e = errors.into_iter().next().expect("there is one");
+    if targets.len() > 1 {
+        e.what += &format!(" (and {} more)", targets.len() - 1);
+    }
+    Refused::Targets(targets).cause(e)
 }
 
 /// The note about IRQs that should stay away from CPUs, and that the kernel does not let move.

@@ -217,7 +217,8 @@ fn cgroup(field: &Field) -> Result<String> {
 fn unit(field: &Field) -> Result<String> {
     let what = "the name of a systemd unit (a glob such as upf.service or upf@*.service)";
     let glob = short(field, what, MAX_TEXT)?;
-    if glob.contains('/') || !glob.contains(['.', '*']) {
+    // `**` would go beyond the unit's directory, or mean no more than `*`.
+    if glob.contains('/') || glob.contains("**") || !glob.contains(['.', '*']) {
         return Err(field.expected(what));
     }
     cgroups::unit(glob).map_err(|why| bad_glob(field, &why))?;
@@ -729,6 +730,10 @@ mod tests {
             (
                 "systemd_unit: upf",
                 "systemd_unit: expected the name of a systemd unit (a glob such as upf.service or upf@*.service), found \"upf\"",
+            ),
+            (
+                "systemd_unit: upf**.service",
+                "systemd_unit: expected the name of a systemd unit (a glob such as upf.service or upf@*.service), found \"upf**.service\"",
             ),
             (
                 "container: upf",

@@ -6,14 +6,16 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering;
+use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::unistd::chroot;
+use nix::unistd::{chroot, gettid};
 
 use crate::support::cgroup::{Cgroup, Cgroups, CpuHierarchy, enter as enter_cgroup, take_out};
+use crate::support::gthctl;
 use crate::support::hot::{CPU, SOON, assert_places, on_order, other_threads, policy, with_thread};
 use crate::support::kernel;
 use crate::support::shared;
@@ -499,6 +501,15 @@ fn family(program: PathBuf) -> impl FnOnce(&task::Shared) {
                 if order == 2 {
                     exec(&program);
                 }
+                if order == 4 {
+                    let answer = ptr::from_ref(&shared.answer) as usize;
+                    std::thread::spawn(move || {
+                        // SAFETY: the memory is shared, and as long there as the process.
+                        let answer = unsafe { &*(answer as *const AtomicU32) };
+                        answer.store(gettid().as_raw() as u32, Ordering::Relaxed);
+                        task::spin_on();
+                    });
+                }
             });
         };
         task::fork_below(|| {
@@ -546,7 +557,10 @@ fn children_of(pid: i32) -> Vec<i32> {
 fn children_and_theirs() {
     let rule =
         "{name: NAME, command_regex: ^hot$, include_children: true, cpus: 1, exclusive: true}";
-    let policy = |name| format!("strategies: [{}]", rule.replace("NAME", name));
+    let policy = |name| {
+        let other = "{name: other, netns: later, weight: 200}";
+        format!("strategies: [{}, {other}]", rule.replace("NAME", name))
+    };
     let programs = Programs::new(&["any"]);
     let program = || programs.path("any/prog");
     let before = ["hot", "cold"].map(|name| Task::fork(name, family(program())));
@@ -565,6 +579,12 @@ fn children_and_theirs() {
 
     later.order(1);
     assert!(kernel::wait(SOON, || !children_of(later.pid).contains(&later_middle)));
+    // Its parents have ended; a new thread falls under what its process does.
+    later.shared().answer.store(0, Ordering::Relaxed);
+    later.order(4);
+    let thread = later.answer() as i32;
+    assert_places(&[later.pid, later_last.0, thread], &cold);
+
     later.order(2);
     let renamed = || kernel::read(&format!("/proc/{}/comm", later_last.0)) == "prog";
     assert!(kernel::wait(SOON, renamed));
@@ -574,6 +594,13 @@ fn children_and_theirs() {
     later.order(3);
     let child_of_cold = later.answer() as i32;
     assert_places(&[later_last.0], &[later.pid, child_of_cold]);
+
+    // The rules are the same when something comes that one refers to.
+    let generation = || gthctl::status().unwrap().generation;
+    let before_it = generation();
+    let _netns = Netns::new("later");
+    assert!(kernel::wait(SOON, || generation() > before_it), "{}", gthctl.stderr());
+    assert_places(&[before[0].pid, later_last.0], &[later.pid, child_of_cold]);
 
     // The parents that are still there tell again.
     gthctl.replace(&policy("second"));

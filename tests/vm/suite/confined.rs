@@ -45,21 +45,6 @@ fn time_goes_by_weight_though_another_cpu_gets_on_faster() {
     gthctl.stop();
 }
 
-/// Those that fell behind are far behind the LLC's clock. A task is not earlier than they are for being less far.
-#[test]
-fn one_that_sleeps_a_little_gets_no_more_than_its_weight() {
-    let gthctl = shared::scheduler("strategies: [{command_regex: ^heavy$, weight: 300}]");
-    let _other = Task::fork_on("other", Some(&[2]), task::spin);
-    let naps = Task::fork_on("naps", Some(&[0]), task::use_and_rest(1_900_000, 600_000));
-    let pair = [Task::fork_on("heavy", Some(&[0]), task::spin), naps];
-    std::thread::sleep(Duration::from_millis(500));
-    let got = task::times(&pair, Duration::from_secs(3));
-    let ratio = got[0] / got[1];
-    println!("{ratio:.2} times the CPU time");
-    assert!((2.0..4.5).contains(&ratio), "{ratio:.2}, not 3");
-    gthctl.stop();
-}
-
 /// As the pods that the kubelet keeps off the CPUs that it has given to another pod.
 #[test]
 fn cgroups_share_some_cpus_by_their_weights() {

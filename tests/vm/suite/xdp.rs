@@ -242,6 +242,40 @@ fn a_program_and_its_device_come_and_go() {
     assert!(trace.has_line(|line| line["verdicts"]["tx"] == PACKETS), "{}", trace.stderr());
 }
 
+/// As under a bond, which hands its program on to them. A bridge's runs by itself.
+#[test]
+fn devices_come_under_it() {
+    let links = Links::up();
+    let _bridge = Bridge::up();
+    let user_plane = user_plane();
+    let _attached = [attach(&user_plane, "br0"), attach(&user_plane, "xdp1")];
+    let trace = Trace::start_waiting(&["xdp:br0"]);
+    let programs = || {
+        let lines = trace.lines();
+        lines.iter().filter(|line| line["kind"] == "program").count()
+    };
+    assert!(kernel::wait(SOON, || programs() == 1), "{}", trace.stderr());
+    ip("link set xdp1 master br0");
+    assert!(kernel::wait(SOON, || programs() == 2), "{}", trace.stderr());
+    links.send(1);
+    assert!(trace.has_line(|line| line["verdicts"]["drop"] == PACKETS), "{}", trace.stderr());
+}
+
+struct Bridge;
+
+impl Bridge {
+    fn up() -> Self {
+        ip("link add name br0 type bridge");
+        Self
+    }
+}
+
+impl Drop for Bridge {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["link", "del", "br0"]).status();
+    }
+}
+
 #[test]
 fn the_table_and_the_lines() {
     let links = Links::up();
