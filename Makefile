@@ -34,13 +34,10 @@ help: ## this list
 
 deps: ## install what is missing (apt; root or sudo)
 	@tests/vm/install $(PACKAGES)
-	@is_new() { [[ $$(printf '%s\n' $(CARGO_MIN) "$$1" | sort -V | head -n 1) == $(CARGO_MIN) ]]; }; \
-	version() { cargo --version 2>/dev/null | cut -d' ' -f2 || true; }; \
-	[[ -n $$(version) ]] || tests/vm/install cargo-web rustc-web; \
-	if ! is_new "$$(version)" && ! command -v rustup >/dev/null; then tests/vm/install cargo-web rustc-web; fi; \
-	if ! is_new "$$(version)"; then \
-		echo "$$(command -v cargo) is $$(version); $(CARGO_MIN) is needed (rustup update)" >&2; exit 1; \
-	fi
+	@version() { cargo --version 2>/dev/null | cut -d' ' -f2; }; \
+	is_new() { [[ $$(printf '%s\n' $(CARGO_MIN) "$$(version)" | sort -V | head -n 1) == $(CARGO_MIN) ]]; }; \
+	is_new || command -v rustup >/dev/null || tests/vm/install cargo-web rustc-web; \
+	is_new || { echo "$$(command -v cargo) is $$(version); $(CARGO_MIN) is needed (rustup update)" >&2; exit 1; }
 
 build: deps ## the static release binary
 	cargo build --release

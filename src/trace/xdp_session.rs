@@ -101,23 +101,26 @@ impl Session<'_> {
         let index = xdp::device_index(device);
         let failed = |e| Error::because_of(format!("asking for the XDP program of {device}"), e);
         let found = index.map(xdp::program_at).transpose().map_err(failed)?.flatten();
-        let devices = xdp::devices_of(Path::new(SYSFS), device);
-        let is_same = match (&self.tracer, found) {
-            (Some(tracer), Some((id, _))) => tracer.is_of(id, &devices),
-            (before, _) => before.is_none() && found.is_none(),
+        let Some((id, mode)) = found else {
+            self.detach(None);
+            return Ok(());
         };
-        if is_same {
+        let devices = xdp::devices_of(Path::new(SYSFS), device);
+        if self.tracer.as_ref().is_some_and(|tracer| tracer.is_of(id, &devices)) {
             return Ok(());
         }
-        let before = self.tracer.take().map(|tracer| tracer.id());
-        if before.is_some() && before != found.map(|(id, _)| id) {
-            log::info(format_args!("{device} has lost its XDP program"));
-        }
-        self.before.clear();
-        let Some((id, mode)) = found else { return Ok(()) };
+        self.detach(Some(id));
         let Some(program) = xdp::program(id) else { return Ok(()) };
         self.tracer = Some(Tracer::attach(&program, devices)?);
         self.tell(&program, mode)
+    }
+
+    /// Ends the tracing, if there is one. The device has the program `next` now.
+    fn detach(&mut self, next: Option<u32>) {
+        if self.tracer.take().is_some_and(|tracer| Some(tracer.id()) != next) {
+            log::info(format_args!("{} has lost its XDP program", self.options.device));
+        }
+        self.before.clear();
     }
 
     /// Says what is traced.

@@ -90,8 +90,8 @@ impl Keeper {
             }
             notes.extend(placed.notes);
             refused = refusals(&errors);
-            notes.extend(refused.iter().map(|(_, why)| why.clone()));
-            plan.waiting.extend(refused.iter().map(|(_, why)| why.clone()));
+            notes.extend(reasons(&refused));
+            plan.waiting.extend(reasons(&refused));
             self.fixed.extend(placed.fixed);
             plan.leave_out(&self.fixed);
         }
@@ -266,7 +266,7 @@ impl Keeper {
             true => self.put_off(refused, now),
             false => self.refused.extend(refused),
         }
-        whole.waiting.extend(self.refused.iter().map(|(_, why)| why.clone()));
+        whole.waiting.extend(reasons(&self.refused));
         let Placed { fixed, changes, .. } = placed;
         plan.changes
             .retain(|change| changes.iter().any(|done| done.target.is_same(&change.target)));
@@ -356,6 +356,10 @@ impl Keeper {
 /// What errors with a [`Refused`] are about, and what they say.
 fn refusals(errors: &[Error]) -> Vec<(Refused, String)> {
     errors.iter().filter_map(|e| Some((Refused::of(e)?.clone(), stays(e)))).collect()
+}
+
+fn reasons(refused: &[(Refused, String)]) -> impl Iterator<Item = String> {
+    refused.iter().map(|(_, why)| why.clone())
 }
 
 fn stays(e: &Error) -> String {

@@ -36,13 +36,19 @@ fn lonely() -> (Lease, Task) {
     let hot = Task::spinner("hot");
     let is_there = || kernel::cpu_of(hot.pid) == Some(CPU);
     assert!(kernel::wait(Duration::from_secs(5), is_there));
+    assert_becomes_quiet(Duration::from_secs(12));
+    (gthctl, hot)
+}
+
+/// The CPU loses its tick within that time.
+#[track_caller]
+fn assert_becomes_quiet(within: Duration) {
     let mut last = 0;
     let is_quiet = || {
         last = ticks();
         last < 20
     };
-    assert!(kernel::wait(Duration::from_secs(12), is_quiet), "{last} timer interrupts a second");
-    (gthctl, hot)
+    assert!(kernel::wait(within, is_quiet), "{last} timer interrupts a second");
 }
 
 /// The part of a second that each of the tasks gets.
@@ -89,12 +95,7 @@ fn who_is_alone_again_has_no_tick() {
         let other = Task::spinner("hot-too");
         assert_parts(&[&other, &hot], 0.3..0.7);
         task::set_affinity(other.pid, &[0]);
-        let mut last = 0;
-        let is_quiet = || {
-            last = ticks();
-            last < 20
-        };
-        assert!(kernel::wait(Duration::from_secs(5), is_quiet), "{last} timer interrupts a second");
+        assert_becomes_quiet(Duration::from_secs(5));
     }
     gthctl.stop();
 }

@@ -12,6 +12,13 @@ use crate::support::vm::{self, Vm};
 /// A wake-up takes 20 us, which a slow host multiplies.
 pub const VM: Vm = vm::VIRTUAL;
 
+/// How many of them waited for a turn.
+fn waited(late: &[u64]) -> usize {
+    let waited = late.iter().filter(|ns| **ns > 500_000).count();
+    println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
+    waited
+}
+
 /// The pool's clock jumps when a task goes on that was preempted late in its turn. The task on the
 /// other CPU is then far behind the clock, and those that hardly run preempt it all the same.
 #[test]
@@ -23,8 +30,7 @@ fn a_task_that_hardly_runs_waits_for_no_turn_beside_priority_tasks() {
         .map(|period| Task::fork_on("rare", Some(&[0]), wake_often(period)));
     std::thread::sleep(Duration::from_millis(2000));
     let late: Vec<u64> = rare.iter().flat_map(|task| task.samples(1000)).collect();
-    let waited = late.iter().filter(|ns| **ns > 500_000).count();
-    println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
+    let waited = waited(&late);
     assert!(waited * 1000 < late.len(), "{waited} of {} waited", late.len());
     gthctl.stop();
 }
@@ -39,8 +45,7 @@ fn a_task_that_hardly_runs_waits_for_no_turn_beside_those_that_fell_behind() {
     let rare = Task::fork_on("rare", Some(&[0]), wake_often(3_130_000));
     std::thread::sleep(Duration::from_millis(500));
     let late = rare.samples(500);
-    let waited = late.iter().filter(|ns| **ns > 500_000).count();
-    println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
+    let waited = waited(&late);
     assert!(waited * 100 < late.len(), "{waited} of {} waited", late.len());
     gthctl.stop();
 }

@@ -106,6 +106,11 @@ fn verdicts(lines: &[Value], verdict: &str) -> u64 {
     (0..kernel::cpus()).map(of_cpu).sum()
 }
 
+/// How many programs it has told of.
+fn programs(trace: &Trace) -> usize {
+    trace.lines().iter().filter(|line| line["kind"] == "program").count()
+}
+
 fn trace_once(device: &str) -> Output {
     let mut command = Command::new(gthctl::binary());
     gthctl::output(command.args(["trace", &format!("xdp:{device}"), "--once"]))
@@ -223,13 +228,9 @@ fn a_program_and_its_device_come_and_go() {
     let user_plane = user_plane();
     let trace = Trace::start_waiting(&["xdp:xdp0", "--wait"]);
     assert!(trace.says("xdp0 has no XDP program; waiting for one"), "{}", trace.stderr());
-    let programs = || {
-        let lines = trace.lines();
-        lines.iter().filter(|line| line["kind"] == "program").count()
-    };
     for times in 1..=2 {
         let attached = attach(&user_plane, "xdp0");
-        assert!(kernel::wait(SOON, || programs() == times), "{}", trace.stderr());
+        assert!(kernel::wait(SOON, || programs(&trace) == times), "{}", trace.stderr());
         drop(attached);
         let lost = || trace.has_said("xdp0 has lost its XDP program") == times;
         assert!(kernel::wait(SOON, lost), "{}", trace.stderr());
@@ -237,7 +238,7 @@ fn a_program_and_its_device_come_and_go() {
     drop(links);
     let links = Links::up();
     let _attached = attach(&user_plane, "xdp0");
-    assert!(kernel::wait(SOON, || programs() == 3), "{}", trace.stderr());
+    assert!(kernel::wait(SOON, || programs(&trace) == 3), "{}", trace.stderr());
     links.send(0);
     assert!(trace.has_line(|line| line["verdicts"]["tx"] == PACKETS), "{}", trace.stderr());
 }
@@ -250,13 +251,9 @@ fn devices_come_under_it() {
     let user_plane = user_plane();
     let _attached = [attach(&user_plane, "br0"), attach(&user_plane, "xdp1")];
     let trace = Trace::start_waiting(&["xdp:br0"]);
-    let programs = || {
-        let lines = trace.lines();
-        lines.iter().filter(|line| line["kind"] == "program").count()
-    };
-    assert!(kernel::wait(SOON, || programs() == 1), "{}", trace.stderr());
+    assert!(kernel::wait(SOON, || programs(&trace) == 1), "{}", trace.stderr());
     ip("link set xdp1 master br0");
-    assert!(kernel::wait(SOON, || programs() == 2), "{}", trace.stderr());
+    assert!(kernel::wait(SOON, || programs(&trace) == 2), "{}", trace.stderr());
     links.send(1);
     assert!(trace.has_line(|line| line["verdicts"]["drop"] == PACKETS), "{}", trace.stderr());
 }
