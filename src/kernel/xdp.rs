@@ -71,7 +71,7 @@ pub fn devices_of(sys_root: &Path, device: &str) -> Vec<String> {
 }
 
 /// The id of the program that runs first for packets from the device with this index, and who
-/// runs it. `None` if there is none.
+/// runs it. `None` if there is none, or no such device any longer.
 pub fn program_at(device: u32) -> io::Result<Option<(u32, Mode)>> {
     let mut found = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as _,
@@ -79,6 +79,9 @@ pub fn program_at(device: u32) -> io::Result<Option<(u32, Mode)>> {
     };
     // SAFETY: complete options.
     let result = unsafe { sys::bpf_xdp_query(device as i32, 0, &raw mut found) };
+    if result == -libc::ENODEV {
+        return Ok(None);
+    }
     if result < 0 {
         return Err(io::Error::from_raw_os_error(-result));
     }
@@ -103,16 +106,18 @@ pub fn program(id: u32) -> Option<XdpProgram> {
     Some(XdpProgram { id, name: info.name.to_string_lossy().into_owned(), entry })
 }
 
-/// A descriptor of the program `id`. Takes CAP_SYS_ADMIN.
-pub fn open(id: u32) -> Result<OwnedFd> {
+/// A descriptor of the program `id`; `None` if there is none any longer. Takes CAP_SYS_ADMIN.
+pub fn open(id: u32) -> Result<Option<OwnedFd>> {
+    const GONE: i32 = -libc::ENOENT;
     // SAFETY: takes a number.
     match unsafe { sys::bpf_prog_get_fd_by_id(id) } {
+        GONE => Ok(None),
         error @ ..0 => {
             let error = io::Error::from_raw_os_error(-error);
             Err(Error::because_of(format!("the BPF program with id {id}"), error))
         }
         // SAFETY: it has just been made for us.
-        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+        fd => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
     }
 }
 
@@ -152,6 +157,7 @@ mod tests {
         let index = device_index("lo").unwrap();
         assert_eq!(program_at(index).unwrap(), None);
         assert_eq!(device_index("no-such-device"), None);
+        assert_eq!(program_at(i32::MAX as u32).unwrap(), None, "a device that has gone");
         assert_eq!(device_index("a\0b"), None);
     }
 }

@@ -111,8 +111,8 @@ impl Session<'_> {
         }
         self.detach(Some(id));
         let Some(program) = xdp::program(id) else { return Ok(()) };
-        self.tracer = Some(Tracer::attach(&program, devices)?);
-        self.tell(&program, mode)
+        self.tracer = Tracer::attach(&program, devices)?;
+        if self.tracer.is_some() { self.tell(&program, mode) } else { Ok(()) }
     }
 
     /// Ends the tracing, if there is one. The device has the program `next` now.

@@ -22,8 +22,9 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Counts the program's runs for these devices of this network namespace.
-    pub fn attach(program: &XdpProgram, devices: Vec<String>) -> Result<Self> {
+    /// Counts the program's runs for these devices of this network namespace. `None` if the
+    /// program has gone.
+    pub fn attach(program: &XdpProgram, devices: Vec<String>) -> Result<Option<Self>> {
         let XdpProgram { id, name, entry } = program;
         let Some(entry) = entry else {
             let what = format!(
@@ -32,7 +33,7 @@ impl Tracer {
             );
             return Err(Error::failure(what).help("compile it with -g"));
         };
-        let target = xdp::open(*id)?;
+        let Some(target) = xdp::open(*id)? else { return Ok(None) };
         libbpf_log::capture(false);
         let failed = |e: libbpf_rs::Error| libbpf_log::refused("trace program", &e);
         let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(failed)?;
@@ -52,7 +53,7 @@ impl Tracer {
         };
         // The end first, so that no run has a beginning only.
         let _links = [attach("run_ends")?, attach("run_begins")?];
-        Ok(Self { id: *id, devices, what, counts, _links })
+        Ok(Some(Self { id: *id, devices, what, counts, _links }))
     }
 
     /// The XDP program's id.
