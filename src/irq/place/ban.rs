@@ -50,8 +50,9 @@ impl Ban {
         if new.bans.pid.is_some_and(|pid| !pids.is_empty() && !pids.contains(&pid)) {
             new.bans = Bans::default();
         }
+        let dropped = dropped(new, plan);
         for daemon in running {
-            let asked = Asked::of(&daemon, plan, &irqs);
+            let asked = Asked::of(&(&daemon.banned - &dropped), plan, &irqs);
             if !asked.ignored.is_empty() {
                 notes.push(format!(
                     "irqbalance is running (PID {}) and may move {} at any time; `gthctl irq \
@@ -147,10 +148,11 @@ struct Asked {
 }
 
 impl Asked {
-    /// `placed` are the IRQs of the whole plan. Only those of its changes are refused.
-    fn of(daemon: &Irqbalance, plan: &Plan, placed: &BTreeSet<u32>) -> Self {
+    /// It leaves `banned` alone. `placed` are the IRQs of the whole plan. Only those of its
+    /// changes are refused.
+    fn of(banned: &BTreeSet<u32>, plan: &Plan, placed: &BTreeSet<u32>) -> Self {
         let of = |irqs: &BTreeSet<u32>, how: OnIrqbalance| {
-            let irqs = irqs.iter().copied().filter(|irq| !daemon.banned.contains(irq));
+            let irqs = irqs.iter().copied().filter(|irq| !banned.contains(irq));
             irqs.filter(|&irq| plan.on_irqbalance(irq) == how).collect()
         };
         let changed = plan.irqs();
@@ -207,12 +209,20 @@ fn by_configuration(host: &Host, irqs: &BTreeSet<u32>) -> String {
     )
 }
 
-/// Takes back the bans of IRQs that have no entry in `saved` any more, and removes them from
-/// `saved`. Waits for a busy irqbalance.
+/// The saved bans of IRQs that `kept` lets irqbalance move. Those placed by hand keep theirs.
+pub fn dropped(saved: &Saved, kept: &Plan) -> BTreeSet<u32> {
+    let by_hand = saved.entries.iter().filter(|entry| entry.by_hand.is_some());
+    let by_hand: BTreeSet<u32> = by_hand.filter_map(|entry| entry.target.irq()).collect();
+    let ignored = |irq: &u32| kept.on_irqbalance(*irq) == OnIrqbalance::Ignore;
+    saved.bans.irqs.iter().copied().filter(|irq| ignored(irq) && !by_hand.contains(irq)).collect()
+}
+
+/// Takes back the bans of IRQs that have no entry in `saved` any more, or that `kept` lets
+/// irqbalance move, and removes them from `saved`. Waits for a busy irqbalance.
 ///
 /// Fails when irqbalance cannot be told. Then `saved` keeps the bans.
-pub fn free(host: &Host, saved: &mut Saved) -> Result<()> {
-    let needed = saved.irqs();
+pub fn free(host: &Host, saved: &mut Saved, kept: &Plan) -> Result<()> {
+    let needed = &saved.irqs() - &dropped(saved, kept);
     let bans = &mut saved.bans;
     let freed = &bans.irqs - &needed;
     if freed.is_empty() {

@@ -730,6 +730,22 @@ mod tests {
         assert_eq!((affinities(&tree), saved(&tree)), (vec!["0-3".into(); 5], None));
     }
 
+    /// As gthctl tells irqbalance exactly which IRQs to leave alone, it keeps those of others.
+    #[test]
+    fn a_policy_that_lets_irqbalance_move_them_takes_the_bans_back() {
+        let tree = Tree::with_this_process();
+        let daemon = Daemon::new(&tree, &[0; 7]);
+        let mut keeper = Keeper::new(tree.host());
+        let placed = |irqbalance| Placement { irqbalance, ..on("eth0", "2") };
+        keeper.set(&[placed(OnIrqbalance::Ban)], Absent::Refuse).unwrap();
+        let notes = keeper.set(&[placed(OnIrqbalance::Ignore)], Absent::Refuse).unwrap();
+        assert!(notes[0].contains(" may move IRQ 37, 38, 39, 40, 41 at any time"), "{notes:?}");
+        let saved = saved(&tree).unwrap();
+        assert_eq!((saved.bans, saved.entries.len()), (Bans::default(), 5));
+        assert_eq!((notes.len(), affinities(&tree)), (1, vec!["2".into(); 5]));
+        assert_eq!(daemon.asked()[5], "settings ban irqs 7\0");
+    }
+
     /// Of the whole plan, if nothing has been moved yet or one of them.
     #[test]
     fn an_irqbalance_that_was_restarted_is_told_again() {

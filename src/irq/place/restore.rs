@@ -75,7 +75,7 @@ pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
     let saved = Saved::load_or_new(host)?;
     let nics = nic.map(|nic| nics(host, &saved, nic)).transpose()?;
     let runs = saved.runs(host);
-    let mut done = put_all_back(host, saved, |entry| {
+    let mut done = put_all_back(host, saved, &Plan::default(), |entry| {
         if nics.as_ref().is_some_and(|nics| !nics.contains(&entry.target_now(host).nic)) {
             return false;
         }
@@ -96,18 +96,21 @@ pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
 }
 
 /// Puts back what a policy placed and `kept` does not contain: to where `gthctl irq pin` put
-/// it, or else to where it was before.
+/// it, or else to where it was before. Takes back the bans that `kept` does not want any more.
 ///
 /// Fails when the saved state cannot be read or written. The answer says what the kernel
 /// refuses.
 pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
     // Without the lock: mostly there is nothing to do.
-    let any = |saved: &Saved| saved.entries.iter().any(|entry| is_released(host, entry, kept));
+    let any = |saved: &Saved| {
+        saved.entries.iter().any(|entry| is_released(host, entry, kept))
+            || !ban::dropped(saved, kept).is_empty()
+    };
     if !Saved::load(host)?.is_some_and(|saved| any(&saved)) {
         return Ok(Restored::default());
     }
     let _lock = lock(host)?;
-    put_all_back(host, Saved::load_or_new(host)?, |entry| {
+    put_all_back(host, Saved::load_or_new(host)?, kept, |entry| {
         let released = is_released(host, entry, kept);
         if released {
             entry.by_policy = None;
@@ -137,10 +140,11 @@ fn is_released(host: &Host, entry: &Entry, kept: &Plan) -> bool {
 }
 
 /// Moves the entries that `choose` returns true for to where they are wanted after it changed
-/// them. Stores what is left.
+/// them. Stores what is left. `kept` says which of that irqbalance may move.
 fn put_all_back(
     host: &Host,
     mut saved: Saved,
+    kept: &Plan,
     choose: impl Fn(&mut Entry) -> bool,
 ) -> Result<Restored> {
     let interrupts = Interrupts::read(&host.proc())?;
@@ -169,7 +173,7 @@ fn put_all_back(
     saved.entries = left;
     // The bans may take long, and gthctl may be killed meanwhile.
     saved.store(host)?;
-    if let Err(e) = ban::free(host, &mut saved) {
+    if let Err(e) = ban::free(host, &mut saved, kept) {
         done.ban_failed = true;
         done.notes.push(e.to_string());
     }
