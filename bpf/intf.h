@@ -205,6 +205,7 @@ struct gth_machine {
 	__s16 cpu_node[GTH_MAX_CPUS];	/* NUMA node; -1: none */
 	__s16 llc_node[GTH_MAX_LLCS];	/* likewise, of its first CPU */
 	u16 cpu_sibling[GTH_MAX_CPUS];	/* next CPU of the same core, in a ring */
+	u32 programs_pin;		/* BPF programs disable migration for the task on which they run */
 	u32 any_tickless;		/* `tickless` has a CPU */
 	u64 tickless[GTH_CPU_WORDS];	/* CPUs that need no tick (nohz_full), one bit each */
 	u64 tick_ns;			/* 1e9 / USER_HZ, the unit of start_ticks */

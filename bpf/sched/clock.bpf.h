@@ -84,16 +84,21 @@ static __always_inline void forget_confined(struct cpu_ctx *c)
 }
 
 /*
- * For a tick: how far the confined tasks have got that compete for @cpu. One that has just woken up
- * may lag behind them. One that another cache's CPU has taken may be on that one's clock.
+ * For a tick: how far the confined tasks have got that compete for @cpu, and how far behind they
+ * are on average. One that has just woken up may lag behind them. One that another cache's CPU has
+ * taken may be on that one's clock.
  */
 static __always_inline void note_confined(const struct task_struct *p, const struct task_ctx *tctx,
 					  const struct waiting *waiting, u32 pool, s32 cpu)
 {
 	struct cpu_ctx *c = cpu_of(cpu);
+	s64 lag = pool_of(pool)->vtime_now - tctx->vtime;
 	bool confined = is_confined(p);
 
 	if (confined && tctx->pool == pool && !tctx->was_woken && !is_priority(tctx->rank)) {
+		if (c->confined_pool != pool)
+			c->confined_lag = lag;
+		c->confined_lag += (lag - c->confined_lag) >> 2;
 		c->confined_vtime = tctx->vtime;
 		c->confined_pool = pool;
 	} else if (!waiting->own && (!confined || !waiting->shared)) {
@@ -102,18 +107,17 @@ static __always_inline void note_confined(const struct task_struct *p, const str
 }
 
 /*
- * A confined task that the pool's clock has left behind is charged more, in proportion to what it ran and to how far
- * it is behind. So it keeps up with the clock, and the tasks that it competes with, which are as far behind, still
- * share the time by their weights. Returns what to charge beyond @ran_vtime.
- *
- * More than in proportion it would be too much for the tasks whose virtual time advances fast: they catch up in one
- * turn, and more.
+ * Confined tasks that the pool's clock has left behind are charged more, in proportion to what each ran and to how far
+ * all that compete for @cpu are behind. So they keep up with the clock, and still share the time by their weights:
+ * a task's own distance would differ from turn to turn, most for the tasks whose virtual time advances fast. Returns
+ * what to charge beyond @ran_vtime.
  */
-__noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, u64 ran_vtime)
+__noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, s32 cpu, u64 ran_vtime)
 {
-	s64 behind = pool_of(tctx->pool)->vtime_now - tctx->vtime - tunables.slice_ns;
+	struct cpu_ctx *c = cpu_of(cpu);
+	s64 behind = c->confined_lag - (s64)tunables.slice_ns;
 
-	if (behind <= 0)
+	if (c->confined_pool != tctx->pool || behind <= 0)
 		return 0;
 	if (behind > MOST_BEHIND_NS)
 		behind = MOST_BEHIND_NS;
@@ -216,7 +220,7 @@ __noinline int charge(struct task_struct *p __arg_trusted, struct task_ctx *tctx
 		return 0;
 	}
 	if (is_confined(p))
-		tctx->vtime += catch_up(tctx, ran_vtime);
+		tctx->vtime += catch_up(tctx, cpu, ran_vtime);
 	if (c->prio_debt)
 		pay_debt(cpu, ran);
 	return 0;

@@ -111,6 +111,8 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 	home = home_after_release(p, tctx, to);
 	if (home.cpu >= 0) /* which is exclusive to others */
 		to->room = cpu;
+	/* It begins to wait for a CPU now. */
+	tctx->queued_at = now_ns();
 	/* It is behind for what it had to wait, not for others on its CPU. */
 	set_clock(p, tctx, tctx->rank, home.pool, cpu);
 	to->key = tctx->vtime - to->credit;

@@ -117,6 +117,7 @@ struct cpu_ctx {
 	u32 next_llc;		/* the LLC that balance() looked at last */
 	u64 turn_vtime;		/* of the task that runs, when its turn began */
 	u64 confined_vtime;	/* how far the confined tasks have got that compete for it, see clock_for() */
+	s64 confined_lag;	/* ... behind the clock, on average, see catch_up() */
 	u16 confined_pool;	/* ... on the clock of this pool; NO_POOL: nothing is known */
 	u64 turn_burst;		/* what it had run by then since it last slept, ns */
 	u64 turn_began;		/* when that was; now_ns() */
@@ -264,9 +265,9 @@ static __always_inline u32 match_rule(u64 match)
 }
 
 /*
- * BPF programs run with migration disabled and in an RCU read-side critical section, which the
- * task they run on counts (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of
- * them runs within another.
+ * BPF programs run in an RCU read-side critical section, which the task they run on counts
+ * (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of them runs within another.
+ * So with migration, where programs disable that.
  */
 static __always_inline u32 depth_of_programs(struct task_struct *p)
 {
@@ -277,7 +278,7 @@ static __noinline bool is_migration_disabled(struct task_struct *p)
 {
 	u16 depth = p->migration_disabled;
 
-	return depth && depth > depth_of_programs(p);
+	return depth && depth > (machine.programs_pin ? depth_of_programs(p) : 0);
 }
 
 /* It cannot leave its CPU now, whatever its affinity. */

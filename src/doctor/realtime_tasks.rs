@@ -8,6 +8,7 @@ use crate::base::finding::Finding;
 use crate::kernel::ext_server::EXT_SERVERS;
 use crate::kernel::kconfig::Kconfig;
 use crate::kernel::realtime;
+use crate::kernel::release::OSRELEASE;
 
 /// The scheduler's directory in debugfs.
 const SCHED: &str = "/sys/kernel/debug/sched";
@@ -67,7 +68,7 @@ fn is_served(sight: &Sight<'_>) -> bool {
 /// Whether the kernel may have servers that this process cannot see: by the rights of its user, by
 /// lockdown (debugfs_locked_down(), fs/debugfs/file.c), or in a container without debugfs.
 fn servers_are_hidden(sight: &Sight<'_>) -> bool {
-    let release = sight.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = sight.text(OSRELEASE).unwrap_or_default();
     let major = release.split('.').next().and_then(|major| major.parse::<u32>().ok());
     let unseen = |dir: &str| match sight.path(dir).try_exists() {
         Ok(true) => fs::read_dir(sight.path(dir)).is_err(),
@@ -83,7 +84,7 @@ fn servers_are_hidden(sight: &Sight<'_>) -> bool {
 /// Whether the kernel lets real-time tasks have no more than a part of each CPU. Since Linux 6.12 the
 /// sysctl does that only with CONFIG_RT_GROUP_SCHED (commit 5f6bd380c7bd, kernel/sched/rt.c).
 fn is_limited(sight: &Sight<'_>) -> bool {
-    let release = sight.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = sight.text(OSRELEASE).unwrap_or_default();
     let config = Kconfig::read(&sight.host.root, &release);
     config.is_some_and(|config| config.has("CONFIG_RT_GROUP_SCHED"))
         && sight.text(RUNTIME).is_some_and(|runtime| runtime != "-1")

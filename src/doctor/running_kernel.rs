@@ -5,6 +5,7 @@ use crate::base::error::Error;
 use crate::base::finding::{Finding, Level};
 use crate::kernel::kconfig::Kconfig;
 use crate::kernel::kprobes;
+use crate::kernel::release::{OSRELEASE, version};
 use crate::kernel::sched_ext::{self, KERNELS, SCHED_EXT};
 use crate::sched::kernel_types::{KernelTypes, VMLINUX};
 
@@ -79,7 +80,7 @@ const WANTED: [Wanted; 7] = [
 
 impl Kernel {
     pub fn look(sight: &Sight<'_>) -> Self {
-        let release = sight.text("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let release = sight.text(OSRELEASE).unwrap_or_default();
         let config = Kconfig::read(&sight.host.root, &release);
         let btf = KernelTypes::open(&sight.path(VMLINUX));
         let modules = sight.exists("/sys/module/gtp") || sight.exists("/sys/module/gtp5g");
@@ -236,12 +237,6 @@ impl Btf {
             lacks_for_cgroups: types.lacks_for_cgroups(),
         }
     }
-}
-
-/// The first two numbers of a release.
-fn version(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod links;
 pub mod modules;
 pub mod procfs;
 pub mod realtime;
+pub mod release;
 pub mod sched_ext;
 pub mod skeletons;
 pub mod sysfs;

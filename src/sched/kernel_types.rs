@@ -7,6 +7,7 @@ use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Struct};
 use libbpf_rs::btf::{Btf, BtfType};
 
 use crate::base::error::{Error, ExitCode, Result};
+use crate::kernel::release::version;
 use crate::kernel::skeletons::scheduler::types::gth_ops_flag;
 
 /// Where the kernel shows its BTF (Documentation/bpf/btf.rst).
@@ -66,6 +67,14 @@ impl KernelTypes<'_> {
     /// Whether each CPU has an ext server: `struct rq` then has this member.
     pub fn has_ext_servers(&self) -> bool {
         self.has_member("rq", "ext_server")
+    }
+
+    /// Whether BPF programs disable migration for the task on which they run: up to Linux 6.17 all,
+    /// later with CONFIG_PREEMPT_RCU only (rcu_read_lock_dont_migrate(), include/linux/rcupdate.h).
+    /// `struct task_struct` has this member with that option only.
+    pub fn programs_disable_migration(&self, release: &str) -> bool {
+        self.has_member("task_struct", "rcu_read_lock_nesting")
+            || version(release).is_some_and(|version| version < (6, 18))
     }
 
     fn has_member(&self, name: &str, member: &str) -> bool {
@@ -177,6 +186,16 @@ mod tests {
     fn a_kernel_with_ext_servers_has_one_in_each_runqueue() {
         assert!(types(&[Type::Struct("rq", &["curr", "ext_server"])]).has_ext_servers());
         assert!(!types(&[Type::Struct("rq", &["curr", "fair_server"])]).has_ext_servers());
+    }
+
+    #[test]
+    fn programs_disable_migration_with_preemptible_rcu_or_before_6_18() {
+        let pins = |members, release| {
+            types(&[Type::Struct("task_struct", members)]).programs_disable_migration(release)
+        };
+        assert!(pins(&["pid", "rcu_read_lock_nesting"], "7.2.13-amd64"));
+        assert!(pins(&["pid"], "6.12.107") && pins(&["pid"], "6.17.0"));
+        assert!(!pins(&["pid"], "6.18.0-arm64") && !pins(&["pid"], "7.2.13+deb14-arm64"));
     }
 
     #[test]

@@ -38,6 +38,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
 use crate::kernel::isolation::isolates_domains;
 use crate::kernel::libbpf_log;
+use crate::kernel::release;
 use crate::kernel::sched_ext;
 use crate::kernel::skeletons::scheduler::types::{
     gth_activity, gth_machine, gth_ops_flag, gth_request, gth_tables, gth_tunables, sched_ext_ops,
@@ -447,6 +448,8 @@ fn configure(
     let idle_per_node =
         topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
     machine.idle_per_node = idle_per_node.into();
+    let release = fs::read_to_string(release::OSRELEASE).unwrap_or_default();
+    machine.programs_pin = kernel.programs_disable_migration(&release).into();
     machine.count_pods = settings.count_pods.into();
     if !settings.count_pods {
         open.maps.pod_stats.set_max_entries(1).map_err(refused)?;

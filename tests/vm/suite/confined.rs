@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::support::cgroup::{Cgroup, cpus_used};
 use crate::support::gthctl::NO_RULES;
+use crate::support::host;
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -54,6 +55,8 @@ fn cgroups_share_some_cpus_by_their_weights() {
         pod.and_spinners(tasks)
     });
     let _other = Task::fork_on("other", Some(&[2]), task::spin);
+    // Each of its turns moves the clock, as it does not wait.
+    let _interrupter = host::Watch::on(&[2]);
     let gthctl = shared::scheduler(NO_RULES);
     std::thread::sleep(Duration::from_secs(1));
     let used = cpus_used(&pods.each_ref(), Duration::from_secs(3));

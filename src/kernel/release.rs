@@ -1,0 +1,10 @@
+//! The kernel's release, such as 7.2.13-amd64 (uname(2)).
+
+/// Where the kernel shows it (proc_sys_kernel(5)).
+pub const OSRELEASE: &str = "/proc/sys/kernel/osrelease";
+
+/// The first two numbers of a release.
+pub fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
