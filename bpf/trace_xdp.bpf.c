@@ -7,6 +7,7 @@
  */
 #include "trace_xdp_intf.h"
 #include <bpf/bpf_helpers.h>
+#include <bpf/bpf_core_read.h>
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -27,13 +28,17 @@ static __always_inline struct gth_xdp_runs *my_runs(void)
 	return bpf_map_lookup_elem(&runs, &zero);
 }
 
-/* The same program may be at other devices, too. */
-static __always_inline bool is_traced(u32 device)
+/* The same program may be at other devices, too, also with the same index in another namespace. */
+static __always_inline bool is_traced(const struct net_device *device)
 {
 	u32 i;
 
+	/* Without CONFIG_NET_NS there is one namespace. */
+	if (what.netns && bpf_core_field_exists(device->nd_net.net) &&
+	    device->nd_net.net->ns.inum != what.netns)
+		return false;
 	for (i = 0; i < GTH_XDP_DEVICES && what.devices[i]; i++) {
-		if (what.devices[i] == device)
+		if (what.devices[i] == device->ifindex)
 			return true;
 	}
 	return false;
@@ -45,7 +50,7 @@ int run_begins(u64 *ctx)
 	const struct xdp_buff *packet = (const struct xdp_buff *)ctx[0];
 	struct gth_xdp_runs *mine = my_runs();
 
-	if (mine && is_traced(packet->rxq->dev->ifindex))
+	if (mine && is_traced(packet->rxq->dev))
 		mine->began_ns = bpf_ktime_get_ns();
 	return 0;
 }

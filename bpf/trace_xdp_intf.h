@@ -23,6 +23,7 @@ enum gth_xdp_verdict {
 
 /* Set before loading. */
 struct gth_xdp_what {
+	u32 netns;			/* the inode number of their network namespace; 0: any */
 	u32 devices[GTH_XDP_DEVICES];	/* the indices of the traced ones; 0: none */
 };
 

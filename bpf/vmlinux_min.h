@@ -244,9 +244,14 @@ struct rtnl_link_ops {
 	const char *kind;
 };
 
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct net_device {
 	const struct rtnl_link_ops *rtnl_link_ops;
 	int ifindex;
+	possible_net_t nd_net;
 };
 
 struct xdp_rxq_info {

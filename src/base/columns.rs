@@ -19,6 +19,33 @@ pub fn fit(text: &str, width: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
+/// The text in lines of that width, between words where possible. Each line has a character, even
+/// if that is wider.
+pub fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("the first line");
+        if !line.is_empty() {
+            if self::width(line) + 1 + self::width(word) <= width {
+                *line += &format!(" {word}");
+                continue;
+            }
+            lines.push(String::new());
+        }
+        let mut rest = word;
+        while !rest.is_empty() {
+            let first = rest.chars().next().map_or(0, char::len_utf8);
+            let (part, left) = rest.split_at(fit(rest, width).len().max(first));
+            lines.last_mut().expect("the first line").push_str(part);
+            rest = left;
+            if !rest.is_empty() {
+                lines.push(String::new());
+            }
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +73,17 @@ mod tests {
             [fit("\u{2764}\u{fe0f}", 1), fit("\u{2764}\u{fe0f}", 2)],
             ["\u{2764}", "\u{2764}\u{fe0f}"]
         );
+    }
+
+    #[test]
+    fn long_texts_go_on_in_the_next_line() {
+        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrapped("a 123456789 b", 4), ["a", "1234", "5678", "9 b"]);
+        assert_eq!(wrapped("", 4), [""]);
+        assert_eq!(wrapped("ab", 0), ["a", "b"]);
+        assert_eq!(wrapped("a  b", 4), ["a  b"]);
+        assert_eq!(wrapped("中文 字符号", 9), ["中文", "字符号"]);
+        assert_eq!(wrapped("中文字符号", 5), ["中文", "字符", "号"]);
+        assert_eq!(wrapped("中文", 1), ["中", "文"]);
     }
 }

@@ -15,8 +15,8 @@ use tabled::settings::peaker::Priority;
 use tabled::settings::{Style, Width};
 
 use super::error::{Error, Result};
-use super::escape;
 use super::signals::may_write;
+use super::{columns, escape};
 
 /// The form of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -212,8 +212,14 @@ fn built<T: Into<Cell>>(rows: Vec<Vec<T>>) -> Table {
     table
 }
 
+/// A sentence in lines no wider than the terminal.
+pub fn wrapped(text: &str) -> Vec<String> {
+    let text = escape::line(text);
+    width().map_or_else(|| vec![text.to_string()], |width| columns::wrapped(&text, width))
+}
+
 /// The terminal's width, if there is one and tables are to fit it.
-fn width() -> Option<usize> {
+pub fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size().filter(|_| stdout().is_terminal())?;
     (!WIDE.load(Ordering::Relaxed)).then_some(usize::from(width.0))
 }

@@ -93,17 +93,23 @@ pub fn program_at(device: u32) -> io::Result<Option<(u32, Mode)>> {
     Ok(programs.into_iter().find(|&(id, _)| id != 0))
 }
 
-/// What is known about the program `id`; `None` if there is none any longer. Takes CAP_SYS_ADMIN.
-pub fn program(id: u32) -> Option<XdpProgram> {
+/// What is known about the program `id`, which does not go while `_open` is held. Takes
+/// CAP_SYS_ADMIN.
+pub fn program(id: u32, _open: &OwnedFd) -> Result<XdpProgram> {
+    let failed = |why: String| Error::failure(format!("the BPF program with id {id}: {why}"));
     let options = ProgInfoQueryOptions::default().include_func_info(true);
-    let info = ProgInfoIter::with_query_opts(options).find(|info| info.id == id)?;
+    let info = ProgInfoIter::with_query_opts(options).find(|info| info.id == id);
+    let info = info.ok_or_else(|| failed("the kernel does not describe it".into()))?;
     // The first function is the one where it begins.
-    let entry = info.func_info.first().and_then(|first| {
-        let btf = Btf::from_prog_id(id).ok()?;
-        let function: Func<'_> = btf.type_by_id(TypeId::from(first.type_id))?;
-        Some(function.name()?.to_str()?.to_owned())
-    });
-    Some(XdpProgram { id, name: info.name.to_string_lossy().into_owned(), entry })
+    let entry = match info.func_info.first() {
+        None => None,
+        Some(first) => {
+            let btf = Btf::from_prog_id(id).map_err(|e| failed(e.to_string()))?;
+            let function: Option<Func<'_>> = btf.type_by_id(TypeId::from(first.type_id));
+            function.and_then(|function| Some(function.name()?.to_str()?.to_owned()))
+        }
+    };
+    Ok(XdpProgram { id, name: info.name.to_string_lossy().into_owned(), entry })
 }
 
 /// A descriptor of the program `id`; `None` if there is none any longer. Takes CAP_SYS_ADMIN.

@@ -168,36 +168,9 @@ fn fact(
     look: Look,
 ) -> impl Iterator<Item = Line<'static>> {
     let style = if is_bad { look.alarm() } else { Style::new() };
-    let parts = wrapped(&value, usize::from(width).saturating_sub(NAME_WIDTH));
+    let parts = columns::wrapped(&value, usize::from(width).saturating_sub(NAME_WIDTH));
     let names = std::iter::once(name).chain(std::iter::repeat(""));
     names.zip(parts).map(move |(name, part)| named(name, part, style, look))
-}
-
-/// The text in lines of that width, between words where possible. Each line has a character, even
-/// if that is wider.
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    let mut lines = vec![String::new()];
-    for word in text.split(' ') {
-        let line = lines.last_mut().expect("the first line");
-        if !line.is_empty() {
-            if columns::width(line) + 1 + columns::width(word) <= width {
-                *line += &format!(" {word}");
-                continue;
-            }
-            lines.push(String::new());
-        }
-        let mut rest = word;
-        while !rest.is_empty() {
-            let first = rest.chars().next().map_or(0, char::len_utf8);
-            let (part, left) = rest.split_at(columns::fit(rest, width).len().max(first));
-            lines.last_mut().expect("the first line").push_str(part);
-            rest = left;
-            if !rest.is_empty() {
-                lines.push(String::new());
-            }
-        }
-    }
-    lines
 }
 
 fn named(name: &str, value: String, style: Style, look: Look) -> Line<'static> {
@@ -246,7 +219,7 @@ fn limits(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, loo
     let mut begins = Vec::new();
     for remark in tables::remarks(running) {
         begins.push(lines.len());
-        lines.extend(wrapped(&remark, usize::from(area.width)).into_iter().map(Line::raw));
+        lines.extend(columns::wrapped(&remark, usize::from(area.width)).into_iter().map(Line::raw));
     }
     let rows_wanted = if cgroups.is_empty() { 1 } else { cgroups.len() as u16 + 1 };
     let least = area.height.saturating_sub(lines.len() as u16 + 1).max(area.height / 2);
@@ -546,18 +519,6 @@ mod tests {
         let lines = lines(&on(View::Tasks), &model, (80, 24));
         // The second cell of a wide character is blank.
         assert!(lines.iter().any(|line| line.contains("号  fast ")), "{}", lines.join("\n"));
-    }
-
-    #[test]
-    fn long_texts_go_on_in_the_next_line() {
-        assert_eq!(wrapped("one two three", 7), ["one two", "three"]);
-        assert_eq!(wrapped("a 123456789 b", 4), ["a", "1234", "5678", "9 b"]);
-        assert_eq!(wrapped("", 4), [""]);
-        assert_eq!(wrapped("ab", 0), ["a", "b"]);
-        assert_eq!(wrapped("a  b", 4), ["a  b"]);
-        assert_eq!(wrapped("中文 字符号", 9), ["中文", "字符号"]);
-        assert_eq!(wrapped("中文字符号", 5), ["中文", "字符", "号"]);
-        assert_eq!(wrapped("中文", 1), ["中", "文"]);
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod feed;
 pub mod functions;
 pub mod histogram;
 mod latency;
+mod messages;
 mod pace;
 mod rates;
 pub mod rows;

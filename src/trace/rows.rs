@@ -102,12 +102,17 @@ impl<'a> Reporter<'a> {
         Self { functions, before, homes: HashMap::new(), home_of }
     }
 
-    /// The rows of `counts`, read at `now` (CLOCK_MONOTONIC), `interval` after the
-    /// previous ones; the busiest first.
-    pub fn rows(&mut self, counts: Vec<Count>, now: Duration, interval: Duration) -> Vec<Row> {
+    /// Looks where the threads of `counts` are, which may end before the next rows.
+    pub fn meet(&mut self, counts: &[Count]) {
         for Key { tid, started_ns, .. } in counts.iter().map(|count| count.key) {
             self.homes.entry((tid, started_ns)).or_insert_with(|| (self.home_of)(tid));
         }
+    }
+
+    /// The rows of `counts`, read at `now` (CLOCK_MONOTONIC), `interval` after the
+    /// previous ones; the busiest first.
+    pub fn rows(&mut self, counts: Vec<Count>, now: Duration, interval: Duration) -> Vec<Row> {
+        self.meet(&counts);
         let (mut rows, mut before) = (Vec::new(), HashMap::new());
         for count in counts {
             let (row, whole) = self.row(&count, now, interval);
@@ -207,6 +212,8 @@ pub fn by_cpu(rows: &[Row], feeds: &[Feed]) -> Vec<CpuTotal> {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
     use crate::trace::functions::Target;
     use crate::trace::histogram::BUCKETS;
@@ -271,6 +278,22 @@ mod tests {
         assert_eq!(ended, 1);
         assert!(short < long, "{short:?} {long:?}");
         assert_eq!(calls(2, &[1, 1]).0, 0);
+    }
+
+    /// As in a quiet trace, which makes its rows when it ends.
+    #[test]
+    fn a_thread_that_has_ended_has_the_home_where_it_was_met() {
+        thread_local!(static HAS_ENDED: Cell<bool> = const { Cell::new(false) });
+        let home = |_| match HAS_ENDED.get() {
+            true => Home::default(),
+            false => Home::of("/system.slice/upf.service"),
+        };
+        let functions = Target::functions(&["entry".into()]).functions;
+        let mut reporter = Reporter::new(&functions, home, Vec::new());
+        reporter.meet(&[Count::of_packets(7, 1)]);
+        HAS_ENDED.set(true);
+        let rows = reporter.rows(vec![Count::of_packets(7, 2)], SECOND, SECOND);
+        assert_eq!(rows[0].home, Home::of("/system.slice/upf.service"));
     }
 
     #[test]

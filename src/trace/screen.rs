@@ -4,7 +4,8 @@ use std::io::stdout;
 use std::iter;
 
 use tabled::builder::Builder;
-use tabled::settings::Style;
+use tabled::settings::peaker::Priority;
+use tabled::settings::{Style, Width};
 
 use super::attach::How;
 use super::counts::Context;
@@ -13,24 +14,24 @@ use super::feed::Feed;
 use super::histogram::ENDLESS;
 use super::rows::{CpuTotal, Row};
 use super::sections::Section;
-use crate::base::{columns, escape};
+use crate::base::{columns, escape, output};
 use crate::gtp::{Direction, Function, Stage};
 
 /// The size if the terminal does not tell.
 const SCREEN: (usize, usize) = (120, 40);
 
-/// The width and height of what is shown: the terminal's if it is redrawn in place, else without
-/// a limit.
+/// The width and height of what is shown: the terminal's if it is redrawn in place, else as wide
+/// as a table may be.
 pub fn size(in_place: bool) -> (usize, usize) {
     match terminal_size::terminal_size_of(stdout()) {
-        _ if !in_place => (usize::MAX, usize::MAX),
+        _ if !in_place => (output::width().unwrap_or(usize::MAX), usize::MAX),
         Some((width, height)) => (width.0.into(), height.0.into()),
         None => SCREEN,
     }
 }
 
 /// The table of rows and the lines below it, `notes` the last, in fewer than `height` lines of
-/// `width`. The CPUs take at most a third of them, and the notes leave room for a row.
+/// `width`. The CPUs take at most a third of them, and the notes half of what is left.
 pub fn screen(
     rows: &[Row],
     cpus: &[CpuTotal],
@@ -40,7 +41,7 @@ pub fn screen(
     let cpus = cut(cpus.iter().map(cpu_line).collect(), height / 3, "CPUs");
     // The head, the line under it, one for what is left out, an empty one, and the cursor's.
     let left = height.saturating_sub(cpus.len() + 5);
-    let notes = cut(notes, left.saturating_sub(1), "notes");
+    let notes = cut(notes, (left / 2).max(2).min(left.saturating_sub(1)), "notes");
     let room = left.saturating_sub(notes.len()).max(1);
     let below: Vec<String> = cpus.into_iter().chain(notes).collect();
     let mut lines = table(&HEAD, rows.iter().take(room).map(cells));
@@ -77,14 +78,19 @@ fn fitted(line: &str, width: usize) -> String {
     columns::fit(&escape::line(line), width).to_owned()
 }
 
-/// A table's lines.
+/// A table's lines. Its longest cells are cut to fit the terminal.
 pub fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
     let mut builder = Builder::default();
     builder.push_record(head.iter().copied());
     for row in rows {
         builder.push_record(row.iter().map(|cell| escape::line(cell)));
     }
-    builder.build().with(Style::psql()).to_string().lines().map(Into::into).collect()
+    let mut table = builder.build();
+    table.with(Style::psql());
+    if let Some(width) = output::width() {
+        table.with(Width::truncate(width).suffix("…").priority(Priority::max(true)));
+    }
+    table.to_string().lines().map(Into::into).collect()
 }
 
 const HEAD: [&str; 13] = [

@@ -14,6 +14,7 @@ use super::counts::{Count, Lost};
 use super::events::Events;
 use super::feed::{Feed, Feeds};
 use super::functions::Target;
+use super::messages::Messages;
 use super::pace::Pace;
 use super::rows::{CpuTotal, Reporter, Row, by_cpu};
 use super::screen;
@@ -22,8 +23,7 @@ use super::udp::{self, Socket, Sockets};
 use super::verdicts;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Result};
-use crate::base::log;
-use crate::base::output::{put_until, redrawn};
+use crate::base::output::{put_until, redrawn, wrapped};
 use crate::base::signals::{self, catch_signals};
 use crate::base::time;
 use crate::gtp::Function;
@@ -109,6 +109,7 @@ pub fn run(options: &Options) -> Result<TraceTotals> {
         until: None,
         is_cut_off: false,
         sockets: options.settings.port.map(|port| Sockets::new(Path::new("/proc"), port)),
+        messages: Messages::new(options.is_in_place()),
     };
     match session.begin()? {
         Some(start) => session.trace(start),
@@ -143,6 +144,7 @@ struct Session<'a> {
     is_cut_off: bool,
     /// Those of the traced port.
     sockets: Option<Sockets>,
+    messages: Messages,
 }
 
 impl Session<'_> {
@@ -168,7 +170,7 @@ impl Session<'_> {
             let help = format!("load it (modprobe {module}), or wait for it with --wait");
             return Err(Error::failure(what).help(help));
         }
-        log::info(format_args!("waiting for the kernel module {module}"));
+        self.messages.info(format_args!("waiting for the kernel module {module}"));
         while self.life.is_none() {
             if self.sleep(MODULE_CHECK)? {
                 return Ok(false);
@@ -189,7 +191,7 @@ impl Session<'_> {
 
     /// Attaches to a module that has just come; whether to any of its functions.
     fn attach_to_loaded(&mut self, module: &str) -> Result<bool> {
-        log::info(format_args!("the kernel module {module} was loaded"));
+        self.messages.info(format_args!("the kernel module {module} was loaded"));
         self.tell_sections(Sections::forget_places)?;
         self.attach()
     }
@@ -229,13 +231,13 @@ impl Session<'_> {
                 self.put_json("function", &object)?;
             }
         } else if self.hows.iter().any(How::is_traced) {
-            lines.iter().for_each(log::info);
+            lines.iter().for_each(|line| self.messages.info(line));
         } else {
-            log::notes(&lines);
+            lines.iter().for_each(|line| self.messages.note(line));
         }
         if let (Some(module), Some(_), true) = (module, self.life, self.hows.contains(&How::Fentry))
         {
-            log::note(format_args!(
+            self.messages.note(format_args!(
                 "fentry keeps {module} from being unloaded meanwhile; --kprobe does not"
             ));
         }
@@ -254,7 +256,7 @@ impl Session<'_> {
             self.attach_to_loaded(module)?;
             return self.tell_attached();
         }
-        log::info(format_args!("the kernel module {module} was unloaded; waiting for it"));
+        self.messages.info(format_args!("the kernel module {module} was unloaded; waiting for it"));
         self.tracer.detach();
         Ok(())
     }
@@ -270,7 +272,8 @@ impl Session<'_> {
         let Options { interval, duration, once, .. } = *self.options;
         let mut pace = Pace::new(start.at, interval, duration, once);
         self.until = duration.map(|all| start.at + all);
-        if self.is_in_place() {
+        if self.options.is_in_place() {
+            self.messages.begin_to_draw();
             self.put("\x1b[2J")?;
         }
         loop {
@@ -284,6 +287,7 @@ impl Session<'_> {
             let since = pace.show();
             let is_end = stop || pace.is_over();
             let counts = self.tracer.counts()?;
+            reporter.meet(&counts);
             let clock = Duration::from_nanos(time::monotonic()?);
             let is_gone = |tid: u32| are_shown && !Path::new(&format!("/proc/{tid}")).exists();
             let ended = ended_tasks(self.options.output, &counts, clock, is_gone);
@@ -315,13 +319,13 @@ impl Session<'_> {
     /// Names of functions, or sockets at the ports that it traces.
     fn say_what_is_missing(&mut self) -> Result<()> {
         if kallsyms::are_hidden(Path::new(KALLSYMS)) {
-            log::note(kallsyms::HIDDEN);
+            self.messages.note(kallsyms::HIDDEN);
         }
         if let Some(sockets) = &mut self.sockets {
             if sockets.look()?.is_empty() {
-                log::info(sockets.none());
+                self.messages.info(sockets.none());
             }
-            sockets.missing().into_iter().for_each(log::note);
+            sockets.missing().into_iter().for_each(|missing| self.messages.note(missing));
         }
         Ok(())
     }
@@ -345,12 +349,6 @@ impl Session<'_> {
 
     fn put_json(&mut self, kind: &str, value: &impl Serialize) -> Result<()> {
         self.put(&json_line(kind, value)?)
-    }
-
-    /// Whether to redraw one table: that takes a terminal, and a second table.
-    fn is_in_place(&self) -> bool {
-        let Options { output, once, settings, .. } = self.options;
-        *output == Output::Table && !once && !settings.events && stdout().is_terminal()
     }
 
     fn show_events(&mut self) -> Result<()> {
@@ -409,10 +407,11 @@ impl Session<'_> {
         sockets: &[Socket],
         sections: &[Section],
     ) -> String {
-        let mut notes: Vec<String> = sockets.iter().map(udp::line).collect();
         let none = self.sockets.as_ref().filter(|_| sockets.is_empty()).map(Sockets::none);
-        notes.extend(none.into_iter().chain(self.untraced()));
-        let in_place = self.is_in_place();
+        let notes = sockets.iter().map(udp::line).chain(none).chain(self.untraced());
+        let notes = notes.chain(self.messages.last());
+        let notes = notes.flat_map(|note| wrapped(&note)).collect();
+        let in_place = self.options.is_in_place();
         let size = screen::size(in_place);
         let below = screen::below(sections, size);
         let (width, height) = size;
@@ -452,7 +451,7 @@ impl Session<'_> {
         for (n, what) in news.iter().filter(|(n, _)| *n > 0) {
             match self.options.output {
                 Output::Json => self.put_json("lost", &json!({"packets": n, "why": what}))?,
-                _ => log::info(format_args!("{n} {what}")),
+                _ => self.messages.info(format_args!("{n} {what}")),
             }
         }
         self.reported = lost;
@@ -462,6 +461,14 @@ impl Session<'_> {
     /// Waits at most that long, or for events; true if a signal came.
     fn sleep(&self, timeout: Duration) -> Result<bool> {
         signals::sleep(&self.signals, self.events.as_ref().map(Events::fd), timeout)
+    }
+}
+
+impl Options {
+    /// Whether to redraw one table: that takes a terminal, and a second table.
+    fn is_in_place(&self) -> bool {
+        let Self { output, once, settings, .. } = self;
+        *output == Output::Table && !once && !settings.events && stdout().is_terminal()
     }
 }
 

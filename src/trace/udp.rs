@@ -118,7 +118,8 @@ impl Sockets {
 
     /// What to tell if there are none.
     pub fn none(&self) -> String {
-        format!("no process has UDP port {} open; waiting for one", self.port)
+        let port = self.port;
+        format!("no socket has UDP port {port} in any process's network namespace; waiting for one")
     }
 
     /// Why sockets may be missing, once they have been looked for.

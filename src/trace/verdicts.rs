@@ -83,7 +83,7 @@ impl Why {
             "SOCKET_RCVBUFF" | "SOCKET_BACKLOG" | "PROTO_MEM" => Why::SocketFull,
             "NO_SOCKET" => Why::NoSocket,
             "CPU_BACKLOG" => Why::BacklogFull,
-            "FULL_RING" | "QDISC_DROP" | "QDISC_OVERLIMIT" => Why::QueueFull,
+            "FULL_RING" | "QDISC_DROP" | "QDISC_OVERLIMIT" | "QDISC_BURST_DROP" => Why::QueueFull,
             "IP_INNOROUTES" | "IP_OUTNOROUTES" => Why::NoRoute,
             "PKT_TOO_BIG" => Why::TooBig,
             "PKT_TOO_SMALL" | "HDR_TRUNC" | "IP_INHDR" => Why::BadHeader,

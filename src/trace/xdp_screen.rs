@@ -7,20 +7,30 @@ use crate::base::{columns, escape};
 
 const HEAD: [&str; 6] = ["CPU", "runs", "per s", "mean", "longest", "CPU time"];
 
-/// The table, with a line for each CPU, in at most `height` lines of `width`.
-pub fn screen(all: &[Runs], (width, height): (usize, usize)) -> String {
+/// The table, with a line for each CPU, and the notes under it, in at most `height` lines of
+/// `width`. The notes take at most half of them.
+pub fn screen(all: &[Runs], notes: &[String], (width, height): (usize, usize)) -> String {
+    let notes = &notes[..notes.len().min(height / 2)];
+    let below = |mut lines: Vec<String>| {
+        if !notes.is_empty() {
+            lines.push(String::new());
+            lines.extend(notes.iter().cloned());
+        }
+        let fitted = lines.iter().map(|line| columns::fit(line, width));
+        fitted.collect::<Vec<_>>().join("\n")
+    };
     if all.is_empty() {
-        return "no packets yet".into();
+        return below(vec!["no packets yet".into()]);
     }
     let head: Vec<&str> = HEAD.into_iter().chain(VERDICTS).chain(["interrupts"]).collect();
     // The head, the line under it, one for what is left out, and the cursor's.
-    let room = height.saturating_sub(4).max(1);
+    let other = 4 + if notes.is_empty() { 0 } else { 1 + notes.len() };
+    let room = height.saturating_sub(other).max(1);
     let mut lines = table(&head, all.iter().take(room).map(cells));
     if all.len() > room {
         lines.push(format!("and {} more CPUs", all.len() - room));
     }
-    let fitted = lines.iter().map(|line| columns::fit(line, width));
-    fitted.collect::<Vec<_>>().join("\n")
+    below(lines)
 }
 
 fn cells(runs: &Runs) -> Vec<String> {
@@ -100,17 +110,23 @@ mod tests {
     #[test]
     fn a_screen_holds_what_fits() {
         let all: Vec<Runs> = (0..30).map(|cpu| runs(cpu, NASTY)).collect();
-        let text = screen(&all, (80, 12));
+        let text = screen(&all, &[], (80, 12));
         assert!(text.lines().count() < 12, "{text}");
         assert!(text.ends_with("and 22 more CPUs"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80));
         assert!(!text.replace('\n', "").contains(escape::is_unfit_in_lines), "{text:?}");
-        assert_eq!(screen(&[], (80, 12)), "no packets yet");
+        assert_eq!(screen(&[], &[], (80, 12)), "no packets yet");
+        let notes = ["eth0 has lost its XDP program".to_owned()];
+        let text = screen(&all, &notes, (80, 12));
+        assert!(text.lines().count() < 12, "{text}");
+        assert!(text.ends_with(&format!("and 24 more CPUs\n\n{}", notes[0])), "{text}");
+        let many = vec![notes[0].clone(); 20];
+        assert!(screen(&all, &many, (80, 12)).lines().count() < 12);
     }
 
     #[test]
     fn wide_characters_take_two_columns() {
-        let text = screen(&[runs(1, "中文字符号")], (100, 12));
+        let text = screen(&[runs(1, "中文字符号")], &[], (100, 12));
         assert!(text.contains('中'), "{text}");
         assert!(text.lines().all(|line| columns::width(line) <= 100), "{text}");
     }

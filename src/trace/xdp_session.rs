@@ -8,6 +8,7 @@ use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
 
 use super::feed::Feeds;
+use super::messages::Messages;
 use super::pace::Pace;
 use super::screen::size;
 use super::sections::json_line;
@@ -18,8 +19,7 @@ use super::xdp_tracer::Tracer;
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, Result};
 use crate::base::escape;
-use crate::base::log;
-use crate::base::output::{put_until, redrawn};
+use crate::base::output::{put_until, redrawn, wrapped};
 use crate::base::signals::{catch_signals, sleep};
 use crate::kernel::xdp::{self, Mode, XdpProgram};
 
@@ -56,6 +56,7 @@ pub fn run(options: &Options<'_>) -> Result<()> {
         before: Vec::new(),
         until: None,
         is_cut_off: false,
+        messages: Messages::new(options.is_in_place()),
     };
     session.follow_program()?;
     if session.tracer.is_none() {
@@ -64,7 +65,7 @@ pub fn run(options: &Options<'_>) -> Result<()> {
             let help = "start the user plane, or wait for it with --wait";
             return Err(Error::failure(what).help(help));
         }
-        log::info(format_args!("{what}; waiting for one"));
+        session.messages.info(format_args!("{what}; waiting for one"));
     }
     if session.wait()? { session.trace() } else { Ok(()) }
 }
@@ -80,6 +81,14 @@ struct Session<'a> {
     until: Option<Instant>,
     /// It has to end: not all of its output was read in time.
     is_cut_off: bool,
+    messages: Messages,
+}
+
+impl Options<'_> {
+    /// Whether to redraw one table: that takes a terminal, and a second table.
+    fn is_in_place(&self) -> bool {
+        self.output == Output::Table && !self.once && stdout().is_terminal()
+    }
 }
 
 impl Session<'_> {
@@ -110,15 +119,16 @@ impl Session<'_> {
             return Ok(());
         }
         self.detach(Some(id));
-        let Some(program) = xdp::program(id) else { return Ok(()) };
-        self.tracer = Tracer::attach(&program, devices)?;
-        if self.tracer.is_some() { self.tell(&program, mode) } else { Ok(()) }
+        let Some(open) = xdp::open(id)? else { return Ok(()) };
+        let program = xdp::program(id, &open)?;
+        self.tracer = Some(Tracer::attach(&program, &open, devices)?);
+        self.tell(&program, mode)
     }
 
     /// Ends the tracing, if there is one. The device has the program `next` now.
     fn detach(&mut self, next: Option<u32>) {
         if self.tracer.take().is_some_and(|tracer| Some(tracer.id()) != next) {
-            log::info(format_args!("{} has lost its XDP program", self.options.device));
+            self.messages.info(format_args!("{} has lost its XDP program", self.options.device));
         }
         self.before.clear();
     }
@@ -141,7 +151,7 @@ impl Session<'_> {
         let line = format!(
             "tracing: {name}, id {id}, at {device} ({mode} mode; fentry, fexit at {entry})"
         );
-        log::info(line);
+        self.messages.info(line);
         Ok(())
     }
 
@@ -151,7 +161,8 @@ impl Session<'_> {
         let start = Instant::now();
         let mut pace = Pace::new(start, interval, duration, once);
         self.until = duration.map(|all| start + all);
-        if self.is_in_place() {
+        if self.options.is_in_place() {
+            self.messages.begin_to_draw();
             self.put("\x1b[2J")?;
         }
         loop {
@@ -179,8 +190,9 @@ impl Session<'_> {
         all.retain(|runs| cpus.is_none_or(|cpus| cpus.contains(runs.cpu as u32)));
         self.before = counts;
         let active = all.iter().filter(|runs| runs.runs_per_second > 0.0);
-        let in_place = self.is_in_place();
-        let table = |all: &[Runs]| xdp_screen::screen(all, size(in_place));
+        let in_place = self.options.is_in_place();
+        let notes: Vec<String> = self.messages.last().flat_map(|note| wrapped(&note)).collect();
+        let table = |all: &[Runs]| xdp_screen::screen(all, &notes, size(in_place));
         let text = match self.options.output {
             Output::Table if in_place => redrawn(&table(&all)),
             Output::Table => table(&all) + "\n",
@@ -197,10 +209,5 @@ impl Session<'_> {
     fn put(&mut self, text: &str) -> Result<()> {
         self.is_cut_off |= !put_until(text, &self.signals, self.until)?;
         Ok(())
-    }
-
-    /// Whether to redraw one table: that takes a terminal, and a second table.
-    fn is_in_place(&self) -> bool {
-        self.options.output == Output::Table && !self.options.once && stdout().is_terminal()
     }
 }

@@ -1,6 +1,9 @@
 //! The BPF programs that count an XDP program's runs (bpf/trace_xdp.bpf.c).
 
-use std::os::fd::AsRawFd;
+use std::fs;
+use std::iter;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ObjectBuilder};
 
@@ -22,9 +25,9 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Counts the program's runs for these devices of this network namespace. `None` if the
-    /// program has gone.
-    pub fn attach(program: &XdpProgram, devices: Vec<String>) -> Result<Option<Self>> {
+    /// Counts the program's runs for these devices of this network namespace. `open` is a
+    /// descriptor of it.
+    pub fn attach(program: &XdpProgram, open: &OwnedFd, devices: Vec<String>) -> Result<Self> {
         let XdpProgram { id, name, entry } = program;
         let Some(entry) = entry else {
             let what = format!(
@@ -33,18 +36,17 @@ impl Tracer {
             );
             return Err(Error::failure(what).help("compile it with -g"));
         };
-        let Some(target) = xdp::open(*id)? else { return Ok(None) };
         libbpf_log::capture(false);
         let failed = |e: libbpf_rs::Error| libbpf_log::refused("trace program", &e);
-        let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(failed)?;
-        for mut part in open.progs_mut() {
-            part.set_attach_target(target.as_raw_fd(), Some(entry.clone())).map_err(failed)?;
+        let mut object = ObjectBuilder::default().open_memory(OBJECT).map_err(failed)?;
+        for mut part in object.progs_mut() {
+            part.set_attach_target(open.as_raw_fd(), Some(entry.clone())).map_err(failed)?;
         }
         let what = bytes_of(&devices);
-        for mut map in open.maps_mut().filter(|map| map.name() == ".rodata.what") {
+        for mut map in object.maps_mut().filter(|map| map.name() == ".rodata.what") {
             map.set_initial_value(&what).map_err(failed)?;
         }
-        let object = open.load().map_err(failed)?;
+        let object = object.load().map_err(failed)?;
         let counts = object.maps().find(|map| map.name() == "runs").expect("the program has it");
         let counts = MapHandle::try_from(&counts).map_err(failed)?;
         let attach = |name: &str| {
@@ -53,7 +55,7 @@ impl Tracer {
         };
         // The end first, so that no run has a beginning only.
         let _links = [attach("run_ends")?, attach("run_begins")?];
-        Ok(Some(Self { id: *id, devices, what, counts, _links }))
+        Ok(Self { id: *id, devices, what, counts, _links })
     }
 
     /// The XDP program's id.
@@ -90,5 +92,7 @@ fn bytes_of(devices: &[String]) -> Vec<u8> {
     let mut what = gth_xdp_what::default();
     let indices = devices.iter().filter_map(|device| xdp::device_index(device));
     what.devices.iter_mut().zip(indices).for_each(|(slot, index)| *slot = index);
-    what.devices.iter().flat_map(|index| index.to_ne_bytes()).collect()
+    what.netns = fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino() as u32);
+    let words = iter::once(&what.netns).chain(&what.devices);
+    words.flat_map(|word| word.to_ne_bytes()).collect()
 }

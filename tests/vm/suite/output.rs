@@ -127,7 +127,7 @@ fn interrupts_are_put_back_whatever_has_become_of_its_output() {
 }
 
 /// Both ends of a new one.
-fn terminal() -> (OwnedFd, OwnedFd) {
+pub fn terminal() -> (OwnedFd, OwnedFd) {
     let mut ends = [0; 2];
     let [ours, its] = &mut ends;
     let none = std::ptr::null_mut();
@@ -137,8 +137,8 @@ fn terminal() -> (OwnedFd, OwnedFd) {
     ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).into()
 }
 
-/// Runs it on that terminal, which then hangs up.
-fn on_terminal(command: &mut Command, its: OwnedFd) {
+/// Runs it on that terminal, which only it has open.
+pub fn on_terminal(command: &mut Command, its: OwnedFd) {
     let copy = || Stdio::from(its.try_clone().unwrap());
     command.stdin(copy()).stdout(copy()).stderr(copy());
     // SAFETY: system calls only, after the fork.

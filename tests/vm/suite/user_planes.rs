@@ -269,7 +269,9 @@ fn a_full_queue_of_ipv6_is_told() {
 fn a_port_may_be_opened_later() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let trace = Trace::start(&[&format!("udp:{port}")]);
-    assert!(trace.says(&format!("no process has UDP port {port} open; waiting for one")));
+    assert!(trace.says(&format!(
+        "no socket has UDP port {port} in any process's network namespace; waiting for one"
+    )));
     let socket = UdpSocket::bind(("127.0.0.1", port)).unwrap();
     let has_it = |line: &Value| line["kind"] == "socket" && line["drops"] == 0;
     assert!(trace.has_line(has_it));
