@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use nix::sys::signalfd::SignalFd;
 use serde::Serialize;
 
 use self::load::Load;
@@ -19,6 +20,7 @@ use self::probe::Prober;
 pub use self::table::table;
 use self::times::Times;
 use crate::base::error::Result;
+use crate::base::signals::{catch_signals, sleep};
 use crate::kernel::sched_ext::{SCHED_EXT, State};
 
 /// What to measure.
@@ -63,29 +65,36 @@ impl Plan {
         1 + u32::from(self.load.is_some()) + u32::from(self.policy.is_some())
     }
 
-    /// Measures idle, under the load, and under the load with the policy.
+    /// Measures idle, under the load, and under the load with the policy. SIGINT and SIGTERM end
+    /// that; what has been measured by then counts.
     ///
     /// Fails if a probe cannot be sent or a row has no answer, or if the policy does not come into
     /// force.
     pub fn measure(&self) -> Result<Report> {
+        let signals = catch_signals()?;
         let cpus = load::cpus()?;
         let threads = cpus * self.load.unwrap_or(0) as usize;
-        let mut rows = vec![self.row("idle".into(), 0)?];
-        if threads > 0 {
-            rows.push(self.row("under load".into(), threads)?);
+        let mut report = Report { to: self.to, cpus, threads, rows: Vec::new() };
+        let is_stopped = || sleep(&signals, None, Duration::ZERO);
+        report.rows.extend(self.row("idle".into(), 0, &signals)?);
+        if threads > 0 && !is_stopped()? {
+            report.rows.extend(self.row("under load".into(), threads, &signals)?);
         }
-        if let Some(policy) = &self.policy {
-            let own = OwnScheduler::start(policy)?;
+        if let Some(policy) = &self.policy
+            && !is_stopped()?
+            && let Some(own) = OwnScheduler::start(policy, &signals)?
+        {
             let name = policy.file_name().unwrap_or_default().to_string_lossy();
             let under = if threads > 0 { "under load, " } else { "" };
-            rows.push(self.row(format!("{under}{name}"), threads)?);
+            report.rows.extend(self.row(format!("{under}{name}"), threads, &signals)?);
             own.stop()?;
         }
-        Ok(Report { to: self.to, cpus, threads, rows })
+        Ok(report)
     }
 
-    fn row(&self, name: String, threads: usize) -> Result<Row> {
-        let mut prober = Prober::new(self.to)?;
+    /// `None` if a signal came before an answer.
+    fn row(&self, name: String, threads: usize, signals: &SignalFd) -> Result<Option<Row>> {
+        let mut prober = Prober::new(self.to, signals)?;
         let scheduler = match State::read(Path::new(SCHED_EXT)) {
             State::InUse { name, .. } => name,
             State::Missing | State::Disabled => "kernel".into(),
@@ -93,6 +102,6 @@ impl Plan {
         let load = Load::start(threads)?;
         let times = prober.run(self.duration, self.interval)?;
         drop(load);
-        Ok(Row { name, loaded: threads > 0, scheduler, times })
+        Ok(times.map(|times| Row { name, loaded: threads > 0, scheduler, times }))
     }
 }

@@ -3,27 +3,31 @@
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
+use nix::sys::signalfd::SignalFd;
 use nix::unistd::Pid;
 
 use crate::base::error::{Error, ExitCode, Result};
+use crate::base::signals::sleep;
 use crate::daemon::control::{Reply, Request, SOCKET, client};
 
 /// How long the kernel may take to load it.
 const LOADED: Duration = Duration::from_secs(120);
+/// How often to ask whether it is loaded.
+const EVERY: Duration = Duration::from_millis(50);
 
 /// A `gthctl run` of this process; dropping this ends it.
 pub struct OwnScheduler(Child);
 
 impl OwnScheduler {
-    /// Starts it with a policy and waits until the kernel schedules by that.
+    /// Starts it with a policy and waits until the kernel schedules by that; `None` if a signal
+    /// came before.
     ///
     /// Fails if another gthctl runs, or if this one ends.
-    pub fn start(policy: &Path) -> Result<Self> {
+    pub fn start(policy: &Path, signals: &SignalFd) -> Result<Option<Self>> {
         if is_ready(Duration::from_secs(3)) {
             let what = "a gthctl run is active already";
             return Err(Error::new(ExitCode::AlreadyRunning, what)
@@ -36,16 +40,18 @@ impl OwnScheduler {
         unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?)) };
         let mut own = Self(command.spawn().map_err(failed)?);
         let end = Instant::now() + LOADED;
-        while !is_ready(LOADED) {
+        while !is_ready(EVERY) {
             if let Some(status) = own.0.try_wait().map_err(failed)? {
                 return Err(ended(status));
             }
             if Instant::now() > end {
                 return Err(Error::failure(format!("gthctl run was not ready within {LOADED:?}")));
             }
-            sleep(Duration::from_millis(50));
+            if sleep(signals, None, EVERY)? {
+                return Ok(None);
+            }
         }
-        Ok(own)
+        Ok(Some(own))
     }
 
     /// Ends it. Fails if the kernel did that before.

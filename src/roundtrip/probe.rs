@@ -8,6 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signalfd::SignalFd;
 use nix::sys::socket::sockopt::ReceiveTimestampns;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg, setsockopt};
 
@@ -19,17 +20,18 @@ use crate::base::error::{Error, Result};
 const GRACE: Duration = Duration::from_secs(1);
 
 /// A socket that sends echo requests to one address.
-pub struct Prober {
+pub struct Prober<'s> {
     socket: UdpSocket,
     to: SocketAddr,
     /// When each probe was sent that has no answer yet.
     sent: BTreeMap<u16, SystemTime>,
     answered: Vec<Duration>,
+    signals: &'s SignalFd,
 }
 
-impl Prober {
-    /// Fails if there is no way to that address.
-    pub fn new(to: SocketAddr) -> Result<Self> {
+impl<'s> Prober<'s> {
+    /// Caught `signals` end its runs. Fails if there is no way to that address.
+    pub fn new(to: SocketAddr, signals: &'s SignalFd) -> Result<Self> {
         let any = match to {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
             SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
@@ -40,29 +42,37 @@ impl Prober {
         socket.connect(to).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         setsockopt(&socket, ReceiveTimestampns, &true).map_err(|e| failed(e.into()))?;
-        Ok(Self { socket, to, sent: BTreeMap::new(), answered: Vec::new() })
+        Ok(Self { socket, to, sent: BTreeMap::new(), answered: Vec::new(), signals })
     }
 
-    /// Sends a probe every `interval` for `duration`, then waits for the last answers.
-    pub fn run(&mut self, duration: Duration, interval: Duration) -> Result<Times> {
+    /// Sends a probe every `interval` for `duration`, then waits for the last answers. A signal
+    /// ends that; `None` without an answer up to then.
+    pub fn run(&mut self, duration: Duration, interval: Duration) -> Result<Option<Times>> {
         let begin = Instant::now();
-        let probes = (duration.as_nanos() / interval.as_nanos().max(1)).max(1) as u32;
-        for probe in 0..probes {
-            self.listen_until(begin + interval * probe)?;
-            self.send(probe as u16)?;
+        let all = (duration.as_nanos() / interval.as_nanos().max(1)).max(1) as u32;
+        let mut probes = 0;
+        while probes < all && !self.listen_until(begin + interval * probes)? {
+            self.send(probes as u16)?;
+            probes += 1;
         }
-        self.listen_until(begin + interval * probes)?;
+        let mut stopped = probes < all || self.listen_until(begin + interval * all)?;
         let last = Instant::now() + GRACE;
-        while !self.sent.is_empty() && Instant::now() < last {
-            self.listen_until((Instant::now() + Duration::from_millis(10)).min(last))?;
+        while !stopped && !self.sent.is_empty() && Instant::now() < last {
+            let next = (Instant::now() + Duration::from_millis(10)).min(last);
+            stopped = self.listen_until(next)?;
+        }
+        if stopped {
+            // What is under way is not lost.
+            probes -= self.sent.len() as u32;
         }
         match self.answered.is_empty() {
+            true if stopped => Ok(None),
             true => {
                 let what = format!("{}: none of {probes} echo requests was answered", self.to);
                 Err(Error::failure(what)
                     .help("does a user plane listen there, and no firewall drop them?"))
             }
-            false => Ok(Times::of(probes as usize, &self.answered)),
+            false => Ok(Some(Times::of(probes as usize, &self.answered))),
         }
     }
 
@@ -76,18 +86,20 @@ impl Prober {
         Ok(())
     }
 
-    /// Takes answers until then.
-    fn listen_until(&mut self, end: Instant) -> Result<()> {
+    /// Takes answers until then; true if a signal came before.
+    fn listen_until(&mut self, end: Instant) -> Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Ok(());
+                return Ok(false);
             }
             // In whole milliseconds; the last part is slept, and answers wait in the socket: the
             // kernel has taken their times.
             let whole = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
-            let mut fds = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+            let fds = [self.signals.as_fd(), self.socket.as_fd()];
+            let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             match poll(&mut fds, whole) {
+                Ok(_) if fds[0].any().unwrap_or(false) => return Ok(true),
                 Ok(0) => std::thread::sleep(end.saturating_duration_since(Instant::now())),
                 Ok(_) => self.take()?,
                 Err(Errno::EINTR) => {}
@@ -143,7 +155,14 @@ fn arrival(messages: nix::Result<impl Iterator<Item = ControlMessageOwned>>) -> 
 mod tests {
     use std::thread;
 
+    use nix::sys::signal::{SigSet, Signal};
+
     use super::*;
+
+    /// None ever comes.
+    fn no_signals() -> SignalFd {
+        SignalFd::new(&SigSet::empty()).unwrap()
+    }
 
     /// Answers all but each fifth request, and sends what is no answer.
     fn answer(socket: &UdpSocket, requests: usize) {
@@ -163,19 +182,49 @@ mod tests {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap();
         let server = thread::spawn(move || answer(&server, 20));
-        let mut prober = Prober::new(to).unwrap();
+        let signals = no_signals();
+        let mut prober = Prober::new(to, &signals).unwrap();
         let times = prober.run(Duration::from_millis(40), Duration::from_millis(2)).unwrap();
+        let times = times.unwrap();
         server.join().unwrap();
         assert_eq!((times.sent, times.lost), (20, 4));
         assert!(times.worst_ns >= times.p50_ns && times.p50_ns > Some(0), "{times:?}");
+    }
+
+    /// The time until then counts, without what is under way.
+    #[test]
+    fn a_signal_ends_it() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let to = server.local_addr().unwrap();
+        let server = thread::spawn(move || answer(&server, 5));
+        let set = SigSet::from(Signal::SIGUSR1);
+        set.thread_block().unwrap();
+        let signals = SignalFd::new(&set).unwrap();
+        let mut prober = Prober::new(to, &signals).unwrap();
+        // SAFETY: takes nothing.
+        let thread = unsafe { libc::pthread_self() };
+        let ended = thread::spawn(move || {
+            server.join().unwrap();
+            // SAFETY: that thread waits for this one.
+            unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+        });
+        let begin = Instant::now();
+        let times = prober.run(Duration::from_secs(3600), Duration::from_millis(20)).unwrap();
+        ended.join().unwrap();
+        let times = times.unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(60) && times.sent >= 4, "{times:?}");
+        let mut prober = Prober::new(to, &signals).unwrap();
+        let none = prober.run(Duration::from_secs(3600), Duration::from_secs(60)).unwrap();
+        assert_eq!(none, None);
     }
 
     #[test]
     fn a_closed_port_and_silence_are_errors() {
         let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = silent.local_addr().unwrap();
+        let signals = no_signals();
         let run = || {
-            let mut prober = Prober::new(to).unwrap();
+            let mut prober = Prober::new(to, &signals).unwrap();
             prober.run(Duration::from_millis(20), Duration::from_millis(2)).unwrap_err().what
         };
         assert_eq!(run(), format!("{to}: none of 10 echo requests was answered"));
