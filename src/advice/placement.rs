@@ -27,6 +27,8 @@ pub struct NicFacts<'a> {
     /// The CPUs of each NIC's NUMA node, if the machine tells.
     pub near: &'a BTreeMap<String, CpuList>,
     pub online: &'a CpuList,
+    /// Those that do without a tick (nohz_full).
+    pub tickless: &'a CpuList,
     /// Of the live policy.
     pub exclusive: &'a CpuList,
     /// What a trace has seen; empty without one.
@@ -67,7 +69,13 @@ pub fn advise(nic_facts: &NicFacts<'_>) -> Advice {
         facts.push(format!("the live policy keeps CPUs {} for its own tasks", nic_facts.exclusive));
     }
     let free = |cpu: &u32| !busy.contains(*cpu) && !nic_facts.exclusive.contains(*cpu);
-    let free: CpuList = nic_facts.online.iter().filter(free).collect();
+    let mut free: CpuList = nic_facts.online.iter().filter(free).collect();
+    let with_tick = free.without(nic_facts.tickless);
+    if !with_tick.is_empty() && with_tick != free {
+        let cpus = free.common(nic_facts.tickless);
+        facts.push(format!("CPUs {cpus} are to do without a tick (nohz_full)"));
+        free = with_tick;
+    }
     let mut commands = Vec::new();
     for nic in &nic_facts.list.nics {
         commands.extend(advise_on(nic, nic_facts, &free, &mut facts));
@@ -110,7 +118,7 @@ fn advise_on(
         if here.is_empty() {
             tell("no CPU of its NUMA node is free for them");
         }
-        return Some(command(&nic.name, &movable, !fixed.is_empty(), places, nic_facts.list));
+        return Some(command(&nic.name, &movable, !fixed.is_empty(), places, nic_facts));
     }
     if movable.is_empty() && fixed.is_empty() {
         tell("none of its IRQs is in use");
@@ -144,7 +152,13 @@ fn well_placed(irq: &ListedIrq, places: &CpuList, online: &CpuList) -> bool {
 }
 
 /// Places `irqs`: those of `nic` that are in use, or only some of them.
-fn command(nic: &str, irqs: &[&ListedIrq], some: bool, places: &CpuList, list: &List) -> String {
+fn command(
+    nic: &str,
+    irqs: &[&ListedIrq],
+    some: bool,
+    places: &CpuList,
+    nic_facts: &NicFacts<'_>,
+) -> String {
     let mut queues: Vec<u32> =
         irqs.iter().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
     queues.sort_unstable();
@@ -163,10 +177,14 @@ fn command(nic: &str, irqs: &[&ListedIrq], some: bool, places: &CpuList, list: &
     if some {
         command.extend(irqs.iter().map(|irq| format!(" --irq {}", irq.irq)));
     }
-    if irqs.iter().any(|irq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty())) {
+    // The kernel refuses a mask of CPUs without a tick (rps_cpumask_housekeeping(),
+    // net/core/net-sysfs.c).
+    let takes_rps = cpus.common(nic_facts.tickless).is_empty();
+    let uses_rps = |irq: &&ListedIrq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty());
+    if takes_rps && irqs.iter().any(uses_rps) {
         command += " --rps";
     }
-    if list.may_move(&irqs.iter().map(|irq| irq.irq).collect()) {
+    if nic_facts.list.may_move(&irqs.iter().map(|irq| irq.irq).collect()) {
         command += " --ban";
     }
     command
@@ -201,6 +219,7 @@ mod tests {
             list: &Lister::new(&host, Some(nic)).look().unwrap(),
             near: &near,
             online: &host.topology().unwrap().online,
+            tickless: &host.topology().unwrap().tickless,
             exclusive: &list(exclusive),
             rows,
             how: vec!["how".into()],
@@ -227,6 +246,23 @@ mod tests {
         // Two queues, three CPUs: the one that takes their interrupts, and one more.
         let seen = advice(&tree, "eth0", &[row(1, Context::Task, 9)], "", "");
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0,2 --spread"]);
+    }
+
+    #[test]
+    fn not_on_cpus_without_a_tick_unless_no_other_is_free() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        tree.write("sys/devices/system/cpu/nohz_full", "2-3\n");
+        for queue in ["rx-0", "rx-1"] {
+            tree.write(&format!("sys/class/net/eth0/queues/{queue}/rps_cpus"), "1\n");
+        }
+        let rows = [row(1, Context::Task, 9)];
+        let seen = advice(&tree, "eth0", &rows, "", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0 --rps"]);
+        assert!(
+            seen.facts.iter().any(|fact| fact.starts_with("CPUs 2-3 are to do without a tick"))
+        );
+        let seen = advice(&tree, "eth0", &rows, "0", "");
+        assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 2-3 --spread"]);
     }
 
     #[test]

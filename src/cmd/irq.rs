@@ -11,6 +11,7 @@ use crate::base::error::{Error, ExitCode, Result};
 use crate::base::log;
 use crate::base::output::{self, Format, count};
 use crate::base::root::Root;
+use crate::base::signals::{catch_signals, sleep};
 use crate::cli::{
     AdviseArgs, DriftArgs, IrqArgs, IrqCommand, ListViewArgs, MaskChoice, PinArgs, RestoreArgs,
 };
@@ -51,12 +52,15 @@ fn list(host: &Host, nic: Option<&str>, args: &ListViewArgs) -> Result<()> {
         return output::print(format, &list, show::list);
     }
     let end = args.duration.map(|ns| Instant::now() + Duration::from_nanos(ns));
+    let signals = catch_signals()?;
     let in_place = stdout().is_terminal();
     let mut begin = Instant::now();
     loop {
         let next = begin + Duration::from_nanos(args.interval);
         let next = end.map_or(next, |end| end.min(next));
-        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        if sleep(&signals, None, next.saturating_duration_since(Instant::now()))? {
+            return Ok(());
+        }
         begin = Instant::now();
         let list = lister.look()?;
         match format {
@@ -167,6 +171,7 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
         list: &list,
         near: &near.collect(),
         online: &topology.online,
+        tickless: &topology.tickless,
         exclusive: &exclusive,
         rows: &rows,
         how,

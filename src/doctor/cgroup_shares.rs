@@ -32,6 +32,11 @@ fn controller(sight: &Sight<'_>, mounts: &str) -> Option<Finding> {
         let names = sight.text(&format!("{at}/{file}"))?;
         Some(names.split_whitespace().any(|name| name == "cpu"))
     };
+    // The root cgroup alone has no type.
+    if sight.exists(&format!("{at}/cgroup.type")) {
+        let what = format!("unknown: {at} shows this process's own cgroup and those below only");
+        return Some(Finding::note(CHECK, what));
+    }
     Some(match (has_cpu("cgroup.controllers"), has_cpu("cgroup.subtree_control")) {
         (None, _) if sight.exists(&format!("{at}/cpu.shares")) => {
             Finding::ok(CHECK, format!("there, of version 1, at {at}"))
@@ -82,6 +87,9 @@ mod tests {
         assert_eq!(levels(V2, &files(all, none)), [Level::Ok, Level::Note]);
         assert_eq!(levels(V2, &files(none, "\n")), [Level::Ok, Level::Warning]);
         assert!(found(V2, &files(all, all)).1);
+        // In a container.
+        let own = [("cgroup.type", "domain\n"), ("cgroup.controllers", all)];
+        assert!(found(V2, &own).0[1].1.starts_with("unknown: /sys/fs/cgroup shows"));
     }
 
     #[test]

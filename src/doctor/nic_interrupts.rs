@@ -29,9 +29,13 @@ pub fn irqbalance(host: &Host) -> Vec<Finding> {
     }
     let finding = |daemon: &Irqbalance| {
         let (pid, except) = (daemon.pid, daemon.except());
-        let what = format!("irqbalance (PID {pid}) moves interrupts{except}");
-        Finding::note(CHECK, what)
-            .fix("gthctl irq pin --ban, or irq: in the policy, keeps it off those of a NIC")
+        // It may leave more alone then.
+        let unanswered = daemon.busy().map_or(String::new(), |why| format!(" (no answer: {why})"));
+        let what = format!("irqbalance (PID {pid}) moves interrupts{except}{unanswered}");
+        Finding::note(CHECK, what).fix(
+            "gthctl irq pin --ban, or an irq entry of the policy with irqbalance: ban, keeps it \
+             off those of a NIC",
+        )
     };
     running.iter().map(finding).collect()
 }
@@ -40,7 +44,8 @@ pub fn irqbalance(host: &Host) -> Vec<Finding> {
 fn nics(sight: &Sight<'_>) -> Result<Vec<Finding>> {
     const CHECK: &str = "nic-queues";
     let sys = sight.host.sys();
-    let cpus = sight.host.topology()?.online.len();
+    let online = sight.host.topology()?.online;
+    let cpus = online.len();
     let mut findings = Vec::new();
     for device in Device::all(sight.host)?.iter().filter(|device| !device.is_virtual()) {
         let name = &device.name;
@@ -50,7 +55,7 @@ fn nics(sight: &Sight<'_>) -> Result<Vec<Finding>> {
         let queues = Steering::Rps.queues(&sys, name)?;
         let spread = |queue: &u32| Steering::Rps.read(&sys, name, *queue);
         let masks = queues.iter().map(spread).collect::<Result<Vec<_>>>()?;
-        let rps = masks.iter().flatten().any(|mask| !mask.is_empty());
+        let rps = masks.iter().flatten().any(|mask| mask.common(&online).len() > 1);
         let count = queues.len();
         let what = format!("{name}: receive queues: {count}, for {cpus} CPUs");
         findings.push(match count {
@@ -79,7 +84,7 @@ fn nics(sight: &Sight<'_>) -> Result<Vec<Finding>> {
 mod tests {
     use super::*;
     use crate::base::finding::Level;
-    use crate::irq::tree::{Machine, Tree};
+    use crate::irq::tree::{Daemon, Machine, Tree};
 
     fn found(tree: &Tree) -> Vec<Finding> {
         let host = tree.host();
@@ -95,6 +100,11 @@ mod tests {
         let noted = &found(&tree)[0];
         assert_eq!(noted.level, Level::Note);
         assert!(noted.what.ends_with("(PID 42) moves interrupts except IRQ 38"), "{}", noted.what);
+        assert!(noted.fix.as_ref().unwrap().contains("irqbalance: ban"), "{noted:?}");
+        let tree = Tree::machine(&Machine::VIRTIO);
+        let _busy = Daemon::new(&tree, &[]);
+        let silent = &found(&tree)[0].what;
+        assert!(silent.contains("moves interrupts (no answer: "), "{silent}");
     }
 
     #[test]
@@ -107,6 +117,8 @@ mod tests {
         let one = queues();
         assert_eq!(one[0].level, Level::Note);
         assert!(one[0].fix.as_ref().unwrap().starts_with("ethtool -L eth0 combined 4"));
+        tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "4\n");
+        assert_eq!(queues(), one, "RPS moves all to one other CPU");
         tree.write("sys/class/net/eth0/queues/rx-0/rps_cpus", "c\n");
         assert_eq!(queues()[0].level, Level::Ok);
         for queue in 1..5 {

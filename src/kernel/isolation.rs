@@ -9,11 +9,12 @@ pub fn isolates_domains(command_line: &str) -> bool {
 }
 
 /// Whether that value of `isolcpus=` has the flag `domain`, or no flag at all
-/// (Documentation/admin-guide/kernel-parameters.txt).
+/// (Documentation/admin-guide/kernel-parameters.txt). The kernel skips flags that it does not know
+/// (housekeeping_isolcpus_setup(), kernel/sched/isolation.c).
 fn is_of_domains(value: &str) -> bool {
     let is_list = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
     let flags: Vec<&str> = value.split(',').take_while(|word| !is_list(word)).collect();
-    flags.is_empty() || flags.contains(&"domain")
+    flags.contains(&"domain") || !flags.iter().any(|flag| ["nohz", "managed_irq"].contains(flag))
 }
 
 #[cfg(test)]
@@ -28,6 +29,8 @@ mod tests {
             ("isolcpus=1,3-5", true),
             ("isolcpus=domain,managed_irq,1-2", true),
             ("isolcpus=managed_irq,1", false),
+            ("isolcpus=managedirq,1", true),
+            ("isolcpus=managedirq,nohz,1", false),
             ("isolcpus=nohz,1 isolcpus=2", true),
         ] {
             assert_eq!(isolates_domains(command_line), isolates, "{command_line}");

@@ -226,6 +226,12 @@ fn others(dir: &Path, nic: &str) -> Result<Vec<String>> {
     Ok(all.into_iter().filter(|name| name != nic).collect())
 }
 
+/// The numbers of the queues that have an IRQ.
+pub fn queues_of(nics: &[Nic]) -> BTreeSet<u32> {
+    let irqs = nics.iter().flat_map(|nic| &nic.irqs);
+    irqs.filter_map(|irq| irq.queue).map(|queue| queue.number).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

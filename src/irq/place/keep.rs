@@ -583,6 +583,26 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-3"; 5]);
     }
 
+    /// As after `ethtool -L`.
+    #[test]
+    fn a_queue_that_goes_and_comes() {
+        let tree = Tree::with_this_process();
+        let interrupts = fs::read_to_string(tree.path("proc/interrupts")).unwrap();
+        let both = Placement { queues: [0, 1].into(), ..on("eth0", "2") };
+        let mut keeper = Keeper::new(tree.host());
+        keeper.set(std::slice::from_ref(&both), Absent::Refuse).unwrap();
+        assert_eq!(affinities(&tree), ["0-3", "2", "2", "2", "2"]);
+        let left = interrupts.lines().filter(|line| !line.contains("put.1"));
+        tree.write("proc/interrupts", &left.map(|line| format!("{line}\n")).collect::<String>());
+        let now = Instant::now() + PLAN;
+        keeper.look_now(now).unwrap();
+        assert_eq!((affinity(&tree, 38), affinity(&tree, 39)), ("2".into(), "2".into()));
+        let waiting = report(&tree, &keeper).waiting;
+        assert_eq!(waiting, ["eth0 has no IRQ of queue 1: the others are placed meanwhile"]);
+        let e = keeper.set(&[both], Absent::Refuse).unwrap_err();
+        assert_eq!(e.what, "eth0 has no IRQ of queue 1");
+    }
+
     #[test]
     fn what_could_not_be_put_back_is_put_back_later() {
         const SAVED: &str = "run/gthctl/irq/saved.json";

@@ -128,6 +128,8 @@ impl Plan {
         };
         if absent == Absent::Keep {
             self.waiting.extend(placement.leave_out_offline(&machine.topology));
+            let nics = found.as_ref().map(|(_, nics)| nics.as_slice()).unwrap_or_default();
+            self.waiting.extend(placement.leave_out_missing(nics));
         }
         self.add(machine, &placement, found).map_err(|e| placement.at(e))
     }

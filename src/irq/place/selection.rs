@@ -1,7 +1,5 @@
 //! Which IRQs a placement selects.
 
-use std::collections::BTreeSet;
-
 use super::target::Target;
 use super::wanted::Placement;
 use crate::base::cpulist::CpuList;
@@ -10,7 +8,7 @@ use crate::irq::host::Host;
 use crate::irq::inventory::affinity::{Affinity, Fixed};
 use crate::irq::inventory::device::Device;
 use crate::irq::inventory::interrupts::Interrupts;
-use crate::irq::inventory::nic::{Nic, NicIrq, is_down};
+use crate::irq::inventory::nic::{Nic, NicIrq, is_down, queues_of};
 use crate::kernel::topology::Topology;
 
 /// What gthctl reads once for all placements.
@@ -30,12 +28,21 @@ impl<'a> Machine<'a> {
     /// The device of a placement and its NICs.
     ///
     /// Fails when there is no such device, when no NIC is under it, or when no NIC has an IRQ in
-    /// use, as while it is down. All of these may change by themselves.
+    /// use, or of a queue if it names some, as while it is down. All of these may change by
+    /// themselves.
     pub fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
         let Self { host, interrupts, .. } = self;
         let device = Device::with_nics(host, &placement.nic)?;
         let read = |name: &String| Nic::read(&host.sys(), interrupts, name);
         let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
+        // The directory of an IRQ outlives its handler (free_irq(), kernel/irq/manage.c), whose name
+        // says which queue it is of.
+        if !placement.queues.is_empty()
+            && queues_of(&nics).is_empty()
+            && nics.iter().all(|nic| is_down(&host.sys(), &nic.name))
+        {
+            return Err(not_in_use(host, placement, &nics));
+        }
         let numbers = nics.iter().flat_map(|nic| &nic.irqs).map(|irq| irq.irq);
         for irq in numbers {
             if Affinity::read(&host.proc(), irq)?.is_some() {
@@ -107,8 +114,7 @@ pub(super) fn check(placement: &Placement, nics: &[Nic]) -> Result<()> {
     if let Some(irq) = placement.irqs.iter().find(|&&irq| all().all(|one| one.irq != irq)) {
         return refuse(format!("IRQ {irq} is not one of {}", placement.nic));
     }
-    let queues: BTreeSet<u32> =
-        all().filter_map(|irq| irq.queue).map(|queue| queue.number).collect();
+    let queues = queues_of(nics);
     if let Some(queue) = placement.queues.iter().find(|queue| !queues.contains(queue)) {
         return refuse(format!("{} has no IRQ of queue {queue}", placement.nic));
     }

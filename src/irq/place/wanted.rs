@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::base::cpulist::CpuList;
 use crate::base::error::{Error, ExitCode, Location, Result};
-use crate::irq::inventory::nic::NicIrq;
+use crate::irq::inventory::nic::{Nic, NicIrq, queues_of};
 use crate::irq::inventory::steering::Steering;
 use crate::kernel::topology::Topology;
 
@@ -113,6 +113,21 @@ impl Placement {
         }
         let what = format!("CPUs {offline} are not online: {} uses {left} meanwhile", self.nic);
         self.cpus = left;
+        Some(self.at(Error::failure(what)).to_string())
+    }
+
+    /// Leaves out the queues that none of `nics` has, unless that are all. Returns a note about them.
+    pub(super) fn leave_out_missing(&mut self, nics: &[Nic]) -> Option<String> {
+        let have = queues_of(nics);
+        let missing = &self.queues - &have;
+        let left = &self.queues & &have;
+        if missing.is_empty() || left.is_empty() {
+            return None;
+        }
+        let missing: Vec<String> = missing.iter().map(u32::to_string).collect();
+        let (nic, missing) = (&self.nic, missing.join(", "));
+        let what = format!("{nic} has no IRQ of queue {missing}: the others are placed meanwhile");
+        self.queues = left;
         Some(self.at(Error::failure(what)).to_string())
     }
 
