@@ -116,7 +116,8 @@ fn open_old(path: &Path) -> io::Result<Option<File>> {
 /// Gives `new` the extended attributes, the mode and the owner of `old`. Both are open
 /// files: a user who may write to the directory can put something else under their names.
 ///
-/// The owner comes last: to change another user's file takes more than CAP_CHOWN.
+/// The owner comes last: to change another user's file takes more than CAP_CHOWN. Until then it
+/// is this user's, so the set-user-ID and set-group-ID bits would give their rights away.
 fn look_like(new: &File, old: &File) -> io::Result<()> {
     let metadata = old.metadata()?;
     let kept: Vec<OsString> = attributes(old)?;
@@ -134,7 +135,7 @@ fn look_like(new: &File, old: &File) -> io::Result<()> {
             copied => copied.map_err(|e| about(name, &e))?,
         }
     }
-    new.set_permissions(metadata.permissions())?;
+    new.set_permissions(Permissions::from_mode(metadata.mode() & 0o777))?;
     let (uid, gid) = (metadata.uid(), metadata.gid());
     fchown(new, Some(uid), Some(gid)).map_err(|e| {
         let what =
@@ -233,6 +234,21 @@ mod tests {
         assert_eq!((now.uid(), now.gid(), now.permissions().mode() & 0o777), (7, 8, 0o664));
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(xattr::get(&path, "user.note").unwrap().as_deref(), Some(&b"kept"[..]));
+    }
+
+    /// They would be root's where the new file cannot have its owner. Whoever may write to the
+    /// directory can keep that file.
+    #[test]
+    fn set_user_id_and_set_group_id_are_not_handed_on() {
+        const CAP_KILL: u32 = 5;
+        if !nix::unistd::geteuid().is_root() {
+            return;
+        }
+        let (old, new) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
+        fchown(&old, Some(7), Some(0)).unwrap();
+        old.set_permissions(Permissions::from_mode(0o6775)).unwrap();
+        with_capability(CAP_KILL, || drop(look_like(&new, &old).unwrap_err()));
+        assert_eq!(new.metadata().unwrap().mode() & 0o7777, 0o775);
     }
 
     #[test]

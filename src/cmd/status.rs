@@ -18,6 +18,9 @@ use crate::overview::Overview;
 /// How long the running gthctl may take: it answers between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long it may take at least, however little time is left.
+const BRIEF: Duration = Duration::from_millis(100);
+
 /// How often to ask whether it is ready.
 const EVERY: Duration = Duration::from_millis(100);
 
@@ -25,7 +28,7 @@ const EVERY: Duration = Duration::from_millis(100);
 pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let ready = match args.wait {
         Some(seconds) => wait(Duration::from_secs(seconds), ready),
-        None if args.ready => ready(),
+        None if args.ready => ready(PATIENCE),
         None => return show(args),
     };
     if !args.ready {
@@ -58,9 +61,10 @@ fn show(args: &StatusArgs) -> Result<ExitCode> {
     }
 }
 
-/// The generation in force. Fails unless the kernel schedules by it.
-fn ready() -> Result<u32> {
-    let reply = client::ask_within(Path::new(SOCKET), &Request::Health, PATIENCE)?;
+/// The generation in force. Fails unless the kernel schedules by it, or without an answer within
+/// `patience`.
+fn ready(patience: Duration) -> Result<u32> {
+    let reply = client::ask_within(Path::new(SOCKET), &Request::Health, patience)?;
     let Reply::Health(health) = reply else { return Err(client::puzzled()) };
     in_force(&health)
 }
@@ -77,11 +81,12 @@ fn in_force(health: &Health) -> Result<u32> {
 }
 
 /// Asks until it is ready; after `patience`, returns why it is not. Whoever may not ask hears so at
-/// once.
-fn wait(patience: Duration, ready: impl Fn() -> Result<u32>) -> Result<u32> {
+/// once. `ready` gets the time that it may take.
+fn wait(patience: Duration, ready: impl Fn(Duration) -> Result<u32>) -> Result<u32> {
     let begin = Instant::now();
     loop {
-        match ready() {
+        let left = patience.saturating_sub(begin.elapsed());
+        match ready(left.clamp(BRIEF, PATIENCE)) {
             Err(e) if e.code != ExitCode::Permission && begin.elapsed() < patience => sleep(EVERY),
             done => return done,
         }
@@ -110,15 +115,23 @@ mod tests {
     #[test]
     fn waits_until_it_is_ready_or_the_time_is_over() {
         let asked = Cell::new(0);
-        let at_third = || {
+        let at_third = |_| {
             asked.set(asked.get() + 1);
             if asked.get() < 3 { Err(Error::failure("loading")) } else { Ok(7) }
         };
         assert_eq!(wait(Duration::from_secs(60), at_third), Ok(7));
-        let never = || Err(Error::new(ExitCode::NotRunning, "none"));
+        let never = |_| Err(Error::new(ExitCode::NotRunning, "none"));
         assert_eq!(wait(Duration::ZERO, never).unwrap_err().code, ExitCode::NotRunning);
-        let may_not = || Err(Error::new(ExitCode::Permission, "root only"));
+        let may_not = |_| Err(Error::new(ExitCode::Permission, "root only"));
         let e = wait(Duration::from_secs(3600), may_not).unwrap_err();
         assert_eq!(e.code, ExitCode::Permission);
+        // One that does not answer gets no more time than there is.
+        let begin = Instant::now();
+        let silent = |patience| {
+            sleep(patience);
+            Err(Error::failure("it did not answer"))
+        };
+        wait(Duration::from_millis(300), silent).unwrap_err();
+        assert!(begin.elapsed() < PATIENCE / 2, "{:?}", begin.elapsed());
     }
 }

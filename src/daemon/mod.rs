@@ -14,6 +14,7 @@ pub mod marker;
 mod marker_udp;
 mod missed;
 mod node_pods;
+mod outcome;
 mod pod_counters;
 mod pod_nic_looks;
 pub mod report_tables;

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use crate::base::error::Result;
-use crate::pods::{PodSettings, PodState, PodWatch, node_name};
+use crate::pods::{PodSettings, PodState, PodWatch, UNHEARD, node_name};
 
 /// The node's pods, followed while a policy asks for them or their tasks are counted.
 pub struct Pods {
@@ -18,13 +18,16 @@ impl Pods {
         Self { kubeconfig, watch: None, state: PodState::default() }
     }
 
-    /// Starts or stops following them.
+    /// Starts or stops following them. What is known of them stays: the API may not answer when it is
+    /// asked again.
     pub fn follow(&mut self, wanted: bool) -> Result<()> {
         if wanted && self.watch.is_none() {
             self.watch = Some(PodWatch::start(self.settings())?);
-        } else if !wanted && self.watch.is_some() {
+            if self.state.pods.is_some() {
+                self.state.problem.get_or_insert_with(|| UNHEARD.into());
+            }
+        } else if !wanted {
             self.watch = None;
-            self.state = PodState::default();
         }
         Ok(())
     }
@@ -45,7 +48,7 @@ impl Pods {
     /// Whether anything known has changed.
     pub fn update(&mut self) -> bool {
         let Some(watch) = &self.watch else { return false };
-        let state = watch.state();
+        let state = watch.state().or_known(&self.state);
         let differs = state != self.state;
         self.state = state;
         differs

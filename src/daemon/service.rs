@@ -25,6 +25,7 @@ use super::manager::Manager;
 use super::marker::Marker;
 use super::missed::Missed;
 use super::node_pods::Pods;
+use super::outcome::outcome;
 use super::pod_counters::CountedPods;
 use super::pod_nic_looks::PodNics;
 use super::reports::{Counters, CpuRun, Metrics, RuleCounters, Status};
@@ -41,7 +42,7 @@ use crate::base::time::{rfc3339, rounded_up};
 use crate::kernel::capabilities;
 use crate::kernel::sched_ext;
 use crate::kernel::topology::{self, Topology};
-use crate::sched::exit::{Cause, Ended};
+use crate::sched::exit::Cause;
 use crate::sched::stats::Stats;
 use crate::sched::verdict::Verdict;
 use crate::sched::{Scheduler, Settings};
@@ -260,12 +261,13 @@ impl Service {
         let watched = self.watch(&mut scheduler, &topology, server);
         let stats = scheduler.stats();
         let ended = scheduler.unload();
-        log::out(format_args!("{}", stats?.report(&Stats::default(), begin.elapsed())));
-        watched?;
-        let ended = ended
-            .ok_or_else(|| Error::failure("the kernel did not say why the scheduler ended"))?;
-        report(&ended)?;
-        Ok(ended.cause)
+        match stats {
+            Ok(stats) => {
+                log::out(format_args!("{}", stats.report(&Stats::default(), begin.elapsed())));
+            }
+            Err(e) => log::note(e),
+        }
+        outcome(watched, ended)
     }
 
     /// Returns when told to stop or when the kernel has ended the scheduler.
@@ -415,8 +417,15 @@ impl Service {
         let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
         let again = self.again.due();
         let reread = std::mem::take(&mut self.reread);
-        let is_due = |what, step| reread || again.contains(&step) || changed.contains(&what);
-        if is_due(Watched::Config, Step::Config) {
+        // What is being written will be told of.
+        let is_again = |what: &Watched, step| {
+            let file = self.watched.iter().position(|watched| watched == what);
+            again.contains(&step) && file.is_none_or(|file| self.watch.is_settled(file))
+        };
+        let is_due = |what, step| reread || changed.contains(&what) || is_again(&what, step);
+        let (config_due, policy_due) =
+            (is_due(Watched::Config, Step::Config), is_due(Watched::Policy, Step::Policy));
+        if config_due {
             match self.reload_config(scheduler, topology) {
                 Ok(false) => {}
                 done => {
@@ -427,7 +436,7 @@ impl Service {
             }
         }
         let pods_changed = self.pods.update();
-        if is_due(Watched::Policy, Step::Policy) {
+        if policy_due {
             self.reload_policy(scheduler, topology);
         }
         let context = policy_context(&self.config, topology, &self.pods, &self.api);
@@ -778,13 +787,4 @@ fn lacks(scheduler: &Scheduler<'_>) -> Vec<String> {
         )
     });
     note.into_iter().chain(scheduler.lacks_for_cgroups().map(Into::into)).collect()
-}
-
-/// Prints the kernel's backtrace, if any, and turns an unrequested end into its error.
-fn report(ended: &Ended) -> Result<()> {
-    let Some(error) = ended.error() else { return Ok(()) };
-    for line in ended.backtrace_lines() {
-        log::info(format_args!("  {line}"));
-    }
-    Err(error)
 }

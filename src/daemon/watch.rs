@@ -191,7 +191,12 @@ impl Watch {
         if self.take_events(Instant::now()) {
             self.follow();
         }
-        self.files[file].state != State::Unchanged
+        !self.is_settled(file)
+    }
+
+    /// Whether nothing is known to come that [`Watch::changed`] has yet to name.
+    pub fn is_settled(&self, file: usize) -> bool {
+        self.files[file].state == State::Unchanged
     }
 
     /// Waits until the watcher's thread has handed over all events so far: an inotify instance
@@ -368,6 +373,11 @@ fn is_written_to(path: &Path) -> bool {
     path.is_file() && statfs(path).is_ok_and(|fs| fs.filesystem_type() != NSFS_MAGIC)
 }
 
+/// Whether it is a file without content.
+fn is_empty(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0)
+}
+
 /// The state of the file at `path`; `None` while there is none.
 fn print(path: &Path) -> Option<Print> {
     let file = fs::metadata(path).ok()?;
@@ -439,6 +449,8 @@ impl Watched {
                 return;
             }
             EventKind::Create(CreateKind::Folder) => SETTLE,
+            // Its writer may take longer to its first write. Closing it is an event, too.
+            EventKind::Create(_) if is_empty(&self.path) => LONGEST,
             EventKind::Create(_) => SETTLE_CREATED,
             // The removal of a file that another one has replaced.
             EventKind::Remove(_) if event.paths.iter().all(|path| path.exists()) => SETTLE,
@@ -529,6 +541,23 @@ mod tests {
         file.write_all(b"whole").unwrap();
         drop(file);
         dir.assert_told();
+    }
+
+    #[test]
+    fn made_anew_it_is_empty_until_it_is_closed() {
+        let mut dir = Dir::new();
+        dir.watch("f");
+        let mut file = File::create(dir.path("f")).unwrap();
+        let (watch, begin) = (dir.watch.as_mut().unwrap(), Instant::now());
+        while begin.elapsed() < 10 * SETTLE_CREATED {
+            assert!(watch.changed().0.is_empty());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!watch.is_settled(0));
+        file.write_all(b"whole").unwrap();
+        drop(file);
+        dir.assert_told();
+        assert!(dir.watch.unwrap().is_settled(0));
     }
 
     #[test]

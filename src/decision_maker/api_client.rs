@@ -80,6 +80,8 @@ pub enum BadUrl {
     OtherScheme,
     #[error("more or less than a host, a port and a path")]
     OtherParts,
+    #[error("no port from 1 to 65535")]
+    OtherPort,
 }
 
 /// The URL of a server without the slash at its end, if it is one to ask: `http` or `https`,
@@ -92,6 +94,12 @@ pub fn base_url(text: &str) -> std::result::Result<String, BadUrl> {
     };
     if authority.host().is_empty() || authority.as_str().contains('@') || url.query().is_some() {
         return Err(BadUrl::OtherParts);
+    }
+    // A port that is no number is none to `http`, and the scheme's own would be asked.
+    let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
+    let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port != 0);
+    if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
+        return Err(BadUrl::OtherPort);
     }
     Ok(format!("{scheme}://{authority}{}", url.path().trim_end_matches('/')))
 }

@@ -393,6 +393,10 @@ fn urls() {
         ("ftp://dm", Err("neither http:// nor https://")),
         ("http://user:secret@dm", Err("more or less than a host, a port and a path")),
         ("http://dm/?a=b", Err("more or less than a host, a port and a path")),
+        ("http://[::1]:65535", Ok("http://[::1]:65535")),
+        ("http://dm:80800", Err("no port from 1 to 65535")),
+        ("https://[::1]:8O80/dm", Err("no port from 1 to 65535")),
+        ("http://dm:0", Err("no port from 1 to 65535")),
     ] {
         let found = base_url(text);
         assert_eq!(

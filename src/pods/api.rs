@@ -124,8 +124,24 @@ fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
                 .help("set monitor.kubeconfig_path in the config file to one that can be read")
         })?;
     }
+    for user in merged.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
+        trim_token(user);
+    }
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     Ok((merged, format!("kubeconfig {}", names.join(":"))))
+}
+
+/// Hands the token in `tokenFile` on without the line's end, which `kube` would send with it. kubectl
+/// trims it, too (client-go, transport/token_source.go). The file is read again when the server no
+/// longer accepts the token.
+fn trim_token(user: &mut AuthInfo) {
+    let Some(text) = user.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok()) else {
+        return;
+    };
+    if text.trim() != text {
+        user.token = Some(text.trim().to_owned().into());
+        user.token_file = None;
+    }
 }
 
 /// The service account as a kubeconfig, when this runs in a pod that has one.
@@ -304,6 +320,21 @@ mod tests {
         // Outside a pod: the variables alone are nothing.
         fs::remove_dir_all(root.path().join("var/run")).unwrap();
         assert_eq!(found(&none, in_pod), "http://node/");
+    }
+
+    #[test]
+    fn a_token_file_may_end_its_line() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("token");
+        let user = |text: &str| {
+            fs::write(&file, text).unwrap();
+            let token_file = Some(file.to_str().unwrap().to_owned());
+            let mut user = AuthInfo { token_file: token_file.clone(), ..AuthInfo::default() };
+            trim_token(&mut user);
+            (serde_json::to_value(&user).unwrap()["token"].clone(), user.token_file == token_file)
+        };
+        assert_eq!(user("abc\n"), ("abc".into(), false));
+        assert_eq!(user("abc"), (serde_json::Value::Null, true));
     }
 
     #[test]

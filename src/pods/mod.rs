@@ -101,6 +101,22 @@ pub struct PodState {
     pub problem: Option<String>,
 }
 
+/// Why nothing is known of the pods yet.
+pub const UNHEARD: &str = "the Kubernetes API has not answered yet";
+
+impl PodState {
+    /// This, or without pods those of `before`, which may be out of date.
+    pub fn or_known(self, before: &Self) -> Self {
+        match (&self.pods, &before.pods) {
+            (None, Some(pods)) => Self {
+                pods: Some(pods.clone()),
+                problem: self.problem.or_else(|| Some(UNHEARD.into())),
+            },
+            _ => self,
+        }
+    }
+}
+
 /// Follows the node's pods in its own thread, until dropped.
 ///
 /// The descriptor is readable when [`PodWatch::state`] has something new.

@@ -124,6 +124,18 @@ fn the_first_list() {
 }
 
 #[test]
+fn what_was_known_counts_until_the_next_list() {
+    let known = PodState { pods: Some(Vec::new()), problem: None };
+    let unheard = PodState::default().or_known(&known);
+    assert_eq!((&unheard.pods, unheard.problem.as_deref()), (&known.pods, Some(UNHEARD)));
+    let refused = PodState { pods: None, problem: Some("refused".into()) };
+    assert_eq!(refused.clone().or_known(&known).problem, refused.problem);
+    let stale = PodState { problem: Some("old".into()), ..known.clone() };
+    assert_eq!(known.clone().or_known(&stale), known);
+    assert_eq!(PodState::default().or_known(&PodState::default()), PodState::default());
+}
+
+#[test]
 fn no_pods_are_known_as_such() {
     let mut api = TestApi::new("127.0.0.1");
     api.start();

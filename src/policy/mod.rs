@@ -17,7 +17,7 @@ mod reserve;
 pub mod resolve;
 
 pub use model::{
-    Conditions, CpuLimit, Cpus, Effects, Gtp, IrqEntry, MAX_RULES, Policy, Priority, Rule,
+    Conditions, CpuLimit, Cpus, Effects, Gtp, IrqEntry, MAX_RULES, NO_POD, Policy, Priority, Rule,
     SLICE_RANGE, regex_syntax_config,
 };
 pub use parse::placements::KEYS as IRQ_KEYS;

@@ -13,7 +13,7 @@ use crate::base::cpulist::CpuList;
 use crate::base::error::{Location, Result};
 use crate::gtp::Plane;
 use crate::irq::place::wanted::Placement;
-use crate::pods::Selector;
+use crate::pods::{Pod, Selector, selects};
 
 /// The most rules one policy may have.
 pub const MAX_RULES: usize = 128;
@@ -208,7 +208,16 @@ impl Conditions {
     pub fn of_pods(&self) -> bool {
         !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
     }
+
+    /// Whether it asks about pods, and none of `pods` is meant.
+    pub fn is_of_none(&self, pods: &[Pod]) -> bool {
+        let is_meant = |pod| selects(&self.selectors, &self.k8s_namespace, pod);
+        self.of_pods() && !pods.iter().any(is_meant)
+    }
 }
+
+/// What is said of a rule or entry without such a pod.
+pub const NO_POD: &str = "no pod of this node has these labels and namespaces";
 
 /// How strong a task is: 0 to [`Priority::MAX`], lower is stronger.
 ///

@@ -19,6 +19,7 @@ use crate::kernel::procfs;
 use crate::kernel::sysfs::{entries, file_name, link_name, number, pci_dir};
 use crate::pods::networks::{Network, named};
 use crate::pods::{Pod, selects};
+use crate::policy::NO_POD;
 
 /// What an entry of `irq` means for one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,7 +69,7 @@ pub fn find(irq: &[IrqEntry], pods: &[Pod], node: &Node<'_>, before: &[PodNic]) 
         let nic = &entry.placement.nic;
         let new = PodNic { entry: index, nic: nic.clone(), ..PodNic::default() };
         if pods.is_empty() {
-            let missing = vec!["no pod of this node has these labels and namespaces".into()];
+            let missing = vec![NO_POD.into()];
             all.push(PodNic { missing, ..new });
             continue;
         }

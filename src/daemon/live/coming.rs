@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
 
-use super::{LOOK_AFTER, LivePolicy, Loaded, PolicyContext};
+use super::{LOOK_AFTER, LivePolicy, Loaded, PolicyContext, read_text};
 use crate::base::atomic_file::Replacement;
 use crate::base::error::{Error, Result};
 use crate::base::log;
@@ -28,8 +28,8 @@ pub(super) struct Coming {
 enum Whence {
     /// From the file.
     File,
-    /// From a request; it becomes the file's content.
-    Request { replacement: Replacement, target: PathBuf, reply: ReplyTo },
+    /// From a request; it becomes the file's content, which was `held` before.
+    Request { replacement: Replacement, target: PathBuf, held: Option<String>, reply: ReplyTo },
 }
 
 impl Coming {
@@ -56,7 +56,8 @@ impl LivePolicy {
         let begin = Instant::now();
         match self.prepare(scheduler, context, proposal, generation) {
             Ok((new, target, replacement)) => {
-                let whence = Whence::Request { replacement, target, reply };
+                let held = read_text(&target).ok();
+                let whence = Whence::Request { replacement, target, held, reply };
                 if let Err(e) = self.bring(scheduler, context, new, whence, begin) {
                     log::error(&e);
                 }
@@ -106,7 +107,11 @@ impl LivePolicy {
         {
             return Ok(());
         }
-        if new.policy == self.now.policy {
+        let processes = |loaded: &Loaded| -> Vec<_> {
+            loaded.compiled.rules.iter().map(|rule| rule.by_pid).collect()
+        };
+        // A process may have come, or gone, since the policy was read.
+        if new.policy == self.now.policy && processes(&new) == processes(&self.now) {
             if self.coming.as_ref().is_some_and(|coming| of_file(&coming)) {
                 self.give_up();
             }
@@ -205,17 +210,20 @@ impl LivePolicy {
         whence: Whence,
         begin: Instant,
     ) -> Result<()> {
-        let old = (self.now.text.clone(), self.previous.clone(), self.rejected.clone());
+        if let Whence::Request { target, held, .. } = &whence
+            && read_text(target).ok() != *held
+        {
+            return self.refuse(whence, file_changed());
+        }
+        let old = (self.now.text.clone(), self.previous.clone());
         if let Err(e) = self.go_live(scheduler, new, begin) {
             return self.refuse(whence, e);
         }
-        self.rejected = None;
-        let Whence::Request { replacement, target, reply } = whence else { return Ok(()) };
+        // What the file holds now may have been refused while this waited.
+        let Whence::Request { replacement, target, reply, .. } = whence else { return Ok(()) };
         match replacement.commit() {
             Ok(note) => log::notes(note.as_slice()),
             Err(e) => {
-                // The file is as it was.
-                self.rejected = old.2;
                 reply.send(Reply::Failed(e.into()));
                 let again = self.load(old.0, Some(&target), context, scheduler)?;
                 self.go_live(scheduler, again, begin)?;
@@ -223,6 +231,7 @@ impl LivePolicy {
                 return Ok(());
             }
         }
+        self.rejected = None;
         let took_ms = begin.elapsed().as_secs_f64() * 1e3;
         let generation = scheduler.generation();
         reply.send(Reply::Applied(Applied { generation, policy_file: target, took_ms }));
@@ -246,10 +255,8 @@ impl LivePolicy {
     /// Drops the policy that waits for its interrupts: another one replaces it.
     fn give_up(&mut self) {
         if let Some(coming) = self.coming.take() {
-            let what = "the policy file changed while this policy's interrupts were being placed";
-            let e = Error::failure(what).help("look at it, and apply again");
             if let Whence::Request { reply, .. } = coming.whence {
-                reply.send(Reply::Failed(e.into()));
+                reply.send(Reply::Failed(file_changed().into()));
             }
             self.keep_irqs();
         }
@@ -290,6 +297,12 @@ impl LivePolicy {
         self.log_in_force(&file.display().to_string(), scheduler.generation(), begin);
         Ok(())
     }
+}
+
+/// Why a request is refused that would have replaced what somebody has just saved.
+fn file_changed() -> Error {
+    let what = "the policy file changed while this policy's interrupts were being placed";
+    Error::failure(what).help("look at it, and apply again")
 }
 
 /// Logs the result of placements, made or to come.

@@ -33,12 +33,12 @@ use crate::irq::place::wanted::{Absent, Avoid, Placement};
 use crate::irq::place::worker::Worker;
 use crate::irq::place::{self, collide};
 use crate::kernel::topology::Topology;
-use crate::pods::Pod;
+use crate::pods::{Pod, UNHEARD};
 use crate::policy::compile::{Compiled, Machine, compile};
 use crate::policy::diff::ChangeKind;
 use crate::policy::pod_nics::PodNic;
 use crate::policy::resolve;
-use crate::policy::{IrqEntry, MAX_RULES, Policy, Rule, diff, forgery};
+use crate::policy::{IrqEntry, MAX_RULES, NO_POD, Policy, Rule, diff, forgery};
 use crate::sched::traffic::Mark;
 use crate::sched::verdict::Verdict;
 use crate::sched::{Rules, Scheduler};
@@ -70,7 +70,7 @@ impl<'a> PolicyContext<'a> {
 
     /// Why a pod may be missing from those that are known.
     pub fn pods_doubt(&self) -> Option<&str> {
-        let unheard = self.pods.is_none().then_some("the Kubernetes API has not answered yet");
+        let unheard = self.pods.is_none().then_some(UNHEARD);
         self.pods_problem.or(unheard)
     }
 }
@@ -728,6 +728,12 @@ fn load(
     let (compiled, more) = compile(&policy, &machine)?;
     notes.extend(more);
     notes.extend(forgery::notes(&policy, machine.root));
+    if let Some(pods) = context.pods.filter(|_| context.follows_pods) {
+        let of_none = policy.rules.iter().filter(|rule| rule.conditions.is_of_none(pods));
+        notes.extend(of_none.map(|rule| {
+            format!("{}: {}: {NO_POD}; the rule matches nothing", rule.location, rule.name)
+        }));
+    }
     if let (None, Some(why)) = (context.pods, context.pods_doubt()) {
         let of_pods = policy.rules.iter().filter(|rule| rule.conditions.of_pods());
         notes.extend(of_pods.map(|rule| {
@@ -850,6 +856,22 @@ mod tests {
             "p.yaml:2:4: name: \"api rule 2\" is the name of a rule of the API; \
              give the rule another name"
         );
+    }
+
+    /// While its pods are asked for: not where a policy is only checked.
+    #[test]
+    fn a_rule_whose_pods_are_none_of_the_nodes_says_so() {
+        let file = "strategies:\n- {name: upf, k8s_namespace: [cor], priority: 1}";
+        let notes = |follows_pods| {
+            with(&[], |context| {
+                let context = PolicyContext { follows_pods, ..*context };
+                load(file.into(), Some(Path::new("p.yaml")), &context, Vec::new()).unwrap().notes
+            })
+        };
+        assert_eq!(notes(false), [""; 0]);
+        let none = "p.yaml:2:4: upf: no pod of this node has these labels and namespaces; the rule \
+                    matches nothing";
+        assert_eq!(notes(true), [none]);
     }
 
     #[test]

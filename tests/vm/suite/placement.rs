@@ -5,7 +5,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -216,7 +216,8 @@ fn a_policy_waits_for_its_interrupts() {
     let _restore = Restore;
     let before = affinities("eth0");
     let placed = |cpu: &str| affinities("eth0").values().all(|cpus| cpus == cpu);
-    let gthctl = shared::scheduler(&with_rule(0, ""));
+    let mut gthctl = shared::scheduler(&with_rule(0, ""));
+    gthctl.expect_errors();
     let lock = hold_irq_lock();
     fs::write(gthctl.policy(), with_rule(1, "{nic: eth0, cpus: 2}")).unwrap();
     let note = "the new content of the policy file waits for its interrupts to be placed";
@@ -241,6 +242,30 @@ fn a_policy_waits_for_its_interrupts() {
     assert!(apply.wait().unwrap().success());
     assert!(placed("3") && generation() == before_it + 1);
     assert_eq!(fs::read(gthctl.policy()).unwrap(), fs::read(&new).unwrap());
+
+    // A file that is refused meanwhile stays refused.
+    let lock = hold_irq_lock();
+    fs::write(gthctl.policy(), with_rule(4, "{nic: eth0, cpus: 2}")).unwrap();
+    assert!(kernel::wait(SOON, || notes(&report(&["status"])) == [note]));
+    gthctl.refuses(|| fs::write(gthctl.policy(), "nonsense: 1").unwrap());
+    drop(lock);
+    assert!(kernel::wait(SOON, || report(&["show"])["rules"][0]["name"] == "r4"));
+    assert!(report(&["status"])["rejected"].is_object());
+
+    // What somebody saves while one is applied is not lost.
+    let lock = hold_irq_lock();
+    let mut apply = Command::new(gthctl::binary());
+    let apply = apply.args(["policy", "apply", "--yes"]).arg(&new).stderr(Stdio::piped());
+    let apply = apply.spawn().unwrap();
+    assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
+    gthctl.refuses(|| fs::write(gthctl.policy(), "other: 2").unwrap());
+    drop(lock);
+    let apply = apply.wait_with_output().unwrap();
+    let why = String::from_utf8(apply.stderr).unwrap();
+    assert!(!apply.status.success() && why.contains("the policy file changed while"), "{why}");
+    assert_eq!(fs::read_to_string(gthctl.policy()).unwrap(), "other: 2");
+    gthctl.replace(&with_rule(3, "{nic: eth0, cpus: 3}"));
+    assert!(kernel::wait(SOON, || placed("3")));
 
     // One that places them as before does not, whatever lines its entries are in.
     let lock = hold_irq_lock();

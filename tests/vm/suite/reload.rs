@@ -244,6 +244,42 @@ fn sighup_has_both_files_read_again() {
     gthctl.stop();
 }
 
+/// The same text has another meaning then.
+#[test]
+fn sighup_finds_a_process_that_has_come_since() {
+    let ended = Task::spinner("any");
+    let pid = ended.pid;
+    drop(ended);
+    let gthctl =
+        shared::scheduler(&format!("strategies: [{{pid: {pid}, cpus: 1, exclusive: true}}]"));
+    let heir = Task::spinner_with_pid("any", pid);
+    let cold = Task::fork_on("cold", Some(&[1, 2]), task::spin);
+    gthctl.changes(|| gthctl.signal(Signal::SIGHUP));
+    assert!(is_on(&heir, &cold, 1));
+    gthctl.stop();
+}
+
+/// A writer that takes its time after the file had gone, which is tried again each second.
+#[test]
+fn a_file_that_comes_back_slowly_is_read_when_it_is_closed() {
+    let mut gthctl = shared::scheduler(NO_RULES);
+    gthctl.expect_errors();
+    let path = gthctl.policy();
+    gthctl.refuses(|| fs::remove_file(&path).unwrap());
+    let generation = || status().map(|status| status.generation);
+    let before = generation();
+    let mut file = File::create(&path).unwrap();
+    file.write_all(b"strategies:\n- {command_regex: ^none1$, priority: 1}\n").unwrap();
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(generation(), before);
+    gthctl.changes(|| {
+        file.write_all(b"- {command_regex: ^none2$, priority: 1}\n").unwrap();
+        drop(file);
+    });
+    assert_eq!(report(&["show"])["rules"].as_array().unwrap().len(), 2);
+    gthctl.stop();
+}
+
 /// Rewrites the file in place and has it read while it is half written.
 fn read_half_written(gthctl: &Gthctl, path: &Path, text: &str) {
     let times = gthctl.has_said("reading config and policy again");
