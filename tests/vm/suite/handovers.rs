@@ -68,17 +68,27 @@ fn two_tasks_in_turn_run_where_they_are_faster() {
         std::thread::sleep(Duration::from_millis(500));
         let answers = || echo.shared().noted() as f64;
         let (before, handed_over) = (answers(), gthctl.counter("PATH_HANDED_OVER"));
-        std::thread::sleep(Duration::from_secs(1));
+        // Of ten parts, so that a stall of the host is one of few.
+        let mut parts = [(); 10].map(|()| {
+            let before = answers();
+            std::thread::sleep(Duration::from_millis(100));
+            answers() - before
+        });
         let answers = answers() - before;
-        let handed_over = gthctl.counter("PATH_HANDED_OVER") - handed_over;
+        let handed_over = (gthctl.counter("PATH_HANDED_OVER") - handed_over) as f64;
+        parts.sort_by(f64::total_cmp);
+        let rate = parts[parts.len() / 2];
         println!("{cpus:?}: {answers} answers, {handed_over} handed over");
-        (answers, handed_over as f64)
+        (rate, answers, handed_over)
     });
-    let ((one, _), (two, _), (free, handed_over)) = (one, two, free);
+    let ((one, ..), (two, ..), (free, answers, handed_over)) = (one, two, free);
     assert!(free > 0.5 * one.max(two), "{free} answers; on one CPU {one}, on two {two}");
     assert!(handed_over > 0.0, "{free} answers");
     // Each answer takes two, unless the idle CPU has just been as soon.
-    assert!(one < 1.5 * two || handed_over > 0.5 * free, "{handed_over} times, {free} answers");
+    assert!(
+        one < 1.5 * two || handed_over > 0.5 * answers,
+        "{handed_over} times, {answers} answers"
+    );
     gthctl.stop();
 }
 

@@ -235,6 +235,7 @@ fn priority_spinners_starve_nobody() {
     for (tasks, before) in [(&normal, before.0), (&pinned, before.1)] {
         for (task, before) in tasks.iter().zip(before) {
             let got = task.cpu_time() - before;
+            println!("{got:?} of {elapsed:?}");
             assert!(got > least, "{got:?} of {elapsed:?}");
             let gap = task.shared().gap();
             assert!(gap < Duration::from_secs(2), "did not run for {gap:?}");

@@ -242,6 +242,9 @@ fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
         pair.ping(5);
         let trace = Trace::start(&["gtp"]);
         send_through_eth1(PROBES, || true);
+        // They may still be on their way.
+        let came = || sum(&totals(&trace.lines()), "gtp_encap_recv", "packets");
+        kernel::wait(SOON, || came() >= PROBES as u64);
         let lines = trace.stop();
         let rows = totals(&lines);
         let uplink: Vec<&Value> =
