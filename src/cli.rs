@@ -375,7 +375,8 @@ Examples:
 /// (UDP_GRO, UDP_SEGMENT) counts once. Bytes are those of the datagrams' contents, and no times are
 /// taken: a receiver waits within the function. For each socket with the port in the network
 /// namespace of some process, the trace shows the memory that its receive queue takes and how many
-/// datagrams were dropped, mostly because the queue was full. What a module such as gtp5g takes from its socket (UDP_ENCAP) never comes there.
+/// datagrams were dropped, mostly because the queue was full. What a module such as gtp5g takes from
+/// its socket (UDP_ENCAP) never comes there.
 ///
 /// A user plane in XDP, such as eUPF, runs for no task: xdp:eth0 traces the XDP program at that
 /// network device, of gthctl's network namespace. For each CPU it shows the program's runs, their

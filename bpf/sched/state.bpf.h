@@ -267,7 +267,7 @@ static __always_inline u32 match_rule(u64 match)
 /*
  * BPF programs run in an RCU read-side critical section, which the task they run on counts
  * (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of them runs within another.
- * So with migration, where programs disable that.
+ * Where programs disable migration, the task counts that in the same way.
  */
 static __always_inline u32 depth_of_programs(struct task_struct *p)
 {

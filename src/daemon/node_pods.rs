@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use crate::base::error::Result;
-use crate::pods::{PodSettings, PodState, PodWatch, UNHEARD, node_name};
+use crate::pods::{PodSettings, PodState, PodWatch, node_name};
 
 /// The node's pods, followed while a policy asks for them or their tasks are counted.
 pub struct Pods {
@@ -23,9 +23,7 @@ impl Pods {
     pub fn follow(&mut self, wanted: bool) -> Result<()> {
         if wanted && self.watch.is_none() {
             self.watch = Some(PodWatch::start(self.settings())?);
-            if self.state.pods.is_some() {
-                self.state.problem.get_or_insert_with(|| UNHEARD.into());
-            }
+            self.state = PodState::default().or_known(&self.state);
         } else if !wanted {
             self.watch = None;
         }

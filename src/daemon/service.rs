@@ -419,7 +419,7 @@ impl Service {
         let reread = std::mem::take(&mut self.reread);
         // What is being written will be told of.
         let is_again = |what: &Watched, step| {
-            let file = self.watched.iter().position(|watched| watched == what);
+            let file = number_of(&self.watched, what);
             again.contains(&step) && file.is_none_or(|file| self.watch.is_settled(file))
         };
         let is_due = |what, step| reread || changed.contains(&what) || is_again(&what, step);
@@ -772,8 +772,12 @@ fn no_config(options: &Options) -> Vec<String> {
 
 /// Whether a writer has not closed `file` yet, so that its content is not complete.
 fn is_being_written(watch: &mut Watch, watched: &[Watched], file: &Watched) -> bool {
-    let file = watched.iter().position(|watched| watched == file);
-    file.is_some_and(|file| watch.is_being_written(file))
+    number_of(watched, file).is_some_and(|file| watch.is_being_written(file))
+}
+
+/// Its number in [`Watch`].
+fn number_of(watched: &[Watched], file: &Watched) -> Option<usize> {
+    watched.iter().position(|watched| watched == file)
 }
 
 /// What this kernel lacks, and what does not work therefore.

@@ -8,7 +8,7 @@ use crate::base::finding::Finding;
 use crate::kernel::ext_server::EXT_SERVERS;
 use crate::kernel::kconfig::Kconfig;
 use crate::kernel::realtime;
-use crate::kernel::release::OSRELEASE;
+use crate::kernel::release::{OSRELEASE, version};
 
 /// The scheduler's directory in debugfs.
 const SCHED: &str = "/sys/kernel/debug/sched";
@@ -69,7 +69,7 @@ fn is_served(sight: &Sight<'_>) -> bool {
 /// lockdown (debugfs_locked_down(), fs/debugfs/file.c), or in a container without debugfs.
 fn servers_are_hidden(sight: &Sight<'_>) -> bool {
     let release = sight.text(OSRELEASE).unwrap_or_default();
-    let major = release.split('.').next().and_then(|major| major.parse::<u32>().ok());
+    let major = version(&release).map(|(major, _)| major);
     let unseen = |dir: &str| match sight.path(dir).try_exists() {
         Ok(true) => fs::read_dir(sight.path(dir)).is_err(),
         Ok(false) => dir == SCHED && major.is_some_and(|major| major >= FIRST_WITH_SERVERS),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::release::OSRELEASE;
+use super::release;
 use crate::base::error::{Error, ExitCode, Result};
 
 /// Where the kernel shows sched_ext (Documentation/scheduler/sched-ext.rst).
@@ -42,8 +42,7 @@ impl State {
 pub fn check_sched_ext(root: &Path) -> Result<()> {
     match State::read(root) {
         State::Missing => {
-            let release = fs::read_to_string(OSRELEASE).unwrap_or_default();
-            let what = format!("this kernel ({}) has no sched_ext", release.trim());
+            let what = format!("this kernel ({}) has no sched_ext", release::running().trim());
             Err(Error::new(ExitCode::NoSchedExt, what)
                 .help("gthctl needs Linux 6.12 or newer with CONFIG_SCHED_CLASS_EXT=y"))
         }

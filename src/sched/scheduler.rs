@@ -448,8 +448,7 @@ fn configure(
     let idle_per_node =
         topology.numa() && kernel.has_ops_flag("SCX_OPS_BUILTIN_IDLE_PER_NODE", per_node);
     machine.idle_per_node = idle_per_node.into();
-    let release = fs::read_to_string(release::OSRELEASE).unwrap_or_default();
-    machine.programs_pin = kernel.programs_disable_migration(&release).into();
+    machine.programs_pin = kernel.programs_disable_migration(&release::running()).into();
     machine.count_pods = settings.count_pods.into();
     if !settings.count_pods {
         open.maps.pod_stats.set_max_entries(1).map_err(refused)?;

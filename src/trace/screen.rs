@@ -3,10 +3,6 @@
 use std::io::stdout;
 use std::iter;
 
-use tabled::builder::Builder;
-use tabled::settings::peaker::Priority;
-use tabled::settings::{Style, Width};
-
 use super::attach::How;
 use super::counts::Context;
 use super::events::Event;
@@ -64,7 +60,7 @@ pub fn below(sections: &[Section], (width, height): (usize, usize)) -> Vec<Strin
 }
 
 /// At most `most` of the lines, and at least one. Where some are left out, the last says how many.
-fn cut(mut lines: Vec<String>, most: usize, what: &str) -> Vec<String> {
+pub fn cut(mut lines: Vec<String>, most: usize, what: &str) -> Vec<String> {
     let all = lines.len();
     if all > most {
         lines.truncate(most.saturating_sub(1));
@@ -80,17 +76,9 @@ fn fitted(line: &str, width: usize) -> String {
 
 /// A table's lines. Its longest cells are cut to fit the terminal.
 pub fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> Vec<String> {
-    let mut builder = Builder::default();
-    builder.push_record(head.iter().copied());
-    for row in rows {
-        builder.push_record(row.iter().map(|cell| escape::line(cell)));
-    }
-    let mut table = builder.build();
-    table.with(Style::psql());
-    if let Some(width) = output::width() {
-        table.with(Width::truncate(width).suffix("…").priority(Priority::max(true)));
-    }
-    table.to_string().lines().map(Into::into).collect()
+    let head = head.iter().map(|&name| name.to_owned()).collect();
+    let rows = iter::once(head).chain(rows).collect();
+    output::listing(rows).lines().map(Into::into).collect()
 }
 
 const HEAD: [&str; 13] = [

@@ -63,6 +63,13 @@ pub enum Output {
     Quiet,
 }
 
+impl Output {
+    /// Whether to redraw one table: that takes a terminal, and a second table.
+    pub fn is_in_place(self, once: bool) -> bool {
+        self == Self::Table && !once && stdout().is_terminal()
+    }
+}
+
 /// How often to check whether the module has been loaded or unloaded.
 const MODULE_CHECK: Duration = Duration::from_millis(200);
 /// How often to check for events too few for a wake-up.
@@ -465,10 +472,8 @@ impl Session<'_> {
 }
 
 impl Options {
-    /// Whether to redraw one table: that takes a terminal, and a second table.
     fn is_in_place(&self) -> bool {
-        let Self { output, once, settings, .. } = self;
-        *output == Output::Table && !once && !settings.events && stdout().is_terminal()
+        !self.settings.events && self.output.is_in_place(self.once)
     }
 }
 

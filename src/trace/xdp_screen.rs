@@ -1,7 +1,7 @@
 //! How a trace of an XDP program looks to people.
 
 use super::feed::Feed;
-use super::screen::{table, time};
+use super::screen::{cut, table, time};
 use super::xdp_runs::{Runs, VERDICTS};
 use crate::base::{columns, escape};
 
@@ -9,8 +9,8 @@ const HEAD: [&str; 6] = ["CPU", "runs", "per s", "mean", "longest", "CPU time"];
 
 /// The table, with a line for each CPU, and the notes under it, in at most `height` lines of
 /// `width`. The notes take at most half of them.
-pub fn screen(all: &[Runs], notes: &[String], (width, height): (usize, usize)) -> String {
-    let notes = &notes[..notes.len().min(height / 2)];
+pub fn screen(all: &[Runs], notes: Vec<String>, (width, height): (usize, usize)) -> String {
+    let notes = cut(notes, height / 2, "notes");
     let below = |mut lines: Vec<String>| {
         if !notes.is_empty() {
             lines.push(String::new());
@@ -110,23 +110,23 @@ mod tests {
     #[test]
     fn a_screen_holds_what_fits() {
         let all: Vec<Runs> = (0..30).map(|cpu| runs(cpu, NASTY)).collect();
-        let text = screen(&all, &[], (80, 12));
+        let text = screen(&all, Vec::new(), (80, 12));
         assert!(text.lines().count() < 12, "{text}");
         assert!(text.ends_with("and 22 more CPUs"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 80));
         assert!(!text.replace('\n', "").contains(escape::is_unfit_in_lines), "{text:?}");
-        assert_eq!(screen(&[], &[], (80, 12)), "no packets yet");
+        assert_eq!(screen(&[], Vec::new(), (80, 12)), "no packets yet");
         let notes = ["eth0 has lost its XDP program".to_owned()];
-        let text = screen(&all, &notes, (80, 12));
+        let text = screen(&all, notes.to_vec(), (80, 12));
         assert!(text.lines().count() < 12, "{text}");
         assert!(text.ends_with(&format!("and 24 more CPUs\n\n{}", notes[0])), "{text}");
         let many = vec![notes[0].clone(); 20];
-        assert!(screen(&all, &many, (80, 12)).lines().count() < 12);
+        assert!(screen(&all, many, (80, 12)).lines().count() < 12);
     }
 
     #[test]
     fn wide_characters_take_two_columns() {
-        let text = screen(&[runs(1, "中文字符号")], &[], (100, 12));
+        let text = screen(&[runs(1, "中文字符号")], Vec::new(), (100, 12));
         assert!(text.contains('中'), "{text}");
         assert!(text.lines().all(|line| columns::width(line) <= 100), "{text}");
     }

@@ -1,6 +1,5 @@
 //! A trace of the XDP program at a device, from start to end.
 
-use std::io::{IsTerminal, stdout};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -85,9 +84,8 @@ struct Session<'a> {
 }
 
 impl Options<'_> {
-    /// Whether to redraw one table: that takes a terminal, and a second table.
     fn is_in_place(&self) -> bool {
-        self.output == Output::Table && !self.once && stdout().is_terminal()
+        self.output.is_in_place(self.once)
     }
 }
 
@@ -192,7 +190,7 @@ impl Session<'_> {
         let active = all.iter().filter(|runs| runs.runs_per_second > 0.0);
         let in_place = self.options.is_in_place();
         let notes: Vec<String> = self.messages.last().flat_map(|note| wrapped(&note)).collect();
-        let table = |all: &[Runs]| xdp_screen::screen(all, &notes, size(in_place));
+        let table = |all: &[Runs]| xdp_screen::screen(all, notes, size(in_place));
         let text = match self.options.output {
             Output::Table if in_place => redrawn(&table(&all)),
             Output::Table => table(&all) + "\n",
