@@ -86,7 +86,7 @@ impl<'s> Prober<'s> {
         Ok(())
     }
 
-    /// Takes answers until then; true if a signal came before.
+    /// Takes answers until then; true if a signal came before, with the answers before it taken.
     fn listen_until(&mut self, end: Instant) -> Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -99,7 +99,7 @@ impl<'s> Prober<'s> {
             let fds = [self.signals.as_fd(), self.socket.as_fd()];
             let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             match poll(&mut fds, whole) {
-                Ok(_) if fds[0].any().unwrap_or(false) => return Ok(true),
+                Ok(_) if fds[0].any().unwrap_or(false) => return self.take().map(|()| true),
                 Ok(0) => std::thread::sleep(end.saturating_duration_since(Instant::now())),
                 Ok(_) => self.take()?,
                 Err(Errno::EINTR) => {}
@@ -191,26 +191,58 @@ mod tests {
         assert!(times.worst_ns >= times.p50_ns && times.p50_ns > Some(0), "{times:?}");
     }
 
+    /// Catches SIGUSR1 in this thread.
+    fn own_signals() -> SignalFd {
+        let set = SigSet::from(Signal::SIGUSR1);
+        set.thread_block().unwrap();
+        SignalFd::new(&set).unwrap()
+    }
+
+    /// An answer that came before the signal counts, even if both are seen at once.
+    #[test]
+    fn a_signal_leaves_no_answer_in_the_socket() {
+        let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let signals = own_signals();
+        let mut prober = Prober::new(server.local_addr().unwrap(), &signals).unwrap();
+        prober.send(0).unwrap();
+        prober.send(1).unwrap();
+        answer(&server, 2);
+        // The second datagram to request 1 is its answer.
+        let mut bytes = [0; 64];
+        prober.socket.set_nonblocking(false).unwrap();
+        for _ in 0..2 {
+            prober.socket.recv(&mut bytes).unwrap();
+        }
+        prober.socket.peek(&mut bytes).unwrap();
+        prober.socket.set_nonblocking(true).unwrap();
+        // SAFETY: takes nothing, and this thread blocks that signal.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR1) };
+        assert!(prober.listen_until(Instant::now() + Duration::from_secs(60)).unwrap());
+        assert_eq!(prober.answered.len(), 1);
+    }
+
     /// The time until then counts, without what is under way.
     #[test]
     fn a_signal_ends_it() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
         let to = server.local_addr().unwrap();
-        let server = thread::spawn(move || answer(&server, 5));
-        let set = SigSet::from(Signal::SIGUSR1);
-        set.thread_block().unwrap();
-        let signals = SignalFd::new(&set).unwrap();
+        let server = thread::spawn(move || {
+            answer(&server, 6);
+            server
+        });
+        let signals = own_signals();
         let mut prober = Prober::new(to, &signals).unwrap();
         // SAFETY: takes nothing.
         let thread = unsafe { libc::pthread_self() };
         let ended = thread::spawn(move || {
-            server.join().unwrap();
+            let server = server.join().unwrap();
             // SAFETY: that thread waits for this one.
             unsafe { libc::pthread_kill(thread, libc::SIGUSR1) };
+            server
         });
         let begin = Instant::now();
         let times = prober.run(Duration::from_secs(3600), Duration::from_millis(20)).unwrap();
-        ended.join().unwrap();
+        let _open = ended.join().unwrap();
         let times = times.unwrap();
         assert!(begin.elapsed() < Duration::from_secs(60) && times.sent >= 4, "{times:?}");
         let mut prober = Prober::new(to, &signals).unwrap();
