@@ -357,6 +357,7 @@ struct task_struct {
 	const struct cpumask *cpus_ptr;
 	unsigned short migration_disabled;
 	int prio;
+	unsigned int on_rq; /* a byte in newer kernels, which loading allows for in an unsigned one */
 	struct sched_entity se;
 	struct sched_ext_entity scx;
 	struct sched_info sched_info;

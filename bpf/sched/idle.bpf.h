@@ -251,6 +251,14 @@ static __always_inline u64 switched_at(s32 cpu)
 	return rq ? rq->clock : now_ns();
 }
 
+/* The CPU's stopper is to run, or runs: the kernel takes it before all other tasks. */
+static __always_inline bool stopper_waits(s32 cpu)
+{
+	const struct rq *rq = rq_of(cpu);
+
+	return rq && rq->stop->on_rq;
+}
+
 /*
  * The CPU runs a real-time or deadline task, which none of our tasks preempts. The kernel sends no
  * event when such a task takes an idle CPU. The stopper leaves again at once.

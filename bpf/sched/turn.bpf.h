@@ -14,7 +14,8 @@
  * kernel/sched/ext) and does not queue it anew. It goes on without a dispatch when the
  * stronger task sleeps. The tick queues it anew when the stronger task does not. The guard gives
  * its turns at a dispatch, so no task keeps its place while one is due. Nor does one while a
- * priority task waits: that would run only after the victim.
+ * priority task waits: that would run only after the victim. Nor if the stopper comes first: the
+ * victim would stand before the stronger task.
  */
 static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
@@ -25,7 +26,8 @@ static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *t
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
 	    priority_waits(cpu_pool(live_tables(tunables.generation), cpu)) ||
 	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1 || /* others than the task that goes on now */
-	    is_limited(tctx)) /* it is charged at once */
+	    is_limited(tctx) || /* it is charged at once */
+	    stopper_waits(cpu))
 		return false;
 	if (used + SHORT_NS < tctx->turn_slice)
 		left = tctx->turn_slice - used;

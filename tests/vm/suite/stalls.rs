@@ -2,6 +2,7 @@
 //! whatever else wants the CPU.
 
 use std::fs;
+use std::io::{Read, Write, pipe};
 use std::ops::Range;
 use std::path::Path;
 use std::process::Command;
@@ -256,6 +257,81 @@ fn tasks_that_wake_up_keep_clear_of_a_real_time_one() {
 /// Two tasks are woken up at once, both of which slept on the only idle CPU. That CPU is for the
 /// first one, and the second takes the one that runs something weaker: neither waits until the
 /// other has done its work.
+/// The clock that the kernel reads. To change it stops all CPUs.
+struct Clock {
+    before: String,
+    another: String,
+}
+
+impl Clock {
+    const DIR: &str = "/sys/devices/system/clocksource/clocksource0";
+
+    /// `None` if this machine has one only.
+    fn find() -> Option<Self> {
+        let read = |name: &str| kernel::read(&format!("{}/{name}", Self::DIR));
+        let before = read("current_clocksource").trim().to_owned();
+        let available = read("available_clocksource");
+        let another = available.split_whitespace().find(|clock| *clock != before)?.to_owned();
+        Some(Self { before, another })
+    }
+
+    /// Stops all CPUs twice.
+    fn change(&self) {
+        for clock in [&self.another, &self.before] {
+            fs::write(format!("{}/current_clocksource", Self::DIR), clock).unwrap();
+        }
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        let _ = fs::write(format!("{}/current_clocksource", Self::DIR), &self.before);
+    }
+}
+
+/// The kernel's stopper comes before the priority task that preempts another one. That one keeps its
+/// place, but not before the stronger task.
+#[test]
+fn the_stopper_lets_no_weaker_task_go_first() {
+    let Some(clock) = Clock::find() else {
+        println!("skipped: this machine has one clock only");
+        return;
+    };
+    let gthctl = start(
+        "",
+        "strategies:
+- {command_regex: '^(woken|waker)$', priority: true, execution_time: 200ms}
+- {command_regex: ^long$, execution_time: 1s}",
+    );
+    let _long = Task::fork_on("long", Some(&[1]), task::spin);
+    let ((mut wakes, mut wake), (mut answers, mut answer)) = (pipe().unwrap(), pipe().unwrap());
+    let woken = Task::fork_on("woken", Some(&[1]), move |shared| {
+        let mut at = [0; 8];
+        loop {
+            wakes.read_exact(&mut at).unwrap();
+            shared.add_latency(task::now() - u64::from_ne_bytes(at));
+            answer.write_all(&at).unwrap();
+        }
+    });
+    let _waker = Task::fork_on("waker", Some(&[0]), move |_| {
+        loop {
+            task::sleep_until(task::now() + 1_000_000);
+            wake.write_all(&task::now().to_ne_bytes()).unwrap();
+            answers.read_exact(&mut [0; 8]).unwrap();
+        }
+    });
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(8) {
+        clock.change();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let latencies = woken.shared().latencies();
+    let longest = Duration::from_nanos(latencies[latencies.len() - 1]);
+    println!("{} wake-ups, the longest took {longest:?}", latencies.len());
+    assert!(longest < Duration::from_millis(500), "{longest:?}");
+    gthctl.stop();
+}
+
 #[test]
 fn an_idle_cpu_is_given_to_one_task_only() {
     const WORK: u64 = 20_000_000;
