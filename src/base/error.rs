@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::process::ExitStatus;
 use std::sync::Arc;
 
 use super::escape;
@@ -68,6 +69,14 @@ impl ExitCode {
         (ExitCode::Differs, "gthctl policy diff: the file would change something; no error"),
         (ExitCode::Warnings, "gthctl status: it works, but there are warnings; no error"),
     ];
+}
+
+impl From<ExitStatus> for ExitCode {
+    /// That of another gthctl which has ended.
+    fn from(status: ExitStatus) -> Self {
+        let is_its = |(code, _): &&(Self, _)| status.code() == Some(*code as i32);
+        Self::ALL.iter().find(is_its).map_or(Self::Failure, |(code, _)| *code)
+    }
 }
 
 /// An error for the user: one line that says what is wrong, where, and what to do.

@@ -9,7 +9,7 @@ use crate::base::output::{self, count};
 use crate::cli::TestArgs;
 use crate::roundtrip::{Plan, table};
 
-/// Says what it is about to do, measures, and prints the times.
+/// Says what it is about to do, measures, and prints the times, those up to an error, too.
 pub fn run(args: &TestArgs) -> Result<()> {
     let plan = Plan {
         to: SocketAddr::new(args.address, args.port),
@@ -18,8 +18,13 @@ pub fn run(args: &TestArgs) -> Result<()> {
         load: args.load,
         policy: args.policy.clone(),
     };
+    let mut report = plan.begin()?;
     log::notes(&warnings(&plan));
-    output::print(args.output.format, &plan.measure()?, table)
+    let measured = plan.measure(&mut report);
+    if measured.is_ok() || !report.rows.is_empty() {
+        output::print(args.output.format, &report, table)?;
+    }
+    measured
 }
 
 /// What others on the machine and in the network will notice.

@@ -65,16 +65,26 @@ impl Plan {
         1 + u32::from(self.load.is_some()) + u32::from(self.policy.is_some())
     }
 
+    /// A report without a row yet.
+    ///
+    /// Fails if the policy could not come into force, as another gthctl runs.
+    pub fn begin(&self) -> Result<Report> {
+        if self.policy.is_some() {
+            OwnScheduler::may_start()?;
+        }
+        let cpus = load::cpus()?;
+        let threads = cpus * self.load.unwrap_or(0) as usize;
+        Ok(Report { to: self.to, cpus, threads, rows: Vec::new() })
+    }
+
     /// Measures idle, under the load, and under the load with the policy. SIGINT and SIGTERM end
-    /// that; what has been measured by then counts.
+    /// that. What has been measured by then, or up to an error, is in the report.
     ///
     /// Fails if a probe cannot be sent or a row has no answer, or if the policy does not come into
     /// force.
-    pub fn measure(&self) -> Result<Report> {
+    pub fn measure(&self, report: &mut Report) -> Result<()> {
         let signals = catch_signals()?;
-        let cpus = load::cpus()?;
-        let threads = cpus * self.load.unwrap_or(0) as usize;
-        let mut report = Report { to: self.to, cpus, threads, rows: Vec::new() };
+        let threads = report.threads;
         let is_stopped = || sleep(&signals, None, Duration::ZERO);
         report.rows.extend(self.row("idle".into(), 0, &signals)?);
         if threads > 0 && !is_stopped()? {
@@ -89,10 +99,10 @@ impl Plan {
             report.rows.extend(self.row(format!("{under}{name}"), threads, &signals)?);
             own.stop()?;
         }
-        Ok(report)
+        Ok(())
     }
 
-    /// `None` if a signal came before an answer.
+    /// `None` if a signal came before a probe was answered or lost.
     fn row(&self, name: String, threads: usize, signals: &SignalFd) -> Result<Option<Row>> {
         let mut prober = Prober::new(self.to, signals)?;
         let scheduler = match State::read(Path::new(SCHED_EXT)) {

@@ -23,16 +23,21 @@ const EVERY: Duration = Duration::from_millis(50);
 pub struct OwnScheduler(Child);
 
 impl OwnScheduler {
+    /// Fails if another gthctl runs.
+    pub fn may_start() -> Result<()> {
+        if !is_ready(Duration::from_secs(3)) {
+            return Ok(());
+        }
+        let what = "a gthctl run is active already";
+        Err(Error::new(ExitCode::AlreadyRunning, what)
+            .help("stop it, or measure what it has in force, without --policy"))
+    }
+
     /// Starts it with a policy and waits until the kernel schedules by that; `None` if a signal
     /// came before.
     ///
-    /// Fails if another gthctl runs, or if this one ends.
+    /// Fails if it ends, with its exit code.
     pub fn start(policy: &Path, signals: &SignalFd) -> Result<Option<Self>> {
-        if is_ready(Duration::from_secs(3)) {
-            let what = "a gthctl run is active already";
-            return Err(Error::new(ExitCode::AlreadyRunning, what)
-                .help("stop it, or measure what it has in force, without --policy"));
-        }
         let failed = |e| Error::because_of("gthctl run", e);
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
         command.args(["run", "--policy"]).arg(policy).stdin(Stdio::null()).stdout(Stdio::null());
@@ -85,5 +90,5 @@ fn is_ready(patience: Duration) -> bool {
 
 /// It has said why on standard error.
 fn ended(status: ExitStatus) -> Error {
-    Error::failure(format!("gthctl run ended ({status})"))
+    Error::new(status.into(), format!("gthctl run ended ({status})"))
 }

@@ -46,7 +46,7 @@ impl<'s> Prober<'s> {
     }
 
     /// Sends a probe every `interval` for `duration`, then waits for the last answers. A signal
-    /// ends that; `None` without an answer up to then.
+    /// ends that; `None` if no probe was answered or lost up to then.
     pub fn run(&mut self, duration: Duration, interval: Duration) -> Result<Option<Times>> {
         let begin = Instant::now();
         let all = (duration.as_nanos() / interval.as_nanos().max(1)).max(1) as u32;
@@ -61,12 +61,18 @@ impl<'s> Prober<'s> {
             let next = (Instant::now() + Duration::from_millis(10)).min(last);
             stopped = self.listen_until(next)?;
         }
+        self.result(probes, stopped)
+    }
+
+    /// Of so many probes that were sent, until a signal came if `stopped` is set.
+    fn result(&mut self, mut probes: u32, stopped: bool) -> Result<Option<Times>> {
+        // Answers may have come with the signal, or while this process stood still.
+        self.take()?;
         if stopped {
-            // What is under way is not lost.
-            probes -= self.sent.len() as u32;
+            probes -= self.under_way();
         }
         match self.answered.is_empty() {
-            true if stopped => Ok(None),
+            true if stopped && probes == 0 => Ok(None),
             true => {
                 let what = format!("{}: none of {probes} echo requests was answered", self.to);
                 Err(Error::failure(what)
@@ -74,6 +80,13 @@ impl<'s> Prober<'s> {
             }
             false => Ok(Some(Times::of(probes as usize, &self.answered))),
         }
+    }
+
+    /// How many probes are without an answer and not lost yet.
+    fn under_way(&self) -> u32 {
+        let now = SystemTime::now();
+        let is_young = |sent: &&SystemTime| now.duration_since(**sent).unwrap_or_default() < GRACE;
+        self.sent.values().filter(is_young).count() as u32
     }
 
     fn send(&mut self, sequence: u16) -> Result<()> {
@@ -86,7 +99,7 @@ impl<'s> Prober<'s> {
         Ok(())
     }
 
-    /// Takes answers until then; true if a signal came before, with the answers before it taken.
+    /// Takes answers until then; true if a signal came before.
     fn listen_until(&mut self, end: Instant) -> Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
@@ -99,7 +112,7 @@ impl<'s> Prober<'s> {
             let fds = [self.signals.as_fd(), self.socket.as_fd()];
             let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
             match poll(&mut fds, whole) {
-                Ok(_) if fds[0].any().unwrap_or(false) => return self.take().map(|()| true),
+                Ok(_) if fds[0].any().unwrap_or(false) => return Ok(true),
                 Ok(0) => std::thread::sleep(end.saturating_duration_since(Instant::now())),
                 Ok(_) => self.take()?,
                 Err(Errno::EINTR) => {}
@@ -191,34 +204,36 @@ mod tests {
         assert!(times.worst_ns >= times.p50_ns && times.p50_ns > Some(0), "{times:?}");
     }
 
-    /// Catches SIGUSR1 in this thread.
-    fn own_signals() -> SignalFd {
-        let set = SigSet::from(Signal::SIGUSR1);
-        set.thread_block().unwrap();
-        SignalFd::new(&set).unwrap()
-    }
-
-    /// An answer that came before the signal counts, even if both are seen at once.
+    /// Answers that came before the signal, or while this process stood still, count. What has been under
+    /// way for long is lost.
     #[test]
-    fn a_signal_leaves_no_answer_in_the_socket() {
+    fn answers_in_the_socket_count_and_old_probes_are_lost() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let signals = own_signals();
-        let mut prober = Prober::new(server.local_addr().unwrap(), &signals).unwrap();
-        prober.send(0).unwrap();
-        prober.send(1).unwrap();
-        answer(&server, 2);
-        // The second datagram to request 1 is its answer.
-        let mut bytes = [0; 64];
-        prober.socket.set_nonblocking(false).unwrap();
-        for _ in 0..2 {
-            prober.socket.recv(&mut bytes).unwrap();
+        let signals = no_signals();
+        let old = SystemTime::now() - 2 * GRACE;
+        for (first_sent, stopped, expected) in
+            [(None, true, (1, 0)), (None, false, (2, 1)), (Some(old), true, (2, 1))]
+        {
+            let mut prober = Prober::new(server.local_addr().unwrap(), &signals).unwrap();
+            prober.send(0).unwrap();
+            prober.send(1).unwrap();
+            answer(&server, 2);
+            // The second datagram to request 1 is its answer.
+            let mut bytes = [0; 64];
+            prober.socket.set_nonblocking(false).unwrap();
+            for _ in 0..2 {
+                prober.socket.recv(&mut bytes).unwrap();
+            }
+            prober.socket.peek(&mut bytes).unwrap();
+            prober.socket.set_nonblocking(true).unwrap();
+            prober.sent.extend(first_sent.map(|at| (0, at)));
+            let times = prober.result(2, stopped).unwrap().unwrap();
+            assert_eq!((times.sent, times.lost), expected, "{first_sent:?}, {stopped}");
         }
-        prober.socket.peek(&mut bytes).unwrap();
-        prober.socket.set_nonblocking(true).unwrap();
-        // SAFETY: takes nothing, and this thread blocks that signal.
-        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR1) };
-        assert!(prober.listen_until(Instant::now() + Duration::from_secs(60)).unwrap());
-        assert_eq!(prober.answered.len(), 1);
+        let mut prober = Prober::new(server.local_addr().unwrap(), &signals).unwrap();
+        prober.sent.extend([(0, old), (1, SystemTime::now())]);
+        let why = prober.result(2, true).unwrap_err().what;
+        assert!(why.ends_with(": none of 1 echo requests was answered"), "{why}");
     }
 
     /// The time until then counts, without what is under way.
@@ -230,7 +245,9 @@ mod tests {
             answer(&server, 6);
             server
         });
-        let signals = own_signals();
+        let set = SigSet::from(Signal::SIGUSR1);
+        set.thread_block().unwrap();
+        let signals = SignalFd::new(&set).unwrap();
         let mut prober = Prober::new(to, &signals).unwrap();
         // SAFETY: takes nothing.
         let thread = unsafe { libc::pthread_self() };

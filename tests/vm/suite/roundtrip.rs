@@ -1,6 +1,6 @@
 //! `gthctl test`: round trips to the testbed's gNB, which answers echo requests in user space.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -52,6 +52,14 @@ fn idle_then_under_load_then_with_a_policy() {
         assert!(number("p99_ns") <= number("worst_ns"), "{row}");
     }
     assert_eq!(kernel::state(), "disabled");
+
+    // What was measured before an error is shown, and the code is that of `gthctl run`.
+    let wrong = files.path().join("wrong.yaml");
+    fs::write(&wrong, "nonsense: 1").unwrap();
+    let failed = test(&[&gnb, "--policy", wrong.to_str().unwrap()]);
+    assert_eq!(failed.code(), 2, "{}", failed.stderr);
+    assert!(failed.stdout.contains(" idle "), "{}", failed.stdout);
+    assert!(failed.stderr.contains("wrong.yaml:1:1: "), "{}", failed.stderr);
 }
 
 #[test]
