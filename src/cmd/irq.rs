@@ -28,8 +28,7 @@ use crate::irq::show;
 use crate::kernel::capabilities;
 use crate::trace::attach::Settings;
 use crate::trace::functions::Target;
-use crate::trace::rows::Row;
-use crate::trace::session::{Options, Output, run as trace};
+use crate::trace::session::{Options, Output, TraceTotals, run as trace};
 
 /// Runs one of the subcommands.
 pub fn run(args: &IrqArgs) -> Result<()> {
@@ -152,15 +151,21 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
         }
     };
     let mut lister = Lister::new(host, Some(&args.nic));
+    let signals = catch_signals()?;
     lister.look()?;
-    let begin = Instant::now();
+    let end = Instant::now() + time;
     let (rows, traced) = match trace_gtp(time) {
-        Ok(Some((module, rows))) => (rows, format!("traced {module} for {} s", time.as_secs_f64())),
+        Ok(Some((module, seen))) => {
+            (seen.rows, format!("traced {module} for {:.1} s", seen.time.as_secs_f64()))
+        }
         Ok(None) => (Vec::new(), "no GTP module is loaded: only the interrupts count".into()),
         Err(e) => (Vec::new(), format!("not traced: {}: only the interrupts count", e.what)),
     };
     how.push(traced);
-    std::thread::sleep(time.saturating_sub(begin.elapsed()));
+    // A signal that has ended the trace ends this, too.
+    while !sleep(&signals, None, end.saturating_duration_since(Instant::now()))?
+        && Instant::now() < end
+    {}
     let list = lister.look()?;
     let near = list.nics.iter().filter_map(|nic| {
         let cpus = topology.of_node(nic.numa_node?);
@@ -179,8 +184,8 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
     output::print(args.output.format, &advice, placement::script)
 }
 
-/// Which tasks process the packets of the loaded GTP module; `None` if none is loaded.
-fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
+/// What a trace of the loaded GTP module sees in that time, or until a signal; `None` if none is loaded.
+fn trace_gtp(time: Duration) -> Result<Option<(&'static str, TraceTotals)>> {
     let root = Root::default();
     let Some(traced) = Module::ALL.into_iter().find(|of| of.is_there(&root)) else {
         return Ok(None);
@@ -199,5 +204,5 @@ fn trace_gtp(time: Duration) -> Result<Option<(&'static str, Vec<Row>)>> {
         verbose: false,
         output: Output::Quiet,
     })?;
-    Ok(Some((traced.name(), seen.rows)))
+    Ok(Some((traced.name(), seen)))
 }

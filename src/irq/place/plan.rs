@@ -189,6 +189,8 @@ impl Plan {
         check(placement, nics)?;
         // How many queues each CPU has got.
         let mut uses = BTreeMap::new();
+        // Where IRQs go. Two NICs may share one: it goes where the first of them puts it.
+        let mut placed: BTreeMap<u32, CpuList> = BTreeMap::new();
         let mut any = false;
         for nic in nics {
             let chosen = machine.choose(placement, nic)?;
@@ -196,7 +198,10 @@ impl Plan {
             let irqs: Vec<&NicIrq> = chosen.iter().map(|(irq, _)| *irq).collect();
             let near = nic.numa_node.map(|node| machine.topology.of_node(node)).unwrap_or_default();
             self.note_distance(nic, &placement.cpus, &near);
-            let shares = shares(placement, &near, &mut uses, &irqs);
+            let mut shares = shares(placement, &near, &mut uses, &irqs);
+            for (irq, cpus) in &mut shares {
+                cpus.clone_from(placed.entry(*irq).or_insert_with(|| cpus.clone()));
+            }
             for (irq, now) in chosen {
                 let source = Source::of(machine.host, &machine.interrupts, irq.irq);
                 let wanted = shares[&irq.irq].clone();
@@ -315,6 +320,19 @@ mod tests {
     use super::*;
     use crate::irq::inventory::interrupts::Interrupts;
     use crate::irq::tree::{Machine, Tree, of_pods, on};
+
+    #[test]
+    fn nics_that_share_an_irq_share_its_cpu() {
+        let tree = Tree::machine(&Machine::VIRTIO);
+        for (nic, device) in [("eth5", "0000:00:19.0"), ("eth6", "0000:00:1a.0")] {
+            tree.pci_nic(nic, &format!("pci0000:00/{device}"), "e1000", &[]);
+            tree.write(&format!("sys/devices/pci0000:00/{device}/irq"), "16\n");
+        }
+        tree.irqs("IO-APIC", &[(16, "eth5, eth6")]);
+        tree.on_top("bond0", &["eth5", "eth6"]);
+        let spread = Placement { spread: true, ..on("bond0", "0-3") };
+        assert_eq!(plan(&tree, spread).unwrap(), ["IRQ 16 0"]);
+    }
 
     /// Each change as `TARGET CPUS`.
     fn plan(tree: &Tree, placement: Placement) -> std::result::Result<Vec<String>, String> {

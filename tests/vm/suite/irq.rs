@@ -9,10 +9,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use nix::sys::ptrace;
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+use super::placement::SOON;
 use crate::support::gthctl;
 use crate::support::kernel;
 use crate::support::nic::{
@@ -460,10 +462,33 @@ fn advice_from_the_traffic() {
     let command = advice["commands"][0].as_str().unwrap();
     assert_eq!(command, "gthctl irq pin eth0 --cpus 0-1,3 --spread");
     assert_eq!(affinities("eth0"), before);
+    advice_after_a_signal();
     // Its suggestion works.
     let _restore = Restore;
     succeeds(Command::new(gthctl::binary()).args(command.split(' ').skip(1)));
     assert!(affinities("eth0").iter().all(|(_, cpus)| cpus != "2"));
+}
+
+/// What was seen up to then counts.
+fn advice_after_a_signal() {
+    let mut advise = Command::new(gthctl::binary());
+    advise.args(["irq", "advise", "eth0", "--duration", "600s"]).stdout(Stdio::piped());
+    let mut advise = advise.spawn().unwrap();
+    let status = format!("/proc/{}/status", advise.id());
+    // SIGINT is blocked: it is caught from here on.
+    let catches = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:\t")).unwrap();
+        u64::from_str_radix(blocked, 16).unwrap() & 1 << (libc::SIGINT - 1) != 0
+    };
+    assert!(kernel::wait(SOON, catches));
+    kill(Pid::from_raw(advise.id() as i32), Signal::SIGINT).unwrap();
+    let ended = kernel::wait(SOON, || advise.try_wait().unwrap().is_some());
+    let _ = advise.kill();
+    let output = advise.wait_with_output().unwrap();
+    assert!(ended && output.status.success(), "{output:?}");
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("# traced gtp for ") && !stdout.contains(" 600.0 s"), "{stdout}");
 }
 
 #[test]

@@ -267,6 +267,18 @@ fn a_policy_waits_for_its_interrupts() {
     gthctl.replace(&with_rule(3, "{nic: eth0, cpus: 3}"));
     assert!(kernel::wait(SOON, || placed("3")));
 
+    // One that was given up when its interrupts were on their way, and the next is refused.
+    let lock = hold_irq_lock();
+    fs::write(&new, with_rule(4, "{nic: eth0, cpus: 2}")).unwrap();
+    let mut apply = Command::new(gthctl::binary());
+    let mut apply = apply.args(["policy", "apply", "--yes"]).arg(&new).spawn().unwrap();
+    assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
+    fs::write(gthctl.policy(), with_rule(5, "{nic: eth9, cpus: 1}")).unwrap();
+    assert!(!apply.wait().unwrap().success());
+    drop(lock);
+    assert!(kernel::wait(SOON, || report(&["status"])["rejected"].is_object()));
+    assert!(kernel::wait(SOON, || placed("3")), "{:?}", affinities("eth0"));
+
     // One that places them as before does not, whatever lines its entries are in.
     let lock = hold_irq_lock();
     let moved = format!("# Why it is so.\n{}", with_rule(3, "{nic: eth0, cpus: 3}"));
