@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, Metadata, Permissions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -483,6 +483,16 @@ fn a_first_policy_is_written_once_and_is_right() {
     assert_eq!(fs::read_to_string(&file).unwrap(), "mine");
     assert_eq!(policy(&["init", "--force", "--output", "new/upf.yaml"]).code, Some(0));
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
+
+    // Any user may have put a link into a directory such as /tmp.
+    let other = directory.path().join("other");
+    fs::write(&other, "mine").unwrap();
+    symlink(&other, directory.path().join("link")).unwrap();
+    let refused = policy(&["init", "--force", "-o", "link"]);
+    let why = "gthctl: error: link: it is a symbolic link\n";
+    assert_eq!(refused.code, Some(1));
+    assert!(refused.stderr.ends_with(why), "{}", refused.stderr);
+    assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
 }
 
 /// A new file in the current directory, named without one.

@@ -202,14 +202,15 @@ fn init(args: &InitArgs) -> Result<()> {
     ))
 }
 
-/// Writes the file, with its directory if that is missing. Replaces one only if `force` is set.
+/// Writes the file, with its directory if that is missing. Replaces one only if `force` is set, and no
+/// symbolic link: any user may have put that into a directory such as /tmp.
 fn write_new(file: &Path, text: &str, force: bool) -> Result<()> {
     let failed = |e| Error::because_of(file.display(), e);
     if let Some(dir) = file.parent() {
         fs::create_dir_all(dir).map_err(failed)?;
     }
     if force {
-        let note = Replacement::prepare(file, text)?.commit()?;
+        let note = Replacement::prepare_without_links(file, text)?.commit()?;
         log::notes(note.as_slice());
         return Ok(());
     }

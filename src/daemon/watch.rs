@@ -158,7 +158,9 @@ impl Watch {
         let told = self.take_events(now);
         let look = self.look_at.is_some_and(|at| at <= now);
         if look {
-            self.files.iter_mut().for_each(|file| file.look(now));
+            // Else the end of a write may stay unknown.
+            let is_told = self.watcher.is_some() && self.problem.is_none();
+            self.files.iter_mut().for_each(|file| file.look(now, is_told));
         }
         if look || told {
             // Before the files are read, so that later changes are seen.
@@ -417,9 +419,14 @@ impl Watched {
         self.state = State::Settling((now + delay).min(since + LONGEST));
     }
 
-    /// Treats new content as still being written.
-    fn look(&mut self, now: Instant) {
+    /// Treats new content as still being written. With `is_told` leaves a file alone that a writer has
+    /// open: closing it is an event.
+    fn look(&mut self, now: Instant, is_told: bool) {
         let print = print(&self.path);
+        let inode = |print: Option<Print>| print.map(|(dev, ino, ..)| (dev, ino));
+        if is_told && self.state == State::Writing && inode(print) == inode(self.print) {
+            return;
+        }
         if print != self.print {
             self.settle(now, SETTLE_CREATED);
         }
@@ -498,6 +505,10 @@ mod tests {
 
         /// The time until a change is reported; `None` after a second without one.
         fn told(&mut self) -> Option<Duration> {
+            let watch = self.watch.as_ref().unwrap();
+            if watch.watcher.is_some() {
+                watch.wait_for_events();
+            }
             let begin = Instant::now();
             while begin.elapsed() < Duration::from_secs(1) {
                 if !self.watch.as_mut().unwrap().changed().0.is_empty() {
@@ -594,13 +605,18 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        fs::remove_file(dir.path("f")).unwrap();
-        dir.write("f", "2");
-        dir.assert_told();
-        fs::remove_file(dir.path("f")).unwrap();
-        dir.assert_told();
-        dir.write("f", "3");
-        dir.assert_told();
+        // The delay of a removal takes half of the time; on a busy machine only some are told in it.
+        let took = [(); 3].map(|()| {
+            fs::remove_file(dir.path("f")).unwrap();
+            dir.write("f", "2");
+            dir.assert_told();
+            fs::remove_file(dir.path("f")).unwrap();
+            let took = dir.told().expect("a removal is told");
+            dir.write("f", "3");
+            dir.assert_told();
+            took
+        });
+        assert!(took.iter().any(|took| *took < 2 * SETTLE_REMOVED), "{took:?}");
     }
 
     #[test]
@@ -627,6 +643,9 @@ mod tests {
         }
         writer.join().unwrap();
         assert!(told.len() >= 2, "{told:?}");
+        // The writer's last change may have been told already.
+        fs::remove_file(dir.path("f")).unwrap();
+        fs::hard_link(dir.path("other"), dir.path("f")).unwrap();
         dir.assert_told();
     }
 
@@ -785,6 +804,29 @@ mod tests {
         dir.write("g", "2");
         dir.assert_told();
         assert_eq!(dir.watch.as_ref().unwrap().files.len(), 1);
+    }
+
+    /// It may be valid up to there.
+    #[test]
+    fn a_look_leaves_alone_what_is_half_written() {
+        let mut dir = Dir::new();
+        dir.write("f", "1");
+        dir.watch("f");
+        let mut file = File::create(dir.path("f")).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(dir.told(), None);
+        let watch = dir.watch.as_mut().unwrap();
+        assert_eq!(watch.files[0].state, State::Writing);
+        watch.look_at = Some(Instant::now());
+        assert_eq!(dir.told(), None);
+        // Another file comes in its place: that one is whole.
+        dir.write("new", "2");
+        let watch = dir.watch.as_mut().unwrap();
+        (watch.watcher, watch.look_at) = (None, None);
+        rename(dir.path("new"), dir.path("f")).unwrap();
+        dir.watch.as_mut().unwrap().look_at = Some(Instant::now());
+        dir.assert_told();
+        drop(file);
     }
 
     #[test]

@@ -60,8 +60,9 @@ impl<T: Clone + Default + PartialEq + Send + 'static> Follower<T> {
 
     /// What is known now; the descriptor is not readable until that changes.
     pub fn state(&self) -> T {
+        let state = self.known.state.lock().unwrap_or_else(PoisonError::into_inner);
         let _ = self.known.wake.read();
-        self.known.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        state.clone()
     }
 }
 

@@ -125,22 +125,26 @@ fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
         })?;
     }
     for user in merged.auth_infos.iter_mut().filter_map(|user| user.auth_info.as_mut()) {
-        trim_token(user);
+        prefer_token_file(user);
     }
     let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
     Ok((merged, format!("kubeconfig {}", names.join(":"))))
 }
 
-/// Hands the token in `tokenFile` on without the line's end, which `kube` would send with it. kubectl
-/// trims it, too (client-go, transport/token_source.go). The file is read again when the server no
-/// longer accepts the token.
-fn trim_token(user: &mut AuthInfo) {
+/// Has `tokenFile` go before `token`, and hands it on without the line's end, which `kube` would send with
+/// it. kubectl does both (client-go, transport/token_source.go and round_trippers.go). The file is read
+/// again when the server no longer accepts the token.
+fn prefer_token_file(user: &mut AuthInfo) {
     let Some(text) = user.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok()) else {
         return;
     };
-    if text.trim() != text {
-        user.token = Some(text.trim().to_owned().into());
-        user.token_file = None;
+    match text.trim() {
+        "" => {}
+        token if token == text => user.token = None,
+        token => {
+            user.token = Some(token.to_owned().into());
+            user.token_file = None;
+        }
     }
 }
 
@@ -323,18 +327,21 @@ mod tests {
     }
 
     #[test]
-    fn a_token_file_may_end_its_line() {
+    fn a_token_file_goes_before_a_token_and_may_end_its_line() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         let user = |text: &str| {
             fs::write(&file, text).unwrap();
             let token_file = Some(file.to_str().unwrap().to_owned());
-            let mut user = AuthInfo { token_file: token_file.clone(), ..AuthInfo::default() };
-            trim_token(&mut user);
+            let token = Some("old".to_owned().into());
+            let mut user =
+                AuthInfo { token, token_file: token_file.clone(), ..AuthInfo::default() };
+            prefer_token_file(&mut user);
             (serde_json::to_value(&user).unwrap()["token"].clone(), user.token_file == token_file)
         };
         assert_eq!(user("abc\n"), ("abc".into(), false));
         assert_eq!(user("abc"), (serde_json::Value::Null, true));
+        assert_eq!(user("\n"), ("old".into(), true));
     }
 
     #[test]
