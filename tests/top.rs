@@ -35,7 +35,7 @@ impl Terminal {
     fn start(command: &str) -> Self {
         let terminal = Self { dir: tempfile::tempdir().unwrap() };
         let script = terminal.dir.path().join("script");
-        let end = "code=$?; echo ended with $code; stty -a | tr ' ;' '\\n\\n' | grep -x -e echo -e icanon";
+        let end = "code=$?; echo ended with $code; stty -a | tr ' ;' '\\n\\n' | grep -x -e echo -e icanon; echo settings told";
         fs::write(&script, format!("{command}\n{end}\nexec sleep 600\n")).unwrap();
         let script = format!("sh {}", script.display());
         terminal.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", "80", "-y", "24", &script]);
@@ -83,9 +83,12 @@ impl Terminal {
     /// The command has ended, and the terminal is as before it: its text, and its settings.
     #[track_caller]
     fn assert_restored(&self, code: &str) -> String {
-        let text = self.wait("restored", |text| text.contains("icanon"));
+        let text = self.wait("restored", |text| text.contains("settings told"));
         assert!(text.contains(&format!("ended with {code}\n")), "{text}");
-        assert!(text.lines().any(|line| line == "echo"), "{text}");
+        assert!(
+            ["echo", "icanon"].iter().all(|set| text.lines().any(|line| line == *set)),
+            "{text}"
+        );
         assert!(!text.contains("gthctl top"), "{text}");
         assert_eq!(self.tmux(&["display", "-p", "#{alternate_on}#{cursor_flag}"]), "01\n");
         text

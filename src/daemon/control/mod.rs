@@ -106,13 +106,15 @@ impl From<Failure> for Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
+    use std::os::fd::AsFd;
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
     use std::thread;
     use std::time::{Duration, Instant};
 
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
     use nix::sys::socket::{Backlog, listen};
 
     use super::server::Server;
@@ -256,7 +258,10 @@ mod tests {
             }
             thread::sleep(Duration::from_millis(1));
         };
-        assert!(begin.elapsed() < Duration::from_millis(500), "{:?}", begin.elapsed());
+        // The others are not dropped yet.
+        silent.set_nonblocking(true).unwrap();
+        assert_eq!(silent.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+        silent.set_nonblocking(false).unwrap();
         asked.reply.send(Reply::Failed(Error::failure("as told").into()));
         assert_eq!(client.join().unwrap().unwrap_err().what, "as told");
         // Each is dropped after a second, whatever it sends.
@@ -281,7 +286,9 @@ mod tests {
         let server = Server::listen(&path).unwrap();
         let asking = path.clone();
         let client = thread::spawn(move || client::ask(&asking, &Request::Status));
-        thread::sleep(Duration::from_millis(100));
+        // Readable when the request is there.
+        let mut fds = [PollFd::new(server.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut fds, PollTimeout::from(60_000_u16)).unwrap(), 1);
         drop(server);
         let e = client.join().unwrap().unwrap_err();
         assert!(e.what.contains("ended or restarted without an answer"), "{e}");

@@ -291,7 +291,6 @@ mod tests {
         });
         let why = answer(&mut { fast }, Deadline::after(patience)).unwrap_err();
         assert_eq!(why.to_string(), "its socket: no answer in 0.1 s");
-        assert!(begin.elapsed() < 5 * patience, "{:?}", begin.elapsed());
         dripping.join().unwrap();
     }
 

@@ -95,7 +95,7 @@ fn kprobes() -> Vec<String> {
 fn whoever_handles_packets_falls_under_the_rule() {
     let plane = sender::plane();
     let worker = gnb_worker(&plane);
-    let gthctl = start(&policy("hold: 5s"));
+    let gthctl = start(&policy("hold: 60s"));
     assert_eq!(marked(), NONE);
     assert_eq!(why(worker), "no packet has been seen");
     std::thread::scope(|scope| {
@@ -112,7 +112,7 @@ fn whoever_handles_packets_falls_under_the_rule() {
     assert_eq!(task["function"], "gtp_encap_recv");
     // Each probe goes up and its answer down. ksoftirqd handles one now and then.
     assert!(task["packets"].as_u64().unwrap() >= 80, "{task}");
-    assert!((1..=5000).contains(&task["ends_in_ms"].as_u64().unwrap()), "{task}");
+    assert!((1..=60_000).contains(&task["ends_in_ms"].as_u64().unwrap()), "{task}");
     assert!(why(worker).contains(" ago by gtp_encap_recv, "), "{}", why(worker));
     assert_eq!(counter(&gthctl, "marked"), 1);
     gthctl.stop();

@@ -164,7 +164,7 @@ fn a_trace_becomes_a_policy() {
 #[test]
 fn a_rule_by_the_port_matches_it() {
     let plane = Plane::start();
-    let rule = "{name: upf, gtp: {port: 2152, hold: 5s}, user: root, priority: 1}";
+    let rule = "{name: upf, gtp: {port: 2152, hold: 60s}, user: root, priority: 1}";
     let gthctl = shared::scheduler(&format!("strategies: [{rule}]"));
     gthctl.sees_packets();
     let explanation = || report(&["explain", &plane.ggsn().to_string()]);

@@ -17,12 +17,11 @@ use serde_json::Value;
 
 use crate::output;
 use crate::support::gthctl::{self, Output};
-use crate::support::hot::SOON;
 use crate::support::kernel;
 use crate::support::nic::{self, Pair};
 use crate::support::plane::{in_namespace, succeeds};
 use crate::support::task;
-use crate::support::trace::Trace;
+use crate::support::trace::{SOON, Trace};
 use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::PACKETS;

@@ -13,6 +13,9 @@ use serde_json::Value;
 use crate::support::gthctl;
 use crate::support::kernel;
 
+/// How long a trace may take to attach and to tell, beside other VMs.
+pub const SOON: Duration = Duration::from_secs(30);
+
 /// A `gthctl trace -o json`. Killed when dropped.
 pub struct Trace {
     pub child: Child,
@@ -94,7 +97,7 @@ impl Trace {
     }
 
     pub fn says(&self, what: &str) -> bool {
-        kernel::wait(Duration::from_secs(30), || self.stderr().contains(what))
+        kernel::wait(SOON, || self.stderr().contains(what))
     }
 
     pub fn has_said(&self, what: &str) -> usize {
@@ -118,7 +121,7 @@ fn has_one<'a, T: 'a>(
 ) -> bool {
     // Looks at each line once.
     let mut seen = 0;
-    kernel::wait(Duration::from_secs(30), || {
+    kernel::wait(SOON, || {
         let lines = lines();
         let new = &lines[seen..];
         seen = lines.len();
