@@ -145,7 +145,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_su
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "rollback" -d 'Return to the policy that was in force before'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "init" -d 'Write a first policy for this machine'
 complete -c gthctl -n "__fish_gthctl_using_subcommand policy; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wait -d 'First wait until --ready would succeed, for at most SECONDS' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wait -d 'Wait at most SECONDS (without a value: 60) until the kernel schedules by the policy, then go on' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand status" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
@@ -156,7 +156,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l ready -d 'Print
 complete -c gthctl -n "__fish_gthctl_using_subcommand status" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s c -l config -d 'Also check this config file' -r -F
-complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l nfd -d 'Also write what the machine has to a file for node-feature-discovery, which makes it labels of the Kubernetes node, such as gthctl.sched_ext=true' -r -F
+complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l nfd -d 'Also write what the machine has to a file for node-feature-discovery, which makes it labels of the Kubernetes node, such as gthctl.sched_ext=true. Without a value: into /etc/kubernetes/node-feature-discovery/features.d/gthctl' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
 yaml\t''"
@@ -165,7 +165,7 @@ always\t''
 never\t''"
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -l wide -d 'Print tables at their full width. Otherwise tables fit the terminal: long cells are cut (…), and sentences wrap'
 complete -c gthctl -n "__fish_gthctl_using_subcommand doctor" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l metrics-compat -d 'Also print the metrics of pods by the names of another program' -r -f -a "gthulhu\t'gthulhu_pod_..., as Gthulhu\'s monitor exports them'"
+complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l metrics-compat -d 'Also print the metrics of pods by the names of another program, if the running gthctl counts what pods do (`gthctl run --pod-counters`)' -r -f -a "gthulhu\t'gthulhu_pod_..., as Gthulhu\'s monitor exports them'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l file -d 'Replace FILE instead of printing; it must not be a symbolic link' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand metrics" -l color -d 'When to use colour; auto: on a terminal, unless NO_COLOR is set' -r -f -a "auto\t''
 always\t''
@@ -185,7 +185,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand top" -s h -l help -d 'Prin
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l port -d 'Its UDP port' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l duration -d 'How long each row takes, 60s at most' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l interval -d 'The time from one probe to the next, from 1ms to 1s' -r
-complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l load -d 'Also measure with THREADS spinning threads for each CPU, 16 at most' -r
+complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l load -d 'Also measure with THREADS spinning threads for each CPU, 16 at most; without a value: 2' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -l policy -d 'Also measure while gthctl schedules by this policy' -r -F
 complete -c gthctl -n "__fish_gthctl_using_subcommand test" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -233,7 +233,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_s
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "pin" -d 'Place a NIC\'s interrupts'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "restore" -d 'Put interrupts back where they were'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "drift" -d 'Check whether each interrupt is still where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and not __fish_seen_subcommand_from list pin restore drift advise help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from list" -l interval -d 'How often, with --watch' -r
@@ -250,9 +250,9 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s c -l cpus -d 'The CPUs, as a list: 0-3,8' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s q -l queue -d 'Only the IRQs of this queue; may be repeated' -r
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l irq -d 'Only this IRQ; may be repeated' -r
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l rps -d 'Also the queues\' RPS masks: the CPUs of their IRQs, or none' -r -f -a "match\t'The CPUs of the queue\'s IRQ'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l rps -d 'Also the queues\' RPS masks: the CPUs of their IRQs (also without a value), or none' -r -f -a "match\t'The CPUs of the queue\'s IRQ'
 off\t'No CPU'"
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l xps -d 'Also the queues\' XPS masks: the CPUs of their IRQs, or none' -r -f -a "match\t'The CPUs of the queue\'s IRQ'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -l xps -d 'Also the queues\' XPS masks: the CPUs of their IRQs (also without a value), or none' -r -f -a "match\t'The CPUs of the queue\'s IRQ'
 off\t'No CPU'"
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from pin" -s o -l output -d 'A table, or all facts in JSON or YAML' -r -f -a "table\t''
 json\t''
@@ -294,7 +294,7 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subco
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "pin" -d 'Place a NIC\'s interrupts'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "restore" -d 'Put interrupts back where they were'
-complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "drift" -d 'Check whether each interrupt is still where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'
 complete -c gthctl -n "__fish_gthctl_using_subcommand irq; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and not __fish_seen_subcommand_from run policy status doctor metrics top test trace irq help" -f -a "run" -d 'Load the scheduler and run until stopped'
@@ -318,5 +318,5 @@ complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subc
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "list" -d 'Show the interrupts of NICs: where they may go, where they do go, how many come'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "pin" -d 'Place a NIC\'s interrupts'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "restore" -d 'Put interrupts back where they were'
-complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "drift" -d 'Check whether something has moved an interrupt from where it was placed'
+complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "drift" -d 'Check whether each interrupt is still where it was placed'
 complete -c gthctl -n "__fish_gthctl_using_subcommand help; and __fish_seen_subcommand_from irq" -f -a "advise" -d 'Suggest where a NIC\'s interrupts should go'

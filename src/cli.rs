@@ -218,7 +218,7 @@ pub struct StatusArgs {
     #[arg(long, conflicts_with = "format")]
     pub ready: bool,
 
-    /// First wait until --ready would succeed, for at most SECONDS
+    /// Wait at most SECONDS (without a value: 60) until the kernel schedules by the policy, then go on
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, require_equals = true,
         default_missing_value = "60", value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub wait: Option<u64>,
@@ -252,7 +252,8 @@ pub struct DoctorArgs {
     pub config: Option<PathBuf>,
 
     /// Also write what the machine has to a file for node-feature-discovery, which makes it labels
-    /// of the Kubernetes node, such as gthctl.sched_ext=true
+    /// of the Kubernetes node, such as gthctl.sched_ext=true. Without a value: into
+    /// /etc/kubernetes/node-feature-discovery/features.d/gthctl
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true,
         default_missing_value = features::FILE, value_hint = ValueHint::FilePath)]
     pub nfd: Option<PathBuf>,
@@ -291,7 +292,8 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = METRICS_EXAMPLES)]
 pub struct MetricsArgs {
-    /// Also print the metrics of pods by the names of another program
+    /// Also print the metrics of pods by the names of another program, if the running gthctl counts
+    /// what pods do (`gthctl run --pod-counters`)
     #[arg(long, value_name = "PROGRAM")]
     pub metrics_compat: Option<Compat>,
 
@@ -564,7 +566,7 @@ pub struct TestArgs {
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = probe_interval)]
     pub interval: u64,
 
-    /// Also measure with THREADS spinning threads for each CPU, 16 at most
+    /// Also measure with THREADS spinning threads for each CPU, 16 at most; without a value: 2
     #[arg(long, value_name = "THREADS", num_args = 0..=1, require_equals = true,
         default_missing_value = "2", value_parser = clap::value_parser!(u32).range(1..=16))]
     pub load: Option<u32>,
@@ -706,11 +708,11 @@ pub struct PinArgs {
     #[arg(long = "irq", value_name = "IRQ")]
     pub irqs: Vec<u32>,
 
-    /// Also the queues' RPS masks: the CPUs of their IRQs, or none
+    /// Also the queues' RPS masks: the CPUs of their IRQs (also without a value), or none
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "match")]
     pub rps: Option<MaskChoice>,
 
-    /// Also the queues' XPS masks: the CPUs of their IRQs, or none
+    /// Also the queues' XPS masks: the CPUs of their IRQs (also without a value), or none
     #[arg(long, value_name = "HOW", num_args = 0..=1, require_equals = true, default_missing_value = "match")]
     pub xps: Option<MaskChoice>,
 
@@ -751,7 +753,8 @@ Examples:
 ///
 /// Returns all that gthctl placed since boot, or that of one NIC, to its state before the first
 /// change; also after a crash. It reports what others changed in between. If irqbalance was told
-/// to leave the IRQs alone, it may move them again.
+/// to leave the IRQs alone, it may move them again. An IRQ does not return to CPUs that irqbalance's
+/// configuration has banned since.
 ///
 /// What the policy of a running gthctl places stays until the policy drops it.
 #[derive(Debug, Args)]
@@ -764,9 +767,10 @@ pub struct RestoreArgs {
     pub output: OutputArgs,
 }
 
-/// Check whether something has moved an interrupt from where it was placed
+/// Check whether each interrupt is still where it was placed
 ///
-/// Fails (exit code 1) if so.
+/// Fails (exit code 1) if something has moved one, if one is gone (its NIC is down or removed), if its
+/// number now belongs to another device, or if a change has not ended.
 #[derive(Debug, Args)]
 pub struct DriftArgs {
     #[command(flatten)]

@@ -59,7 +59,7 @@ fn head(plane: &UserPlane) -> String {
     }
     text += "\n# Interrupts run before every task of their CPU. This keeps those of NICs off\n\
              # exclusive CPUs; gthctl irq advise NIC says where they should go.\n\
-             # irq:\n#   - avoid: exclusive\n\n";
+             #irq:\n#  - avoid: exclusive\n\n";
     text
 }
 
@@ -135,7 +135,7 @@ fn own_cpu(plane: &UserPlane) -> String {
     };
     match near.iter().last().filter(|_| plane.online.len() >= FEW_CPUS) {
         Some(cpu) => format!(
-            "    # CPUs of its own: nobody else runs there.\n    # cpus: \"{cpu}\"\n    # exclusive: true\n"
+            "    # CPUs of its own: nobody else runs there.\n    #cpus: \"{cpu}\"\n    #exclusive: true\n"
         ),
         None => String::new(),
     }
@@ -225,9 +225,11 @@ mod tests {
     #[test]
     fn what_is_proposed_is_a_policy() {
         let text = text(&plane(vec![upf(10)]));
-        let proposed = text.replace("# irq:\n#   - avoid", "irq:\n  - avoid");
-        let proposed =
-            proposed.replace("    # cpus:", "    cpus:").replace("    # excl", "    excl");
+        // Without the `#`, and nothing else.
+        let proposals = ["irq:", "  - avoid:", "cpus:", "exclusive:"];
+        let proposed = proposals
+            .iter()
+            .fold(text, |text, proposal| text.replace(&format!("#{proposal}"), proposal));
         let policy = self::policy(&proposed);
         assert_eq!(policy.irq.len(), 1);
         assert_eq!(policy.rules[0].effects.cpus, Some(Cpus::List("1".parse().unwrap())));
