@@ -27,6 +27,7 @@ mod drops;
 mod exclusive;
 mod fairness;
 mod files;
+mod forks;
 mod gtp5g;
 mod gtp_metrics;
 mod handovers;
@@ -76,7 +77,7 @@ macro_rules! modules {
     ($($module:ident),* $(,)?) => { [$((stringify!($module), $module::VM)),*] };
 }
 
-const MODULES: [(&str, Vm); 58] = modules![
+const MODULES: [(&str, Vm); 59] = modules![
     access,
     allocated,
     builtin_idle,
@@ -94,6 +95,7 @@ const MODULES: [(&str, Vm); 58] = modules![
     exclusive,
     fairness,
     files,
+    forks,
     gtp5g,
     gtp_metrics,
     handovers,

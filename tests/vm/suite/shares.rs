@@ -1,11 +1,8 @@
-//! No task gets more than the policy gives it, neither by renaming a thread nor by forking.
+//! No task gets more than the policy gives it by renaming a thread.
 
 use std::fs;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
-use crate::support::cgroup::Cgroup;
-use crate::support::gthctl::NO_RULES;
 use crate::support::kernel;
 use crate::support::shared;
 use crate::support::task::{self, Task};
@@ -37,81 +34,5 @@ fn a_task_that_is_being_matched_has_no_rule() {
     renamed.samples(1000);
     drop(renamed);
     assert_eq!(gthctl.counter("COUNT_PRIO_WAKEUPS"), 0);
-    gthctl.stop();
-}
-
-/// Goes on as a child of itself.
-fn become_a_child() {
-    // SAFETY: the child goes on as its parent did.
-    if unsafe { libc::fork() } != 0 {
-        // SAFETY: no pointers.
-        unsafe { libc::_exit(0) };
-    }
-}
-
-/// The same, but the parent sleeps briefly after the fork and then runs until it ends.
-fn become_a_child_and_run_on() {
-    // SAFETY: the child goes on as its parent did.
-    if unsafe { libc::fork() } != 0 {
-        task::sleep_until(task::now() + 1_000);
-        task::run_for(3_000_000);
-        // SAFETY: no pointers.
-        unsafe { libc::_exit(0) };
-    }
-    // The parent runs meanwhile.
-    task::sleep_until(task::now() + 3_000_000);
-}
-
-/// The share of two CPUs that four spinners get beside four chains of tasks.
-fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
-    let cpus = [0, 1];
-    let dir = chains.file();
-    for _ in 0..4 {
-        // The first of a chain ends by itself; the cgroup ends the chain.
-        std::mem::forget(Task::start_in_cgroup("chain", &dir, move |_| {
-            task::set_affinity(0, &cpus);
-            // SAFETY: no pointers.
-            unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
-            loop {
-                step();
-            }
-        }));
-    }
-    let spinners: Vec<Task> =
-        (0..4).map(|_| Task::fork_on("spinner", Some(&cpus), task::spin)).collect();
-    std::thread::sleep(Duration::from_millis(500));
-    let times: [&dyn Fn() -> Duration; 2] =
-        [&|| spinners.iter().map(Task::cpu_time).sum(), &|| chains.used()];
-    let used = kernel::cpus_used(&times, |time| time(), Duration::from_secs(3));
-    let [got, others] = [0, 1].map(|i| used[i] / cpus.len() as f64);
-    println!("{under}: spinners {got:.2} of the CPUs, chains {others:.2}");
-    chains.set("cgroup.kill", "1");
-    got
-}
-
-/// So do those of a cgroup with a weight. One load is enough for both.
-#[test]
-fn chains_of_forks_get_what_they_get_from_the_kernel() {
-    let plain = || Cgroup::new("chains");
-    let weighted = || Cgroup::with("chains", &[("cpu.weight", "50")]);
-    let steps: [fn(); 2] = [become_a_child, become_a_child_and_run_on];
-    let kinds: [fn() -> Cgroup; 2] = [plain, weighted];
-    let all: Vec<_> = kinds.into_iter().flat_map(|kind| steps.map(|step| (kind, step))).collect();
-    let part = |under: &str, (chains, step): (fn() -> Cgroup, fn())| {
-        part_of_spinners(under, &chains(), step)
-    };
-    shared::unload();
-    let eevdf: Vec<f64> = all.iter().map(|&one| part("EEVDF", one)).collect();
-    let gthctl = shared::scheduler(NO_RULES);
-    for (one, eevdf) in all.into_iter().zip(eevdf) {
-        let mut ours = vec![part("gthctl", one)];
-        if ours[0] <= eevdf - 0.1 {
-            // What a fork costs beside a spinner changes with what the host does.
-            ours.extend([part("gthctl", one), part("gthctl", one)]);
-        }
-        ours.sort_by(f64::total_cmp);
-        let median = ours[ours.len() / 2];
-        assert!(median > eevdf - 0.1, "{ours:.2?} against {eevdf:.2}");
-    }
     gthctl.stop();
 }
