@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::sync::Arc;
 
 use super::escape;
@@ -71,10 +70,10 @@ impl ExitCode {
     ];
 }
 
-impl From<ExitStatus> for ExitCode {
-    /// That of another gthctl which has ended.
-    fn from(status: ExitStatus) -> Self {
-        let is_its = |(code, _): &&(Self, _)| status.code() == Some(*code as i32);
+impl From<i32> for ExitCode {
+    /// That of another gthctl; [`ExitCode::Failure`] for a number that is none.
+    fn from(number: i32) -> Self {
+        let is_its = |(code, _): &&(Self, _)| *code as i32 == number;
         Self::ALL.iter().find(is_its).map_or(Self::Failure, |(code, _)| *code)
     }
 }

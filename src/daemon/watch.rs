@@ -497,6 +497,13 @@ mod tests {
             fs::write(self.path(name), text).unwrap();
         }
 
+        /// Leaves it open.
+        fn write_half(&self, name: &str) -> File {
+            let mut file = File::create(self.path(name)).unwrap();
+            file.write_all(b"half").unwrap();
+            file
+        }
+
         fn watch(&mut self, name: &str) {
             let mut watch = Watch::new().unwrap();
             assert_eq!(watch.add(&self.path(name)).unwrap(), 0);
@@ -546,8 +553,7 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        let mut file = File::create(dir.path("f")).unwrap();
-        file.write_all(b"half").unwrap();
+        let mut file = dir.write_half("f");
         assert_eq!(dir.told(), None);
         file.write_all(b"whole").unwrap();
         drop(file);
@@ -812,8 +818,7 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        let mut file = File::create(dir.path("f")).unwrap();
-        file.write_all(b"half").unwrap();
+        let file = dir.write_half("f");
         assert_eq!(dir.told(), None);
         let watch = dir.watch.as_mut().unwrap();
         assert_eq!(watch.files[0].state, State::Writing);

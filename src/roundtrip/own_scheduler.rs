@@ -90,5 +90,6 @@ fn is_ready(patience: Duration) -> bool {
 
 /// It has said why on standard error.
 fn ended(status: ExitStatus) -> Error {
-    Error::new(status.into(), format!("gthctl run ended ({status})"))
+    let code = status.code().map_or(ExitCode::Failure, ExitCode::from);
+    Error::new(code, format!("gthctl run ended ({status})"))
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::reports::{Applied, Explanation, Health, Metrics, Plan, RuleTasks, Shown, Status};
-use crate::base::error::{Error, ExitCode, Location};
+use crate::base::error::{Error, Location};
 
 /// Where the running gthctl listens. Only root may enter the directory.
 pub const SOCKET: &str = "/run/gthctl/control.sock";
@@ -94,9 +94,8 @@ impl From<Error> for Failure {
 
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
-        let known = ExitCode::ALL.iter().find(|(code, _)| *code as u8 == failure.code);
-        let code = known.map_or(ExitCode::Failure, |(code, _)| *code);
-        let mut error = Error::new(code, failure.what);
+        let code = i32::from(failure.code);
+        let mut error = Error::new(code.into(), failure.what);
         error.at = failure.at.map(|(file, line, column)| Location { file, line, column });
         error.help = failure.help;
         error
@@ -119,6 +118,7 @@ mod tests {
 
     use super::server::Server;
     use super::*;
+    use crate::base::error::ExitCode;
 
     fn serve(path: &Path, reply: Reply) -> thread::JoinHandle<Request> {
         let mut server = Server::listen(path).unwrap();

@@ -55,9 +55,10 @@ struct Order {
 struct Desk {
     keeper: Keeper,
     orders: Receiver<Order>,
-    done: Sender<Done>,
     wake: Arc<EventFd>,
     kept: Arc<Mutex<Kept>>,
+    /// Dropped last: the end of this channel tells [`Worker`] that all is done.
+    done: Sender<Done>,
 }
 
 impl Worker {
@@ -174,7 +175,9 @@ impl Desk {
         let (mut last, mut kept) = (order, None);
         for next in self.orders.try_iter() {
             let skipped = std::mem::replace(&mut last, next);
-            kept = if skipped.is_kept { Some(skipped) } else { kept };
+            if skipped.is_kept {
+                kept = Some(skipped);
+            }
         }
         let is_kept = last.is_kept;
         if !self.carry_out(last)

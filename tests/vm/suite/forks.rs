@@ -34,14 +34,12 @@ fn become_a_child_and_run_on() {
     task::sleep_until(task::now() + 3_000_000);
 }
 
-/// The share of two CPUs that four spinners get beside four chains of tasks.
+/// The share of the two CPUs that four spinners get beside four chains of tasks.
 fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
-    let cpus = [0, 1];
     let dir = chains.file();
     for _ in 0..4 {
         // The first of a chain ends by itself; the cgroup ends the chain.
         std::mem::forget(Task::start_in_cgroup("chain", &dir, move |_| {
-            task::set_affinity(0, &cpus);
             // SAFETY: no pointers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
             loop {
@@ -49,13 +47,12 @@ fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
             }
         }));
     }
-    let spinners: Vec<Task> =
-        (0..4).map(|_| Task::fork_on("spinner", Some(&cpus), task::spin)).collect();
+    let spinners = task::spinners(4, "spinner");
     std::thread::sleep(Duration::from_millis(500));
     let times: [&dyn Fn() -> Duration; 2] =
         [&|| spinners.iter().map(Task::cpu_time).sum(), &|| chains.used()];
     let used = kernel::cpus_used(&times, |time| time(), Duration::from_secs(1));
-    let [got, others] = [0, 1].map(|i| used[i] / cpus.len() as f64);
+    let [got, others] = [0, 1].map(|i| used[i] / kernel::cpus() as f64);
     println!("{under}: spinners {got:.2} of the CPUs, chains {others:.2}");
     chains.set("cgroup.kill", "1");
     got

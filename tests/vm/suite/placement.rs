@@ -231,9 +231,13 @@ fn a_policy_waits_for_its_interrupts() {
     // An applied policy waits, too.
     let lock = hold_irq_lock();
     let new = gthctl.policy().with_file_name("new.yaml");
+    let applying = || {
+        let mut apply = Command::new(gthctl::binary());
+        let apply = apply.args(["policy", "apply", "--yes"]).arg(&new).stderr(Stdio::piped());
+        apply.spawn().unwrap()
+    };
     fs::write(&new, with_rule(3, "{nic: eth0, cpus: 3}")).unwrap();
-    let mut apply = Command::new(gthctl::binary());
-    let mut apply = apply.args(["policy", "apply", "--yes"]).arg(&new).spawn().unwrap();
+    let mut apply = applying();
     let generation = || report(&["status"])["generation"].as_u64().unwrap();
     let before_it = generation();
     assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
@@ -254,9 +258,7 @@ fn a_policy_waits_for_its_interrupts() {
 
     // What somebody saves while one is applied is not lost.
     let lock = hold_irq_lock();
-    let mut apply = Command::new(gthctl::binary());
-    let apply = apply.args(["policy", "apply", "--yes"]).arg(&new).stderr(Stdio::piped());
-    let apply = apply.spawn().unwrap();
+    let apply = applying();
     assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
     gthctl.refuses(|| fs::write(gthctl.policy(), "other: 2").unwrap());
     drop(lock);
@@ -270,8 +272,7 @@ fn a_policy_waits_for_its_interrupts() {
     // One that was given up when its interrupts were on their way, and the next is refused.
     let lock = hold_irq_lock();
     fs::write(&new, with_rule(4, "{nic: eth0, cpus: 2}")).unwrap();
-    let mut apply = Command::new(gthctl::binary());
-    let mut apply = apply.args(["policy", "apply", "--yes"]).arg(&new).spawn().unwrap();
+    let mut apply = applying();
     assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
     fs::write(gthctl.policy(), with_rule(5, "{nic: eth9, cpus: 1}")).unwrap();
     assert!(!apply.wait().unwrap().success());

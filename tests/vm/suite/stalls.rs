@@ -275,17 +275,21 @@ impl Clock {
         Some(Self { before, another })
     }
 
+    fn set(clock: &str) -> std::io::Result<()> {
+        fs::write(format!("{}/current_clocksource", Self::DIR), clock)
+    }
+
     /// Stops all CPUs twice.
     fn change(&self) {
         for clock in [&self.another, &self.before] {
-            fs::write(format!("{}/current_clocksource", Self::DIR), clock).unwrap();
+            Self::set(clock).unwrap();
         }
     }
 }
 
 impl Drop for Clock {
     fn drop(&mut self) {
-        let _ = fs::write(format!("{}/current_clocksource", Self::DIR), &self.before);
+        let _ = Self::set(&self.before);
     }
 }
 
