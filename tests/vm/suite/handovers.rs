@@ -65,13 +65,13 @@ fn two_tasks_in_turn_run_where_they_are_faster() {
         for (task, cpus) in [&echo, &asker].into_iter().zip(cpus.into_iter().flatten()) {
             task::set_affinity(task.pid, cpus);
         }
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(200));
         let answers = || echo.shared().noted() as f64;
         let (before, handed_over) = (answers(), gthctl.counter("PATH_HANDED_OVER"));
         // Of ten parts, so that a stall of the host is one of few.
         let mut parts = [(); 10].map(|()| {
             let before = answers();
-            std::thread::sleep(Duration::from_millis(100));
+            std::thread::sleep(Duration::from_millis(30));
             answers() - before
         });
         let answers = answers() - before;

@@ -23,7 +23,7 @@ pub const STORMY: &str = "strategies:
 pub fn survives_storms(mut gthctl: Lease) {
     let done = Command::new("stress-ng")
         .args("--fork 2 --switch 2 --affinity 2 --schedpolicy 2 --yield 2 --pipe 2".split(' '))
-        .args("--pthread 2 --exec 1 --timeout 4 --oom-avoid".split(' '))
+        .args("--pthread 2 --exec 1 --timeout 1 --oom-avoid".split(' '))
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()

@@ -537,7 +537,7 @@ fn tasks_that_cannot_migrate_are_asked_about() {
         })
         .collect();
     let _prio: Vec<Task> = (0..4).map(|_| Task::fork("prio", task::wake_often(200_000))).collect();
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(1));
     assert_eq!(skipped(), Some(0));
     gthctl.stop();
 }

@@ -2,7 +2,7 @@
 //! sleep, and the emulator's host has nothing to do.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -23,7 +23,7 @@ pub struct Halt(Option<File>);
 
 impl Halt {
     pub fn new() -> Self {
-        Self(File::open(DEVICE).ok())
+        Self(File::options().read(true).write(true).open(DEVICE).ok())
     }
 
     /// Halts the CPU until the next interrupt, or until another task is to run. Spins where that is
@@ -32,6 +32,17 @@ impl Halt {
         match &mut self.0 {
             Some(device) => drop(device.read(&mut [0])),
             None => std::hint::spin_loop(),
+        }
+    }
+
+    /// As [`Halt::rest`], for `ns` at most. Returns at once where an interrupt takes about as long.
+    pub fn rest_for(&mut self, ns: u64) {
+        const INTERRUPT: u64 = 50_000;
+        match &mut self.0 {
+            Some(device) if ns > 2 * INTERRUPT => {
+                let _ = device.write(&(ns - INTERRUPT).to_ne_bytes());
+            }
+            _ => {}
         }
     }
 }

@@ -96,17 +96,21 @@ pub fn run_kworkers() -> Duration {
     begin.elapsed()
 }
 
-/// Waits for `condition`, at most `limit`; false when it did not come true.
+/// Waits for `condition`, at most `limit`; false when it did not come true. What takes long to find out is
+/// looked at less often, so that it takes a fifth of the time.
 pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     loop {
+        let look = Instant::now();
         if condition() {
             return true;
         }
         if begin.elapsed() > limit {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(
+            (4 * look.elapsed()).clamp(Duration::from_millis(5), Duration::from_millis(250)),
+        );
     }
 }
 

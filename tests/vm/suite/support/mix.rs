@@ -121,10 +121,7 @@ impl Mix {
 /// Short-lived children, one after the other.
 fn fork_and_wait() {
     loop {
-        let child = task::fork_below(|| {
-            let until = task::now() + 500_000;
-            while task::now() < until {}
-        });
+        let child = task::fork_below(|| task::run_for(5_000_000));
         // SAFETY: our own child.
         unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     }

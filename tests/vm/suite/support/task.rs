@@ -390,7 +390,10 @@ pub fn use_cpu(ns: u64) {
 /// Runs until a clock has advanced by so many ns.
 fn run_by(id: libc::clockid_t, ns: u64) {
     let until = clock(id) + ns;
-    while clock(id) < until {}
+    let mut halt = Halt::new();
+    while let Some(left @ 1..) = until.checked_sub(clock(id)) {
+        halt.rest_for(left);
+    }
 }
 
 /// Uses `work` ns of CPU time, however long that takes, and sleeps `rest` ns, forever. These count from

@@ -12,17 +12,18 @@ pub struct Vm {
     /// Whether no other VM may run meanwhile.
     pub alone: bool,
     /// Whether its busy tasks halt their CPUs ([`crate::support::halt`]), so that the host need not
-    /// have as many. Not where tests measure how soon tasks run.
+    /// have as many. Not where tests compare what the CPUs do with their time.
     pub halts: bool,
-    /// Whether it runs in virtual time (docs/performance.md): slowly, and alike on each host.
-    pub virtual_time: bool,
+    /// How long a round of the CPUs' turns takes in virtual time (docs/performance.md), us; 0 in real time.
+    /// Tests that measure times run in virtual time: what else the host does changes nothing there, and
+    /// CPUs that are all halted cost it nothing. The others run in real time, with the CPUs side by side.
+    pub turn: u32,
 }
 
-/// The order in which they are started, each when there is room for it. Those that take longest come
-/// first, and one of them is [`SHARES`]: it waits more than it computes. [`VIRTUAL`] has one CPU of the host
-/// at most, so it must not be the last that runs.
+/// The order in which they are started, each when there is room for it: those that take longest come
+/// first.
 pub const ORDER: [Vm; 10] =
-    [SHARED, SHARES, VIRTUAL, OWN, PACKETS, ISOLATED, STALLS, TIMING, TICKLESS, LARGE];
+    [SHARED, OWN, SHARES, STALLS, VIRTUAL, PACKETS, TIMING, TICKLESS, ISOLATED, LARGE];
 
 /// For tests that measure no time and share one scheduler ([`crate::support::shared`]).
 pub const SHARED: Vm = Vm {
@@ -31,7 +32,7 @@ pub const SHARED: Vm = Vm {
     parameters: "",
     alone: false,
     halts: true,
-    virtual_time: false,
+    turn: 0,
 };
 
 /// For tests that measure no time and have their own scheduler, or none.
@@ -41,21 +42,20 @@ pub const OWN: Vm = Vm { name: "own", ..SHARED };
 /// [`SHARED`], beside which they run.
 pub const PACKETS: Vm = Vm { name: "packets", ..SHARED };
 
-/// For tests that measure the tasks' shares of the CPUs. A halted CPU counts as used, so what else the
-/// host runs changes little.
-pub const SHARES: Vm = Vm { name: "shares", ..SHARED };
+/// For tests that measure the tasks' shares of the CPUs. A halted CPU counts as used.
+pub const SHARES: Vm = Vm { name: "shares", turn: 10_000, ..SHARED };
 
 /// For tests that measure the longest waits, of tasks or of those who ask gthctl for something.
-pub const STALLS: Vm = Vm { name: "stalls", alone: true, halts: false, ..SHARED };
+pub const STALLS: Vm = Vm { name: "stalls", turn: 1_000, ..SHARED };
 
 /// For tests that measure times: as many CPUs as the smallest machine has.
 pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", ..STALLS };
 
 /// For tests that compare short times with each other, or with what tasks do in them.
-pub const VIRTUAL: Vm = Vm { name: "virtual", alone: false, virtual_time: true, ..TIMING };
+pub const VIRTUAL: Vm = Vm { name: "virtual", halts: false, turn: 100, ..TIMING };
 
 /// For a test that the kernel takes no scheduler where CPUs are isolated.
-pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", alone: false, ..TIMING };
+pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", turn: 0, ..TIMING };
 
 /// As [`TIMING`], with another CPU, where the last two need no tick.
 pub const TICKLESS: Vm =
