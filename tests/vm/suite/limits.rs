@@ -281,10 +281,14 @@ fn each_period_in_which_a_cgroup_with_a_burst_runs_is_counted() {
         task::use_cpu(200_000_000); // so that it is held back, and told of
         task::use_and_rest(5_000_000, 100_000_000)(shared);
     }));
-    let periods = || status().unwrap().throttled_cgroups.first().map(|cgroup| cgroup.nr_periods);
-    assert!(kernel::wait(Duration::from_secs(20), || periods().is_some()));
+    let periods = || {
+        let all = status().unwrap().throttled_cgroups;
+        let its = all.iter().find(|cgroup| cgroup.cgroup.ends_with("/limited"));
+        its.map(|cgroup| cgroup.nr_periods).ok_or(all)
+    };
+    assert!(kernel::wait(Duration::from_secs(20), || periods().is_ok()));
     let before = periods().unwrap();
-    let grown = || periods().is_some_and(|now| now > before + 40);
+    let grown = || periods().is_ok_and(|now| now > before + 40);
     assert!(kernel::wait(Duration::from_secs(30), grown), "{before}, then {:?}", periods());
     gthctl.stop();
 }

@@ -52,7 +52,7 @@ pub const STALLS: Vm = Vm { name: "stalls", turn: 1_000, ..SHARED };
 pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", ..STALLS };
 
 /// For tests that compare short times with each other, or with what tasks do in them.
-pub const VIRTUAL: Vm = Vm { name: "virtual", halts: false, turn: 100, ..TIMING };
+pub const VIRTUAL: Vm = Vm { name: "virtual", turn: 100, ..TIMING };
 
 /// For a test that the kernel takes no scheduler where CPUs are isolated.
 pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", turn: 0, ..TIMING };
