@@ -18,12 +18,13 @@ pub const STORMY: &str = "strategies:
 - {command_regex: ^stress-ng-affin, cpus: 0-2}";
 
 /// stress-ng with everything that moves tasks about: forks, switches, affinity,
-/// scheduling classes, exits.
+/// scheduling classes, exits. For so many seconds.
 #[track_caller]
-pub fn survives_storms(mut gthctl: Lease) {
+pub fn survives_storms(mut gthctl: Lease, seconds: u32) {
     let done = Command::new("stress-ng")
         .args("--fork 2 --switch 2 --affinity 2 --schedpolicy 2 --yield 2 --pipe 2".split(' '))
-        .args("--pthread 2 --exec 1 --timeout 1 --oom-avoid".split(' '))
+        .args("--pthread 2 --exec 1 --oom-avoid".split(' '))
+        .args(["--timeout", &seconds.to_string()])
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .output()
@@ -37,7 +38,7 @@ pub fn survives_storms(mut gthctl: Lease) {
 
 #[test]
 fn survives_storms_of_tasks() {
-    survives_storms(shared::scheduler(STORMY));
+    survives_storms(shared::scheduler(STORMY), 4);
 }
 
 /// Of the last CPU.
