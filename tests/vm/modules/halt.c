@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /dev/halt: a reader halts its CPU until the next interrupt, or until another task is to run; a
- * writer, of a number of ns, for no longer than that. For the scheduler that is a task which uses its CPU; the emulator's host has nothing to do.
- * So a host with few CPUs can emulate many that are busy.
+ * /dev/halt: a reader halts its CPU until the next interrupt, or until another task is to run. Who
+ * writes a number of ns halts it for no longer than that. For the scheduler that is a task which uses
+ * its CPU; the emulator's host has nothing to do. So a host with few CPUs can emulate many that are busy.
  */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>

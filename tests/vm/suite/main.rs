@@ -146,7 +146,7 @@ fn vms() {
     let mut modules = MODULES;
     let order = |vm: &Vm| vm::ORDER.iter().position(|known| known.name == vm.name);
     modules.sort_by_key(|(_, vm)| order(vm).expect("it is in ORDER"));
-    for (module, Vm { name, smp, parameters, alone, halts, turn }) in modules {
-        println!("vm:{module}:{name}:{smp}:{alone}:{halts}:{turn}:{parameters}");
+    for (module, Vm { name, smp, parameters, alone, turn }) in modules {
+        println!("vm:{module}:{name}:{smp}:{alone}:{turn}:{parameters}");
     }
 }

@@ -10,13 +10,17 @@ use crate::support::plane;
 
 const DEVICE: &str = "/dev/halt";
 
-/// Whether busy tasks can halt their CPUs. Inserts the module if this VM's do
-/// ([`Vm::halts`](crate::support::vm::Vm::halts)) and it could be built.
+/// Whether busy tasks can halt their CPUs. Inserts the module where it could be built.
 pub fn is_there() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
-    let insert = || std::env::var_os("HALTS").is_some() && plane::insert("no-btf", "halt");
+    let insert = || std::env::var_os("TEST_MODULES").is_some() && plane::insert("no-btf", "halt");
     *THERE.get_or_init(|| Path::new(DEVICE).exists() || insert())
 }
+
+/// About what it takes to halt a CPU and go on after an interrupt, ns.
+const INTERRUPT: u64 = 50_000;
+/// To halt a CPU for less than this is not worth it, ns.
+pub const LEAST: u64 = 2 * INTERRUPT;
 
 /// What a busy task does again and again.
 pub struct Halt(Option<File>);
@@ -35,14 +39,10 @@ impl Halt {
         }
     }
 
-    /// As [`Halt::rest`], for `ns` at most. Returns at once where an interrupt takes about as long.
+    /// As [`Halt::rest`], for `ns` at most, [`LEAST`] or more. Returns at once where that is not possible.
     pub fn rest_for(&mut self, ns: u64) {
-        const INTERRUPT: u64 = 50_000;
-        match &mut self.0 {
-            Some(device) if ns > 2 * INTERRUPT => {
-                let _ = device.write(&(ns - INTERRUPT).to_ne_bytes());
-            }
-            _ => {}
+        if let Some(device) = &mut self.0 {
+            let _ = device.write(&(ns - INTERRUPT).to_ne_bytes());
         }
     }
 }

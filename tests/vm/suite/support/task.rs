@@ -390,9 +390,11 @@ pub fn use_cpu(ns: u64) {
 /// Runs until a clock has advanced by so many ns.
 fn run_by(id: libc::clockid_t, ns: u64) {
     let until = clock(id) + ns;
-    let mut halt = Halt::new();
+    let mut halt = None;
     while let Some(left @ 1..) = until.checked_sub(clock(id)) {
-        halt.rest_for(left);
+        if left > halt::LEAST {
+            halt.get_or_insert_with(Halt::new).rest_for(left);
+        }
     }
 }
 

@@ -11,9 +11,6 @@ pub struct Vm {
     pub parameters: &'static str,
     /// Whether no other VM may run meanwhile.
     pub alone: bool,
-    /// Whether its busy tasks halt their CPUs ([`crate::support::halt`]), so that the host need not
-    /// have as many. Not where tests compare what the CPUs do with their time.
-    pub halts: bool,
     /// How long a round of the CPUs' turns takes in virtual time (docs/performance.md), us; 0 in real time.
     /// Tests that measure times run in virtual time: what else the host does changes nothing there, and
     /// CPUs that are all halted cost it nothing. The others run in real time, with the CPUs side by side.
@@ -26,14 +23,8 @@ pub const ORDER: [Vm; 10] =
     [SHARED, OWN, SHARES, STALLS, VIRTUAL, PACKETS, TIMING, TICKLESS, ISOLATED, LARGE];
 
 /// For tests that measure no time and share one scheduler ([`crate::support::shared`]).
-pub const SHARED: Vm = Vm {
-    name: "shared",
-    smp: "4,sockets=2,cores=2",
-    parameters: "",
-    alone: false,
-    halts: true,
-    turn: 0,
-};
+pub const SHARED: Vm =
+    Vm { name: "shared", smp: "4,sockets=2,cores=2", parameters: "", alone: false, turn: 0 };
 
 /// For tests that measure no time and have their own scheduler, or none.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
