@@ -575,15 +575,17 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     // It has a quota left for a moment after each refill that has paid for the last run.
     let held_back = Duration::from_micros(cgroup.throttled_usec);
     assert!(held_back > watched * 9 / 10 && held_back < watched + LIMIT, "{held_back:?}");
+    // A turn overruns the quota of about seven periods. Looks that come as often as turns could all fall
+    // on a turn, so they are shorter.
     let mut grown = 0;
     assert!(kernel::wait(LIMIT, || {
         let before = the_throttled();
-        std::thread::sleep(Duration::from_millis(500));
+        std::thread::sleep(Duration::from_millis(200));
         let after = the_throttled();
         grown = after.throttled_usec - before.throttled_usec;
         before.throttled && after.nr_throttled == before.nr_throttled
     }));
-    assert!(grown > 200_000, "{grown} us in 500 ms in which it was held back throughout");
+    assert!(grown > 150_000, "{grown} us in 200 ms in which it was held back throughout");
     // Each new nice value queues them anew. The kernel counts on.
     let begin = Instant::now();
     let threads = other_threads(&crowd.tasks()[0]);
