@@ -11,8 +11,8 @@ fn main() {
         bpf::skeleton("bpf", name, "bpf");
     }
     println!("cargo:rustc-env=GTHCTL_COMMIT={}", commit());
-    // These change with each commit. The index changes more often, and everything would be built anew. In a work
-    // tree of its own (git-worktree(1)), .git is a file.
+    // These files change with each commit. The index changes more often and would cause needless rebuilds. In
+    // a linked work tree (git-worktree(1)), .git is a file.
     let branch = git(&["rev-parse", "--symbolic-full-name", "HEAD"]).unwrap_or_default();
     for file in ["HEAD", "logs/HEAD", branch.as_str(), "packed-refs"] {
         if let Some(path) =
@@ -23,7 +23,7 @@ fn main() {
     }
 }
 
-/// What git prints; `None` if it fails, or there is no git.
+/// Git's output; `None` if git fails or there is no git.
 fn git(args: &[&str]) -> Option<String> {
     let output = Command::new("git").args(args).output().ok().filter(|o| o.status.success())?;
     Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())

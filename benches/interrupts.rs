@@ -6,7 +6,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use gthctl::irq::inventory::interrupts::Interrupts;
 
-/// CPUs, and IRQs: a queue of two NICs for each, and some.
+/// CPUs and IRQs: for each CPU, a queue of each of two NICs, and some more IRQs.
 const MACHINES: [(u32, u32); 2] = [(64, 160), (512, 1_100)];
 
 fn text(cpus: u32, irqs: u32) -> String {
@@ -33,7 +33,7 @@ fn parsing(c: &mut Criterion) {
             });
         });
     }
-    // What `gthctl irq --watch` adds for each look.
+    // What `gthctl irq --watch` adds at each look.
     let (cpus, irqs) = MACHINES[1];
     let reading = Interrupts::parse(text(cpus, irqs).as_bytes()).expect("as the kernel writes it");
     group.throughput(Throughput::Elements(irqs.into()));

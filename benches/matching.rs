@@ -49,7 +49,7 @@ fn reading(c: &mut Criterion) {
 }
 
 fn matching(c: &mut Criterion) {
-    // As long as the kernel lets them be; every tenth falls under a rule.
+    // No longer than the kernel allows. Every tenth has the form that the rules match.
     let comms: Vec<String> = (0..TASKS)
         .map(|i| match i % 10 {
             0 => format!("worker{:03}-{i}", i % 128),

@@ -1,4 +1,4 @@
-//! What is read of tasks in /proc: on a tree with as many tasks as a busy node has.
+//! Reads what gthctl needs about tasks from /proc, on a tree with as many tasks as a busy node has.
 
 use std::fs;
 use std::hint::black_box;

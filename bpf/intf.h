@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What BPF and user space share: limits, table layouts, counters.
+ * Definitions shared by BPF and user space: limits, table layouts, counters.
  *
  * Every struct here is the type of a global variable of sched.bpf.c, so the
  * skeleton generator writes the Rust side from this file's BTF: there is no
@@ -21,10 +21,11 @@ enum gth_limit {
 	GTH_MAX_RESERVED = 128,		/* exclusive pools of a policy: at most one per rule */
 	GTH_MAX_POOLS = GTH_MAX_LLCS + 2 * GTH_MAX_RESERVED,
 	GTH_MAX_RULES = 128,
-	GTH_RULE_ROWS = 2 * GTH_MAX_RULES + 1,	/* of counters: for this policy's rules, the previous one's, and tasks without one */
+	/* Rows of counters: for the rules of this and the previous policy, and for tasks without a rule. */
+	GTH_RULE_ROWS = 2 * GTH_MAX_RULES + 1,
 	GTH_MAX_GROUPS = 1 << 14,	/* cgroups with the cpu controller; a power of two */
 	GTH_GROUP_NAME_LEN = 128,	/* a longer name is cut; the kubelet's have up to 72 characters */
-	GTH_POD_ROWS = 1 << 9,		/* of counters of pods; no row 0 */
+	GTH_POD_ROWS = 1 << 9,		/* rows of counters for pods; row 0 is unused */
 	GTH_NO_RULE = 0xffff,
 	GTH_TABLES_TRIAL = 2,		/* index of the tables that are never live */
 	GTH_NR_TABLES,
@@ -38,9 +39,9 @@ enum gth_limit {
 	GTH_MAX_DEPTH = 64,		/* directories and mounts in a path */
 	GTH_MAX_TRAFFIC = 8,		/* distinct traffic conditions of a policy */
 	GTH_NR_MARKS = 2 * GTH_MAX_TRAFFIC,	/* ... and of the previous policy */
-	GTH_MAX_FUNCTIONS = 64,		/* traced for them, likewise for two policies */
+	GTH_MAX_FUNCTIONS = 64,		/* functions traced for these conditions, also for two policies */
 	GTH_BY_WAKEUP,			/* instead of a function: woken up by a marked task */
-	GTH_BY_UDP_RECVMSG,		/* a socket function (bpf/mark_udp.bpf.c), as those below */
+	GTH_BY_UDP_RECVMSG,		/* this and the three below: socket functions (bpf/mark_udp.bpf.c) */
 	GTH_BY_UDPV6_RECVMSG,
 	GTH_BY_UDP_SENDMSG,
 	GTH_BY_UDPV6_SENDMSG,
@@ -65,15 +66,15 @@ enum gth_rank {
 enum gth_rule_flag {
 	GTH_RULE_CPUS = 1 << 0,		/* its CPU mask is set */
 	GTH_RULE_EXCLUSIVE = 1 << 1,	/* ... and belongs to the pool alone */
-	GTH_RULE_NO_LIMIT = 1 << 2,	/* the limits of its cgroups do not hold for the task */
-	GTH_RULE_ALLOCATED = 1 << 3,	/* exclusive are the CPUs of its tasks' cpusets */
+	GTH_RULE_NO_LIMIT = 1 << 2,	/* its tasks are exempt from the limits of their cgroups */
+	GTH_RULE_ALLOCATED = 1 << 3,	/* the CPUs of its tasks' cpusets are exclusive */
 };
 
-/* What a rule may ask about a task. Those before GTH_NR_PATTERNS are patterns. */
+/* The kinds of conditions that a rule may have. Those before GTH_NR_PATTERNS are patterns. */
 enum gth_condition {
-	GTH_COND_COMM,			/* command_regex: its or its leader's comm */
+	GTH_COND_COMM,			/* command_regex: the task's or its leader's comm */
 	GTH_COND_THREAD,		/* threads: its own comm */
-	GTH_COND_CGROUP,		/* these four: the path of its cgroup */
+	GTH_COND_CGROUP,		/* this and the next three: the path of its cgroup */
 	GTH_COND_UNIT,
 	GTH_COND_CONTAINER,
 	GTH_COND_POD,
@@ -82,7 +83,7 @@ enum gth_condition {
 	GTH_COND_PID = GTH_NR_PATTERNS,
 	GTH_COND_USER,
 	GTH_COND_NETNS,
-	GTH_COND_GTP,			/* it processes packets, by its marks */
+	GTH_COND_GTP,			/* it processes packets, according to its marks */
 	GTH_NR_CONDS,
 };
 
@@ -93,11 +94,11 @@ enum gth_condition {
 enum gth_mask {
 	GTH_MASK_NORMAL,			/* every CPU that is not exclusive */
 	GTH_MASK_LLC,				/* + LLC: the same, within that LLC */
-	GTH_MASK_RULE = GTH_MASK_LLC + GTH_MAX_LLCS,	/* + rule: its cpus */
+	GTH_MASK_RULE = GTH_MASK_LLC + GTH_MAX_LLCS,	/* + rule: the rule's CPUs */
 	GTH_NR_MASKS = GTH_MASK_RULE + GTH_MAX_RULES,
 };
 
-/* What one rule of the policy does, ready for the scheduler. */
+/* One rule of the policy, in the form that the scheduler uses. */
 struct gth_rule {
 	u64 slice_ns;			/* execution_time; 0: the default slice */
 	u64 credit_ns;			/* virtual time given to priorities 10..20 */
@@ -108,7 +109,7 @@ struct gth_rule {
 	u32 weight;			/* 1..10000; 0: the task's own */
 	u16 rank;			/* enum gth_rank */
 	u16 flags;			/* enum gth_rule_flag */
-	u16 row;			/* of its counters, gth_rule_stats */
+	u16 row;			/* index of its counters, gth_rule_stats */
 	u16 unused;
 };
 
@@ -119,7 +120,7 @@ struct gth_rule {
  */
 struct gth_dfa {
 	u32 trans_base;
-	u32 state_base;			/* of its states in gth_tables.accept */
+	u32 state_base;			/* index of its first state in gth_tables.accept */
 	u16 start;
 	u16 stride;
 	u8 class[256];
@@ -131,18 +132,18 @@ struct gth_rules {
 };
 
 /*
- * A traffic condition: a task that has handled so many packets within a second is
- * marked for a time, and the rules with the condition hold for it.
+ * A traffic condition: a task that has handled min_packets within a second is marked
+ * for a time. While it is marked, the rules with this condition hold for it.
  */
 struct gth_traffic {
 	u32 id;				/* never reused: its earlier marks still count */
 	u32 mark;			/* its index in a task's marks */
 	u32 min_packets;
 	u32 max_tasks;
-	u32 woken;			/* also tasks these wake up to hand packets on */
+	u32 woken;			/* also marks tasks that marked tasks wake up to hand packets on */
 	u32 port;			/* datagrams of UDP sockets with this local port count; 0: none */
 	u64 hold_ns;
-	u64 functions;			/* whose calls count, one bit each */
+	u64 functions;			/* the functions whose calls count, one bit each */
 	struct gth_rules rules;
 };
 
@@ -151,10 +152,10 @@ struct gth_mark {
 	u32 condition;			/* its id; another condition's mark counts as none */
 	u32 in_window;			/* packets since the window began */
 	u64 window_began;
-	u64 until;			/* the task is marked until then; 0: it is not */
+	u64 until;			/* when the mark ends; 0: the task is not marked */
 	u64 since;
-	u64 packets;			/* since then, plus the window that led to it */
-	u32 function;			/* where its packets were seen, or GTH_BY_WAKEUP and so on */
+	u64 packets;			/* since the mark began, plus the window that led to it */
+	u32 function;			/* where its packets were seen: a function's number or GTH_BY_... */
 	u32 due;			/* enough packets: the next match decides (settle_marks()) */
 };
 
@@ -164,15 +165,16 @@ struct gth_marks {
 
 /*
  * One generation of the policy. The parity of the generation number says which
- * of the first two is live: user space writes a new policy to the other one
- * and one store makes it live. The third is for trying out policies.
+ * of the first two tables is live. User space writes a new policy to the other
+ * one, and a single store makes it live. The third is for trying out policies.
  */
 struct gth_tables {
 	u32 nr_rules;
 	u32 restricted;			/* there are exclusive CPUs */
 	u32 nr_traffic;
 	u32 allocated;			/* some rule is GTH_RULE_ALLOCATED */
-	u32 lineage;			/* the first generation with these rules; 0: of none. What it found out of parents holds */
+	/* The first generation with these rules: what it found out about parents still holds; 0: none. */
+	u32 lineage;
 	u32 dfa_at[GTH_NR_PATTERNS + 1];	/* the DFAs of kind k: from dfa_at[k] up to dfa_at[k + 1] */
 	struct gth_rules all;
 	struct gth_rules has[GTH_NR_CONDS];	/* the rules with each condition */
@@ -181,9 +183,10 @@ struct gth_tables {
 	struct gth_traffic traffic[GTH_MAX_TRAFFIC];
 	struct gth_dfa dfas[GTH_MAX_DFAS];
 	/*
-	 * < nr_llcs: that LLC's; else exclusive. Those of odd generations come
-	 * GTH_MAX_RESERVED after those of even ones, to tell apart tasks still
-	 * waiting in the previous policy's pool (sched/drain.bpf.h).
+	 * Below nr_llcs: the pool of that LLC; from there on: an exclusive pool. The
+	 * exclusive pools of odd generations come GTH_MAX_RESERVED after those of even
+	 * ones, to tell apart tasks that still wait in a pool of the previous policy
+	 * (sched/drain.bpf.h).
 	 */
 	u16 cpu_pool[GTH_MAX_CPUS];
 	u16 pool_cpus[GTH_MAX_POOLS];	/* number of CPUs in each pool */
@@ -195,18 +198,18 @@ struct gth_tables {
 struct gth_machine {
 	u32 nr_cpus;			/* one past the highest possible CPU id */
 	u32 nr_possible;		/* number of possible CPUs */
-	u32 nr_online;			/* number of online CPUs: the kernel ends the scheduler when it changes */
+	u32 nr_online;			/* online CPUs; the kernel ends the scheduler if this changes */
 	u32 nr_llcs;
 	u32 smt;			/* some core has more than one CPU */
 	u32 builtin_idle;
 	u32 idle_per_node;		/* the kernel keeps a mask of idle CPUs for each NUMA node */
-	u32 count_pods;			/* there are counters of pods */
+	u32 count_pods;			/* pods have counters */
 	u16 cpu_llc[GTH_MAX_CPUS];
 	__s16 cpu_node[GTH_MAX_CPUS];	/* NUMA node; -1: none */
-	__s16 llc_node[GTH_MAX_LLCS];	/* likewise, of its first CPU */
+	__s16 llc_node[GTH_MAX_LLCS];	/* the NUMA node of the LLC's first CPU; -1: none */
 	u16 cpu_sibling[GTH_MAX_CPUS];	/* next CPU of the same core, in a ring */
 	u32 programs_pin;		/* BPF programs disable migration for the task on which they run */
-	u32 any_tickless;		/* `tickless` has a CPU */
+	u32 any_tickless;		/* `tickless` has at least one CPU */
 	u64 tickless[GTH_CPU_WORDS];	/* CPUs that need no tick (nohz_full), one bit each */
 	u64 tick_ns;			/* 1e9 / USER_HZ, the unit of start_ticks */
 	u64 most_held_ns;		/* a task held back by a limit runs for a moment after this time */
@@ -222,24 +225,24 @@ struct gth_tunables {
 /* How a task got to a CPU. */
 enum gth_path {
 	GTH_PATH_IDLE,			/* woken straight onto an idle CPU */
-	GTH_PATH_HANDED_OVER,		/* waited for its waker to sleep, which was about to */
-	GTH_PATH_PREEMPT,		/* priority: in front of a weaker task */
+	GTH_PATH_HANDED_OVER,		/* waited for its waker, which was about to sleep */
+	GTH_PATH_PREEMPT,		/* priority: preempted a weaker task */
 	GTH_PATH_PRIORITY,		/* priority: waited in the priority DSQ, or came next on its only CPU */
-	GTH_PATH_SHARED,		/* virtual time order, the pool's DSQ */
-	GTH_PATH_PINNED,		/* virtual time order, the CPU's own DSQ */
+	GTH_PATH_SHARED,		/* in virtual time order, from the pool's DSQ */
+	GTH_PATH_PINNED,		/* in virtual time order, from the CPU's own DSQ */
 	GTH_PATH_STOLEN,		/* from another LLC's DSQ */
-	GTH_PATH_OVERTAKEN,		/* woken in front of a normal task with more CPU time */
+	GTH_PATH_OVERTAKEN,		/* woken up, preempted a normal task with more CPU time */
 	GTH_PATH_KTHREAD,		/* per-CPU kthread, local DSQ */
 	GTH_PATH_KEPT,			/* kept its CPU for another slice */
 	GTH_NR_PATHS,
 };
 
 enum gth_counter {
-	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks, which then ran */
+	GTH_COUNT_PRIO_WAKEUPS,		/* wake-ups of priority tasks that then ran */
 	GTH_COUNT_PREEMPTIONS,		/* weaker tasks pushed off a CPU */
 	GTH_COUNT_LOOKS,		/* CPUs looked at to find one with a weaker task */
 	GTH_COUNT_DEMOTIONS,		/* priority tasks sent to fair sharing */
-	GTH_COUNT_GUARDED,		/* slices that the guard gave normal tasks */
+	GTH_COUNT_GUARDED,		/* turns that the guard gave to normal tasks */
 	GTH_COUNT_MATCHED,		/* task records (re)matched against the rules */
 	GTH_COUNT_RESERVED_AVOIDED,	/* kept off an exclusive CPU */
 	GTH_COUNT_RESERVED_KTHREAD,	/* allowed on one: per-CPU kthread */
@@ -247,11 +250,11 @@ enum gth_counter {
 	GTH_COUNT_RESERVED_MISSED,	/* matched, but its affinity excludes the rule's CPUs */
 	GTH_COUNT_MARKED,		/* tasks marked for their traffic */
 	GTH_COUNT_MARKS_ENDED,
-	GTH_COUNT_MARKS_REFUSED,	/* not marked: the condition has max_tasks; counted once per window */
+	GTH_COUNT_MARKS_REFUSED,	/* not marked: max_tasks already are; counted once per window */
 	GTH_NR_COUNTERS,
 };
 
-/* What has become of a task's turn on a CPU. */
+/* How a task's turn on a CPU ended, or that it goes on. */
 enum gth_turn_end {
 	GTH_TURN_GOES_ON,
 	GTH_TURN_SLEPT,
@@ -260,9 +263,9 @@ enum gth_turn_end {
 	GTH_NR_TURN_ENDS,		/* power of two: used as an index mask */
 };
 
-/* How far a task has come from the CPU that it ran on last. */
+/* How far a task has moved from the CPU that it ran on last. */
 enum gth_migration {
-	GTH_MIGRATION_CPU,		/* to another CPU: all of them */
+	GTH_MIGRATION_CPU,		/* to another CPU: every migration */
 	GTH_MIGRATION_CORE,		/* ... of another core */
 	GTH_MIGRATION_LLC,		/* ... of another last-level cache */
 	GTH_MIGRATION_NODE,		/* ... of another NUMA node */
@@ -272,15 +275,15 @@ enum gth_migration {
 /* What some tasks did on one CPU. */
 struct gth_activity {
 	u64 run_ns;
-	u64 wait_ns;			/* runnable without running; 0 where the kernel does not count it */
+	u64 wait_ns;			/* time runnable but not running; 0 if the kernel does not count it */
 	u64 turns[GTH_NR_TURN_ENDS];
 	u64 migrations[GTH_NR_MIGRATIONS];
 };
 
-/* Counters of a rule's tasks on one CPU. Row 0: of tasks without a rule. */
+/* Counters of a rule's tasks on one CPU. Row 0 is for tasks without a rule. */
 struct gth_rule_stats {
 	struct gth_activity did;
-	/* every wake-up, until the task runs; buckets as in gth_stats */
+	/* latencies of all wake-ups, until the task runs; buckets as in gth_stats */
 	u64 wakeup_sum_ns;
 	u64 wakeup_ns[GTH_HIST_BUCKETS];
 };
@@ -294,7 +297,7 @@ struct gth_stats {
 	u64 wakeup_sum_ns;
 };
 
-/* Why the kernel ended the scheduler: struct scx_exit_info, copied. */
+/* Why the kernel ended the scheduler: a copy of struct scx_exit_info. */
 struct gth_exit {
 	s32 kind;			/* enum scx_exit_kind; 0: still running */
 	u32 bt_len;
@@ -304,16 +307,16 @@ struct gth_exit {
 	char msg[GTH_MSG_LEN];
 };
 
-/* What a policy makes of a task: one record of the report_task iterator. */
+/* How a policy's rules apply to a task: one record of the report_task iterator. */
 struct gth_verdict {
 	u32 tid;
 	u32 tgid;
 	u32 rule;			/* the first that holds; GTH_NO_RULE: none */
-	u32 in_force;			/* the rule that schedules it now, likewise */
+	u32 in_force;			/* the rule that the task is scheduled by now; GTH_NO_RULE: none */
 	u32 generation;			/* ... and that rule's generation */
 	u32 group;			/* its cgroup's index in groups */
 	char comm[GTH_COMM_LEN];
-	struct gth_rules hits[GTH_NR_CONDS];	/* the rules whose condition of each kind holds */
+	struct gth_rules hits[GTH_NR_CONDS];	/* per kind: the rules whose condition of that kind holds */
 	struct gth_rules holds;		/* the rules whose conditions all hold */
 	struct gth_rules inherited;	/* the rules that it falls under as a child */
 };
@@ -326,21 +329,21 @@ struct gth_mark_report {
 	struct gth_mark mark;
 };
 
-/* What has passed a data plane in one direction. */
+/* The traffic that has passed through a data plane in one direction. */
 struct gth_passed {
 	u64 packets;
 	u64 bytes;
-	u64 time_ns;			/* in a module; 0: not measured */
-	u64 began_ns;			/* the call in progress on this CPU; 0: none that is measured */
+	u64 time_ns;			/* time spent in a module; 0: not measured */
+	u64 began_ns;			/* start of the call in progress on this CPU; 0: none is measured */
 };
 
 enum gth_passed_key {
-	/* mark.bpf.c's cookie: a function's number, and from these bits on */
+	/* mark.bpf.c's cookie: a function's number, and starting at these bits: */
 	GTH_COOKIE_PACKET = 32,		/* which argument is the packet: 0 or 1 */
-	GTH_COOKIE_WAY = 40,		/* its row of the map `passed`; GTH_NO_WAY: no packet enters there */
+	GTH_COOKIE_WAY = 40,		/* the row in the map `passed`; GTH_NO_WAY: no packet enters there */
 	GTH_NR_WAYS = 4,		/* two directions of two modules */
 	GTH_NO_WAY = 0xff,
-	/* mark_udp.bpf.c's key: a port, and this for what is sent */
+	/* mark_udp.bpf.c's key: a port, plus this flag for sent datagrams */
 	GTH_PASSED_SENT = 1 << 16,
 };
 
@@ -365,16 +368,16 @@ struct gth_enums {
 };
 
 /*
- * The task for a SEC("syscall") program or the iterator; user space fills it in
- * and runs one.
+ * The arguments of a SEC("syscall") program or an iterator. User space fills them in
+ * and then runs it.
  */
 struct gth_request {
 	u32 mask;			/* set_mask, get_mask: enum gth_mask, + GTH_NR_MASKS for odd generations */
 	u32 generation;			/* go_live */
-	u32 tables;			/* report_task: those to match by */
-	u32 moved;			/* set by go_live: it has put a task into another DSQ */
+	u32 tables;			/* report_task: index of the tables to match against */
+	u32 moved;			/* set by go_live if it has moved a task to another DSQ */
 	u32 tid;			/* report_task, report_mark: only this thread; 0: all */
-	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit a CPU */
+	u64 cpus[GTH_CPU_WORDS];	/* set_mask, get_mask: one bit per CPU */
 };
 
 #endif

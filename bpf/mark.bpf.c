@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Marks the tasks that a data plane's functions run for, in maps that the scheduler reads:
- * it finds the mark when the task is next queued, without user space. Counts the packets that enter.
+ * Marks the tasks that a data plane's functions run for, in maps shared with the scheduler. The
+ * scheduler sees the mark when it next queues the task, without user space. Also counts the packets
+ * that enter.
  *
- * Attached to each function, with its number, by a perf kprobe: fentry and kprobe.multi
- * hold a reference on the function's module while attached, so nobody could unload it
- * under a running gthctl. An unload only disables a kprobe (kill_kprobe(),
+ * Attached to each function by a perf kprobe, with the function's number in the cookie. fentry and
+ * kprobe.multi hold a reference on the function's module while attached, so the module could
+ * not be unloaded while gthctl runs. Unloading a module only disables a kprobe (kill_kprobe(),
  * kernel/kprobes.c).
  */
 #include "vmlinux_min.h"
@@ -24,10 +25,10 @@ struct {
 	__type(value, struct gth_passed);
 } passed SEC(".maps");
 
-/* Whether function_ends() is attached, too. */
+/* Whether function_ends() is attached as well. */
 const volatile bool measures_time SEC(".rodata.measures");
 
-/* NULL where packets do not enter. */
+/* NULL if packets do not enter by this function. */
 static __always_inline struct gth_passed *passed_by(u64 cookie)
 {
 	u32 way = cookie >> GTH_COOKIE_WAY;
@@ -35,14 +36,14 @@ static __always_inline struct gth_passed *passed_by(u64 cookie)
 	return bpf_map_lookup_elem(&passed, &way);
 }
 
-/* In every context: a packet from a NIC is nobody's. */
+/* Counts in every context: a packet from a NIC belongs to no task. */
 static __always_inline void count_passed(const struct pt_regs *ctx, u64 cookie, struct gth_passed *sum)
 {
 	bool is_second = cookie >> GTH_COOKIE_PACKET & 1;
 	u64 first = PT_REGS_PARM1(ctx), second = PT_REGS_PARM2(ctx);
 	const void *skb;
 
-	/* Else the compiler loads at an offset that it computes, which Linux before 7.2 refuses. */
+	/* Otherwise the compiler loads from a computed offset, which Linux before 7.2 rejects. */
 	barrier_var(first);
 	barrier_var(second);
 	skb = (const void *)(is_second ? second : first);
@@ -74,7 +75,7 @@ int function_begins(struct pt_regs *ctx)
 	return 0;
 }
 
-/* On the CPU where it began: a data plane runs with softirqs disabled or in one. */
+/* Runs on the CPU where the call began: a data plane runs with softirqs disabled, or in one. */
 SEC("kretprobe")
 int function_ends(struct pt_regs *ctx)
 {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks the tasks that receive or send datagrams on a UDP port, in maps that the scheduler
- * reads, as mark.bpf.c does at the functions of modules. Counts these datagrams.
+ * reads, as mark.bpf.c does for the functions of modules. Also counts these datagrams.
  *
- * A receiver is marked when it has got a datagram, before it returns to user space: it may
- * have waited for it longer than a mark lasts.
+ * A receiver is marked after it has received a datagram and before it returns to user space:
+ * it may have waited for the datagram longer than a mark lasts.
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
@@ -13,7 +13,7 @@
 
 char LICENSE[] SEC("license") = "GPL";
 
-/* Of the ports that the live policy asks about; user space adds and removes them. */
+/* Counts for the ports that the live policy asks about; user space adds and removes these ports. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
 	__uint(max_entries, 2 * GTH_NR_MARKS);
@@ -44,8 +44,9 @@ static __always_inline int count_datagram(const struct sock *sk, u16 family, u32
 }
 
 /*
- * At the end of a function: one that the kernel has not got, or not taken for want of room or of a route, does not
- * count. The arguments: the socket, the message, its size, and for receivers flags; Linux before 7.1 has a fifth.
+ * Runs at the end of a function. A datagram does not count if the kernel did not receive it, or did not
+ * accept it because it had no room or no route. The function's arguments are the socket, the message, its
+ * size and, for receivers, flags; Linux before 7.1 has a fifth.
  */
 static __always_inline int count_result(u64 *ctx, u16 family, u32 by, u32 way)
 {

@@ -3,45 +3,46 @@
  * gthctl's sched_ext scheduler.
  *
  * A task that wakes up goes straight onto an idle CPU. If there is none, a
- * priority task goes in front of something weaker, and a normal task into its
+ * priority task preempts something weaker, and a normal task goes into its
  * pool's DSQ in virtual time order. A pool is an LLC's CPUs, or the exclusive
  * CPUs of a rule. When a CPU has nothing to run it takes, in this order: a
  * waiting priority task, the earliest normal task of its own or its pool's
  * DSQ, one of another LLC, the task it just ran.
  *
- * Two things keep priority from starving the rest, each with its own test in
- * tests/vm/suite: a priority task that runs BURST_SLICES slices without
- * sleeping shares fairly until it sleeps, unless it works through packets. And
- * a CPU that has given priority tasks GUARD_RATIO times what normal tasks got
- * gives those a turn. A priority task that runs on pays for that turn; one
- * that was just woken up goes first until twice as much is owed.
+ * Two mechanisms keep priority tasks from starving the rest, each with its own
+ * test in tests/vm/suite. First, a priority task that runs BURST_SLICES slices
+ * without sleeping shares the CPU fairly until it sleeps, unless it is processing
+ * packets. Second, a CPU that has given priority tasks GUARD_RATIO times as much
+ * time as normal tasks gives the normal tasks a turn. A priority task that keeps
+ * running pays for that turn; one that was just woken up goes first until twice
+ * as much is owed.
  *
- * Every SEC() program is in this file; the code by concern is in sched/ and marks/.
+ * Every SEC() program is in this file. The other code is in sched/ and marks/, by topic.
  *
  * vmlinux_min.h      the kernel's types
  * scx_compat.bpf.h   one name for each kfunc
  * intf.h             shared with user space
- * sched/shared       what mark.bpf.c has, too
+ * sched/shared       shared with mark.bpf.c
  * sched/state        CPU, pool and task records
- * sched/waiting      what waits in the DSQs
+ * sched/waiting      tasks that wait in the DSQs
  * sched/masks        CPU masks
- * sched/paths        the names and paths that rules ask for
+ * sched/paths        the names and paths that rules ask about
  * sched/match        which rule a task falls under
  * sched/ask          making the running task choose its CPU anew
- * sched/tally        what the tasks of each rule do
+ * sched/tally        counters of each rule's tasks
  * sched/group        shares of CPU time between cgroups
  * sched/limit, refill
  *                    limits of CPU time of cgroups
  * sched/clock        virtual time and slices
- * sched/plan         what a rule makes of a task
+ * sched/plan         how a rule applies to a task
  * sched/idle         finding a CPU
  * sched/wakeup, queue, dispatch, turn, life
  *                    a task's path: woken up, queued, taken by a CPU, on it and off it
  * sched/tickless     CPUs without a tick
- * sched/drain        what waits when a policy changes
+ * sched/drain        tasks that wait when a policy changes
  * marks/mark         tasks that process packets
  * marks/context      in whose context a packet is processed
- * marks/woken        the tasks that those wake up
+ * marks/woken        tasks that marked tasks wake up
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
@@ -120,7 +121,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	pinned = is_pinned(p);
-	if (pinned) /* gth_select_cpu() was not asked */
+	if (pinned) /* gth_select_cpu() was not called */
 		note_handed_on(p, tctx, enq_flags & ENQ_WAKEUP);
 	match = *(volatile u64 *)&tctx->match;
 	is_new = !is_current(tctx, match);
@@ -135,7 +136,7 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	plan->last = enq_flags & ENQ_LAST;
 	plan->none_idle = !plan->last && !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
 			  tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
-	if (pinned) /* it waits for this CPU, whatever CPUs its rule gives it */
+	if (pinned) /* it waits for this CPU, no matter which CPUs its rule gives it */
 		plan->pool = cpu_pool(live_tables(plan->place.generation), cpu);
 	/* With affinity_override it may wait in virtual time order, see wait_for_cpu(). */
 	set_clock(p, tctx, plan->affinity_override ? GTH_RANK_NORMAL : plan->rank, plan->pool, cpu);
@@ -197,8 +198,9 @@ void BPF_PROG(gth_dispatch, s32 cpu, struct task_struct *prev)
 }
 
 /*
- * Where there is no kick. A task that has changed is matched at once: queued anew, nothing would wake
- * this CPU for it (goes_on_here()). A program of its own, as the verifier takes long for the rules.
+ * For kernels without a kick. A task that has changed is matched at once: if it were queued again,
+ * nothing would wake this CPU for it (goes_on_here()). This is a program of its own because the
+ * verifier takes long to verify the matching of rules.
  */
 SEC("struct_ops/dispatch")
 void BPF_PROG(gth_dispatch_without_kick, s32 cpu, struct task_struct *prev)
@@ -296,14 +298,16 @@ void BPF_PROG(gth_stopping, struct task_struct *p, bool runnable)
 
 /*
  * A priority task waits in a DSQ if it found no CPU to take over, or if its
- * waker broke its promise to sleep. A tick ends that at the latest. It also ends
- * the turn of a task that has to be matched by a newer policy, of one that was asked
- * to leave and could not, and one for whose end a task waits (is_overdue()). And
- * that of one without an end beside which something waits, and of any one while tasks
- * wait that their limits do not hold back any more.
+ * waker broke its promise to sleep. A tick ends this wait at the latest. A tick
+ * also ends the turn of
+ * - a task that has to be matched against a newer policy,
+ * - a task that was asked to leave and could not,
+ * - a task if another one waits for its turn to end (is_overdue()),
+ * - a task with an endless slice while something waits for the CPU,
+ * - any task while there are waiting tasks that their limits no longer hold back.
  *
- * A task may also have been queued just as a CPU went idle that had already looked into
- * the DSQ. A tick of any other CPU finds it.
+ * A task may also have been queued while a CPU that had already looked into the DSQ went idle.
+ * A tick of any other CPU finds it.
  */
 SEC("struct_ops/tick")
 void BPF_PROG(gth_tick, struct task_struct *p)
@@ -345,7 +349,7 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 
 /*
  * A real-time task has taken the CPU: the task it displaced and the tasks in the local
- * DSQ are enqueued anew. The stopper leaves again at once.
+ * DSQ are enqueued again. This is not done for the stopper, which leaves again at once.
  */
 SEC("struct_ops/cpu_release")
 void BPF_PROG(gth_cpu_release, s32 cpu, struct scx_cpu_release_args *args)
@@ -382,7 +386,7 @@ s32 BPF_PROG(gth_init_task, struct task_struct *p, struct scx_init_task_args *ar
 	return 0;
 }
 
-/* It comes under this scheduler. */
+/* The task comes under this scheduler. */
 SEC("struct_ops/enable")
 void BPF_PROG(gth_enable, struct task_struct *p)
 {
@@ -392,7 +396,7 @@ void BPF_PROG(gth_enable, struct task_struct *p)
 		tctx->waited = waited_ns(p);
 }
 
-/* It leaves this scheduler: for another policy than SCHED_OTHER, or for good. */
+/* The task leaves this scheduler: for a scheduling policy other than SCHED_OTHER, or for good. */
 SEC("struct_ops/disable")
 void BPF_PROG(gth_disable, struct task_struct *p)
 {
@@ -408,8 +412,8 @@ void BPF_PROG(gth_disable, struct task_struct *p)
 }
 
 /*
- * Another affinity, perhaps by another cpuset. Whosever it is, the cpuset of a rule's tasks may be
- * theirs alone now, or no longer.
+ * A task gets another affinity, perhaps because of another cpuset. This may be any task: as a result, the
+ * cpuset of a rule's tasks may now be theirs alone, or no longer be.
  */
 SEC("struct_ops/set_cpumask")
 void BPF_PROG(gth_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
@@ -418,7 +422,7 @@ void BPF_PROG(gth_set_cpumask, struct task_struct *p, const struct cpumask *cpum
 		tell_of_cpusets();
 }
 
-/* A task that exits frees its place among the marked ones. */
+/* A task that exits frees its place among the marked tasks. */
 SEC("struct_ops/exit_task")
 void BPF_PROG(gth_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
 {
@@ -497,8 +501,8 @@ void BPF_PROG(gth_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 }
 
 /*
- * cpu.idle, also where it was the same before: systemd writes 0 before each weight. The kernel tells of
- * that weight only if it is another one than it told last.
+ * A write to cpu.idle, even one that does not change it: systemd writes 0 before each weight. The kernel
+ * reports that weight only if it differs from the last one that it reported.
  */
 SEC("struct_ops/cgroup_set_idle")
 void BPF_PROG(gth_cgroup_set_idle, struct cgroup *cgrp, bool idle)
@@ -512,7 +516,7 @@ void BPF_PROG(gth_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 
 	set_limit_us(own_group_of(cgrp), period_us, quota_us, burst_us);
 }
 
-/* Where the kernel lacks ops.cgroup_set_bandwidth(): a limit was written to a file. Times in ns. */
+/* For kernels without ops.cgroup_set_bandwidth(): a limit was written to a file. Times in ns. */
 SEC("fexit/tg_set_cfs_bandwidth")
 int BPF_PROG(gth_limit_set, struct task_group *group, u64 period, u64 quota, u64 burst, int err)
 {
@@ -566,12 +570,12 @@ void BPF_PROG(gth_exit, struct scx_exit_info *ei)
 	tell(&events);
 }
 
-/* ---- what rules ask about changes ---- */
+/* ---- changes of what rules ask about ---- */
 
 /*
  * prctl(PR_SET_NAME), a write to /proc/PID/comm, or exec. Runs before the
- * kernel stores the name (fs/exec.c, __set_task_comm()), so the event supplies
- * the new one. Renaming a process leader changes what its threads match.
+ * kernel stores the name (fs/exec.c, __set_task_comm()), so the new name comes
+ * from the event. Renaming a process leader changes what its threads match.
  */
 SEC("tp_btf/task_rename")
 int BPF_PROG(gth_task_rename, struct task_struct *p, const char *new_comm)
@@ -691,8 +695,8 @@ int report_mark(struct bpf_iter__task *ctx)
 }
 
 /*
- * Makes every task be matched again, by its current name: the kernel has skipped one
- * of the programs above (src/sched/scheduler.rs, has_missed_changes()).
+ * Makes the scheduler match every task again, by its current name. Used when the kernel has skipped
+ * one of the programs above (src/sched/scheduler.rs, has_missed_changes()).
  */
 SEC("iter/task")
 int rematch_task(struct bpf_iter__task *ctx)
@@ -769,8 +773,8 @@ int get_mask(void *ctx)
 }
 
 /*
- * The CPUs whose ext server has stopped though tasks of ours are there, see sched/server.bpf.h. Only for
- * kernels with such servers.
+ * Finds the CPUs whose ext server has stopped although there are tasks of this scheduler
+ * (sched/server.bpf.h). Loaded only on kernels with such servers.
  */
 SEC("syscall")
 int get_stopped_servers(void *ctx)
@@ -786,9 +790,9 @@ int get_stopped_servers(void *ctx)
 }
 
 /*
- * Makes request.generation the live one, for waiting and running tasks, in one
- * program: its caller may wait long for its next turn. Run again, it moves what was
- * queued meanwhile.
+ * Makes request.generation the live one for waiting and running tasks. This is a single
+ * program because its caller may wait long for its next turn. When run again, it moves the
+ * tasks that were queued in the meantime.
  */
 SEC("syscall")
 int go_live(void *ctx)
@@ -797,7 +801,7 @@ int go_live(void *ctx)
 
 	bpf_preempt_disable();
 	old = tunables.generation;
-	/* A barrier: whoever sees the generation sees its tables. */
+	/* A barrier: any code that sees the generation also sees its tables. */
 	__sync_lock_test_and_set(&tunables.generation, request.generation);
 	drain_all();
 	kick_changed(old, request.generation);

@@ -76,11 +76,14 @@ static __always_inline u64 now_ns(void)
 	return bpf_ksym_exists(scx_bpf_now) ? scx_bpf_now() : bpf_ktime_get_ns();
 }
 
-/* The same everywhere, perhaps absent where the BTF is malformed. An error with SCX_OPS_BUILTIN_IDLE_PER_NODE. */
+/*
+ * The same in every kernel, but may be absent where the BTF is malformed. Calling them is an error with
+ * SCX_OPS_BUILTIN_IDLE_PER_NODE.
+ */
 const struct cpumask *scx_bpf_get_idle_cpumask(void) __ksym __weak;
 void scx_bpf_put_idle_cpumask(const struct cpumask *cpumask) __ksym __weak;
 
-/* The same everywhere, absent where the BTF is malformed. */
+/* The same in every kernel, but absent where the BTF is malformed. */
 void scx_bpf_kick_cpu(s32 cpu, u64 flags) __ksym __weak;
 
 static __always_inline bool can_kick(void)
@@ -193,10 +196,10 @@ static __always_inline void dsq_move_to_vtime(struct bpf_iter_scx_dsq *it, struc
 	}
 }
 
-/* Only for ops.cpu_release: enqueues anew all tasks in the local DSQ of the caller's CPU. */
+/* Only for ops.cpu_release: enqueues all tasks in the local DSQ of the caller's CPU again. */
 u32 scx_bpf_reenqueue_local(void) __ksym __weak;
 
-/* Since 6.19, the same from anywhere. */
+/* The same since 6.19, callable from anywhere. */
 void scx_bpf_reenqueue_local___v2___new(void) __ksym __weak;
 
 static __always_inline bool can_empty_local_dsq(void)
@@ -208,14 +211,14 @@ static __always_inline bool can_empty_local_dsq(void)
 struct task_struct *scx_bpf_dsq_peek(u64 dsq_id) __ksym __weak;
 
 enum {
-	LOOK_PAST = 32,	/* the most tasks to check one by one that may not run here */
+	LOOK_PAST = 32,	/* how many tasks that may not run here to check at most */
 };
 
-#define NO_KEY (1ULL << 63)	/* virtual time and now_ns() are never near */
+#define NO_KEY (1ULL << 63)	/* virtual times and now_ns() never come near it */
 
 /*
- * What a loop over a DSQ counts up from. The verifier does not know its value, so one more count is no
- * new state to it. From a constant it would verify the loop once for each count.
+ * The value from which a loop over a DSQ counts up. The verifier does not know this value, so a further
+ * iteration is no new state to it. With a constant, it would verify the loop once for each count.
  */
 static volatile u32 unknown_zero;
 

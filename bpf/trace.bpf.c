@@ -3,9 +3,9 @@
  * Counts the packets that a kernel data-plane function handles: for which task,
  * on which CPU, how many bytes, how long.
  *
- * Each function has a pair of these programs attached: fentry and fexit if it has
- * BTF, loaded separately for each function, or else kprobe and kretprobe. The functions of
- * UDP sockets have a program at their end.
+ * A pair of these programs is attached to each function: fentry and fexit, loaded
+ * separately for each function, if it has BTF, otherwise kprobe and kretprobe. The
+ * functions of UDP sockets have a program only at their end.
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_tracing.h>
@@ -32,7 +32,7 @@ struct {
 
 struct gth_trace_lost lost SEC(".bss.lost");
 
-/* Two buckets per power of two; the last takes all above. */
+/* Two buckets per power of two; the last one takes all longer times. */
 static __always_inline u32 bucket_of(u64 ns)
 {
 	u32 log = 0, half;
@@ -50,10 +50,11 @@ static __always_inline u32 bucket_of(u64 ns)
 #include "trace/teids.bpf.h"
 
 /*
- * The call of each function in progress on this CPU. A data plane runs with softirqs
- * disabled or in one, so no other call preempts or interrupts a call. If one does (any
- * function may be traced), or the function calls itself, or its task moves to another CPU,
- * its end finds another call here or none, and its time is not counted.
+ * The call in progress on this CPU, for each function. A data plane runs with softirqs
+ * disabled, or in one, so no other call preempts or interrupts a call. With other functions
+ * this may happen, as any function can be traced. A function may also call itself, or its task
+ * may move to another CPU. In all these cases, the end of the call finds another call here or
+ * none, and the time of the call is not counted.
  */
 struct call {
 	u64 began_ns;		/* 0: none */
@@ -68,7 +69,7 @@ struct {
 	__type(value, struct call);
 } calls SEC(".maps");
 
-/* ---- for whom ---- */
+/* ---- the task that a call runs for ---- */
 
 /* The id of a process or thread in its own PID namespace. */
 static __always_inline u32 number_inside(struct pid *pid)
@@ -76,7 +77,7 @@ static __always_inline u32 number_inside(struct pid *pid)
 	u32 level = BPF_CORE_READ(pid, level);
 	int nr = 0;
 
-	/* Only the kernel knows the size of an element. */
+	/* The size of an element depends on the kernel. */
 	bpf_core_read(&nr, sizeof(nr), (void *)&pid->numbers[0].nr + level * bpf_core_type_size(struct upid));
 	return nr;
 }
@@ -97,7 +98,7 @@ static __always_inline void describe(struct task_struct *p, u32 *tid_inside, u32
 /* ---- a call begins and ends ---- */
 
 enum {
-	WAKEUP_BYTES = 1 << 16,	/* user space is woken for this much; it also polls */
+	WAKEUP_BYTES = 1 << 16,	/* user space is woken up once this much waits; it also polls */
 };
 
 static __always_inline void send(const struct gth_trace_key *key, const struct gth_trace_count *count, u64 now,
@@ -155,7 +156,7 @@ static __always_inline void packet_ends(u64 cookie, u64 returned)
 	packet->skb = 0;
 }
 
-/* @skb: the packet, if known; else it has @bytes. */
+/* @skb: the packet; NULL if it is unknown, then @bytes is its size. */
 static __always_inline int begin(u64 cookie, const struct sk_buff *skb, u32 bytes)
 {
 	u32 function = function_of(cookie);
@@ -266,7 +267,7 @@ int probed_function_ends(struct pt_regs *ctx)
 	return end(cookie);
 }
 
-/* Attached only where drops or tunnels are traced. */
+/* Attached only if drops or tunnels are traced. */
 SEC("tp_btf/kfree_skb")
 int skb_is_dropped(u64 *ctx)
 {
@@ -281,7 +282,7 @@ int skb_is_consumed(u64 *ctx)
 	return 0;
 }
 
-/* Attached only where tunnels are. */
+/* Attached only if tunnels are traced. */
 SEC("kprobe/udp_tunnel_xmit_skb")
 int tunnel_sends(struct pt_regs *ctx)
 {
@@ -296,7 +297,7 @@ int tunnel6_sends(struct pt_regs *ctx)
 	return 0;
 }
 
-/* Attached only where latencies are. */
+/* Attached only if latencies are traced. */
 SEC("tp_btf/netif_receive_skb")
 int skb_arrives(u64 *ctx)
 {
@@ -307,8 +308,9 @@ int skb_arrives(u64 *ctx)
 /* ---- sockets with a local UDP port ---- */
 
 /*
- * The argument in the cookie is the function's address family. What passes is counted when
- * the call ends: a receiver waits within it, so its time says nothing.
+ * Here the cookie has the function's address family in place of an argument number. A datagram
+ * is counted when the call ends. A receiver waits within the call, so the time of the call says
+ * nothing.
  */
 static __always_inline int end_of_socket_call(u64 *ctx, const struct sock *sk)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What bpf/trace.bpf.c and user space share. Every struct here is the type of a
- * global variable or a map, as in intf.h. Times in ns, CLOCK_MONOTONIC.
+ * Definitions shared by bpf/trace.bpf.c and user space. Every struct here is the type of
+ * a global variable or a map, as in intf.h. Times are in ns, CLOCK_MONOTONIC.
  */
 #ifndef GTH_TRACE_H
 #define GTH_TRACE_H
@@ -25,10 +25,12 @@ enum gth_context {
 };
 
 /*
- * The cookie of an attached program: the function's index in user space's list, and
- * from these bits on the number of the packet's argument, from 0, or GTH_TRACE_NO_ARG, or
- * the address family of a socket function; when it refuses a packet (enum
- * gth_packet_refusal); and flags.
+ * The cookie of an attached program: the function's index in user space's list and, from
+ * these bits on,
+ * - the number of the argument that is the packet, from 0; or GTH_TRACE_NO_ARG; or the address
+ *   family of a socket function,
+ * - when the function refuses a packet (enum gth_packet_refusal),
+ * - flags.
  */
 enum gth_trace_cookie {
 	GTH_TRACE_ARG_SHIFT = 32,
@@ -41,7 +43,7 @@ enum gth_trace_cookie {
 struct gth_trace_what {
 	u32 tgid;		/* only this process or thread; 0: all */
 	u32 events;		/* also send each packet to the ring buffer */
-	u32 port;		/* of UDP sockets, where these are traced */
+	u32 port;		/* the local port of the UDP sockets, if these are traced */
 };
 
 /* Which task runs a function. The CPU is the index of the map's per-CPU value. */
@@ -63,7 +65,7 @@ struct gth_trace_count {
 	u32 times[GTH_TRACE_BUCKETS]; /* how many calls took how long */
 };
 
-/* What could not be counted or sent for want of room. */
+/* What was not counted or sent because there was no room. */
 struct gth_trace_lost {
 	u64 counts;
 	u64 events;
@@ -81,7 +83,7 @@ struct gth_trace_event {
 	char comm[GTH_TRACE_COMM_LEN];
 };
 
-/* Only for its BTF: it makes the skeleton generator write out these. */
+/* Only for its BTF: it makes the skeleton generator write out these types. */
 struct gth_trace_types {
 	enum gth_trace_limit limit;
 	enum gth_trace_cookie cookie;

@@ -3,7 +3,7 @@
  * Counts the runs of an XDP program for some devices, their time and their verdicts. Loaded
  * for one such program and attached to its entry by fentry and fexit.
  *
- * A run is not interrupted by another on its CPU: softirqs are off meanwhile.
+ * No other run interrupts a run on its CPU: softirqs are disabled meanwhile.
  */
 #include "trace_xdp_intf.h"
 #include <bpf/bpf_helpers.h>
@@ -28,7 +28,7 @@ static __always_inline struct gth_xdp_runs *my_runs(void)
 	return bpf_map_lookup_elem(&runs, &zero);
 }
 
-/* The same program may be at other devices, too, also with the same index in another namespace. */
+/* The program may also be attached to other devices, even to one of the same index in another namespace. */
 static __always_inline bool is_traced(const struct net_device *device)
 {
 	u32 i;

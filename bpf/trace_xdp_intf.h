@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What bpf/trace_xdp.bpf.c and user space share, as in intf.h. Times in ns.
+ * Definitions shared by bpf/trace_xdp.bpf.c and user space, as in intf.h. Times are in ns.
  */
 #ifndef GTH_TRACE_XDP_H
 #define GTH_TRACE_XDP_H
@@ -8,10 +8,10 @@
 #include "vmlinux_min.h"
 
 enum gth_xdp_limit {
-	GTH_XDP_DEVICES = 16,	/* of a bond, itself included */
+	GTH_XDP_DEVICES = 16,	/* the devices of a bond, and the bond itself */
 };
 
-/* enum xdp_action, include/uapi/linux/bpf.h; what is none of these aborts, too. */
+/* enum xdp_action, include/uapi/linux/bpf.h; any other value aborts, too. */
 enum gth_xdp_verdict {
 	GTH_XDP_ABORTED,
 	GTH_XDP_DROP,
@@ -23,8 +23,8 @@ enum gth_xdp_verdict {
 
 /* Set before loading. */
 struct gth_xdp_what {
-	u32 netns;			/* the inode number of their network namespace; 0: any */
-	u32 devices[GTH_XDP_DEVICES];	/* the indices of the traced ones; 0: none */
+	u32 netns;			/* the inode number of the devices' network namespace; 0: any */
+	u32 devices[GTH_XDP_DEVICES];	/* the indices of the traced devices; 0: none */
 };
 
 /* A CPU's runs of the traced program. */

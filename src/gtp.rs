@@ -1,9 +1,9 @@
-//! GTP data planes: those of the kernel, as tables of their functions, and those of user
-//! space, as a UDP port.
+//! GTP data planes: those in the kernel, as tables of their functions, and those in user space, as
+//! a UDP port.
 //!
-//! Names, arguments and meanings for gtp5g are from v0.10.2 (src/gtpu, src/pfcp), those
-//! for gtp from Linux 7.2 (drivers/net/gtp.c). Other versions may lack some; attaching
-//! finds out (trace/attach.rs).
+//! Names, arguments and meanings for gtp5g are from v0.10.2 (src/gtpu, src/pfcp), those for gtp
+//! from Linux 7.2 (drivers/net/gtp.c). Other versions may lack some functions; attaching finds out
+//! which (trace/attach.rs).
 
 use std::fmt;
 use std::str::FromStr;
@@ -31,7 +31,7 @@ pub enum Module {
 impl Module {
     pub const ALL: [Module; 2] = [Module::Gtp5g, Module::Gtp];
 
-    /// Its name in the kernel.
+    /// The module's name in the kernel.
     pub fn name(self) -> &'static str {
         match self {
             Module::Gtp5g => "gtp5g",
@@ -39,7 +39,7 @@ impl Module {
         }
     }
 
-    /// What is known about its functions.
+    /// What is known about the module's functions.
     pub fn functions(self) -> impl Iterator<Item = Function> {
         let rows = match self {
             Module::Gtp5g => GTP5G,
@@ -54,8 +54,8 @@ impl Module {
         })
     }
 
-    /// Whether it is in the kernel, loaded or built in. A built-in one without parameters, such as gtp, has no
-    /// directory in /sys/module.
+    /// Whether the module is in the kernel, loaded or built in. A built-in module without parameters, such as
+    /// gtp, has no directory in /sys/module.
     pub fn is_there(self, root: &Root) -> bool {
         modules::life(&root.path(modules::MODULES), self.name()).is_some() || self.is_built_in(root)
     }
@@ -129,7 +129,8 @@ pub enum Direction {
     Downlink,
     /// Either, or unknown.
     Both,
-    /// From a socket to user space, and the other way: what is up or down, its program knows.
+    /// From a socket to user space; `Sent` is the reverse. Only the program knows which of them is
+    /// uplink.
     Received,
     Sent,
 }

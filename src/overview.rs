@@ -37,7 +37,8 @@ fn without_notes<S: Serializer>(status: &Option<Status>, serializer: S) -> Resul
 }
 
 impl Overview {
-    /// What the running gthctl answered, with its rules' tasks, and what is seen from here.
+    /// What the running gthctl answered, including its rules' tasks, and what this process sees
+    /// itself.
     pub fn of_running(host: &Host, Metrics { status, rules, .. }: Metrics) -> Self {
         let mut findings = vec![scheduler(&status), policy(&status)];
         findings.extend(rejected(&status));
@@ -202,7 +203,7 @@ fn kernel(status: &Status) -> Vec<Finding> {
     lacks.iter().map(|lack| Finding::note(CHECK, lack).fix("gthctl doctor")).collect()
 }
 
-/// Unless another finding says the same.
+/// The last error, unless another finding says the same.
 fn last_error(status: &Status) -> Option<Finding> {
     let Failed { why, since } = status.last_error.as_ref()?;
     let rejected = [&status.rejected, &status.config_rejected];
@@ -211,7 +212,7 @@ fn last_error(status: &Status) -> Option<Finding> {
     (!told.contains(why.as_str())).then_some(finding)
 }
 
-/// How the run before ended; while another one runs, that is no more than a note.
+/// How the previous run ended. While another one runs, this is no more than a note.
 fn last_end(Run { pid, ended, .. }: &Run, is_past: bool) -> Finding {
     let (what, is_bad) = match ended {
         Some(End { at, why, exit_code }) => {
@@ -293,7 +294,7 @@ mod tests {
         answer.status.notes = vec!["a note".into()];
         let running = Overview::of_running(&tree.host(), answer);
         for (overview, notes) in [(running, 1u64), (Overview::without(&tree.host(), None), 0)] {
-            // It refuses a key that stands twice.
+            // serde_yaml refuses a key that occurs twice.
             let yaml = serde_yaml::to_string(&overview).unwrap();
             let read: serde_yaml::Value = serde_yaml::from_str(&yaml).unwrap();
             assert_eq!(read["notes"].as_u64(), Some(notes), "{yaml}");

@@ -243,7 +243,7 @@ fn a_file_that_others_can_change_is_noted() {
     let json: serde_json::Value =
         serde_json::from_str(&check(&["p.yaml", "-o", "json"]).stdout).unwrap();
     assert_eq!(json["notes"], serde_json::json!([of_policy]));
-    // gthctl reads both before it fails for the missing one.
+    // gthctl reads both files before it fails for the missing policy.
     let started = outcome(command(&at).args(["run", "-c", "c.yaml", "-p", "none"]));
     let of_config = format!("gthctl: note: {}\n", note("c.yaml", "0666"));
     assert!(started.stderr.starts_with(&of_config), "{}", started.stderr);
@@ -495,7 +495,7 @@ fn a_first_policy_is_written_once_and_is_right() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "mine");
 }
 
-/// A new file in the current directory, named without one.
+/// A new file in the current directory, named without a directory.
 #[test]
 fn a_name_alone_is_a_file_here() {
     let directory = directory(&[]);
@@ -540,7 +540,7 @@ fn the_journal_gets_a_priority_with_each_line() {
     assert!(elsewhere.starts_with(message), "{elsewhere}");
 }
 
-/// This machine may have any findings: their form and the exit code count.
+/// The findings depend on this machine, so only their form and the exit code are checked.
 #[test]
 fn doctor_reports_its_findings_and_fails_for_an_error() {
     let directory = directory(&[("c.yaml", b"policy: p.yaml\n"), ("p.yaml", b"strategies: 1\n")]);

@@ -1,5 +1,5 @@
-//! Output into a pipe that nobody reads. It has a file, and so a process, of its own: children of
-//! other tests would hold the pipe's other end open.
+//! Output into a pipe that nobody reads. This test has its own file, and so its own process:
+//! children of other tests would hold the pipe's other end open.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

@@ -137,7 +137,7 @@ fn refused(words: &[String]) -> Option<ErrorKind> {
     (![ErrorKind::DisplayHelp, ErrorKind::DisplayVersion].contains(&kind)).then_some(kind)
 }
 
-/// Checks one command; true if anybody can run it here as it is.
+/// Checks one command; true if any user can run it here unchanged.
 fn check_command(command: &str, place: &str) -> bool {
     let mut words = words(command);
     let sudo = words.first().is_some_and(|word| word == "sudo");

@@ -51,7 +51,7 @@ fn man_page(command: &Command, above: Option<&str>) -> String {
     roff.text([roman("set and not empty: no colour, unless --color always is given")]);
     roff.to_writer(&mut page).unwrap();
     let name = command.get_display_name().unwrap_or("gthctl");
-    // clap_mangen's own title loses its place when there is no date.
+    // Without a date, the fields after it in clap_mangen's own title move up.
     let version = env!("CARGO_PKG_VERSION");
     let title = format!(".TH {name} 1 \"\" \"gthctl {version}\" \"gthctl manual\"\n");
     let mut page = title + &String::from_utf8(page).unwrap();
@@ -211,8 +211,8 @@ fn the_man_pages_state_the_limits() {
     }
 }
 
-/// Cuts, doubles and swaps pieces of real files, with a fixed seed: the parsers return, whatever
-/// their input.
+/// Cuts, doubles and swaps pieces of real files, with a fixed seed. The parsers must return,
+/// whatever their input.
 #[test]
 fn damaged_files_are_answered_too() {
     let mut state = 1_u64;

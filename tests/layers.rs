@@ -1,4 +1,5 @@
-//! The modules of src/ form layers. Each uses only layers before its own. No two have one name.
+//! The modules of src/ form layers. Each uses only layers before its own. No two have the same
+//! name.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ fn layer(path: &[String]) -> Option<(&'static str, usize)> {
     let found = LAYERS.iter().enumerate().filter_map(|(number, layer)| {
         layer.iter().find(|name| is_of(name)).map(|name| (*name, number))
     });
-    // `sched::layout` before `sched`.
+    // The longest name counts: `sched::layout` before `sched`.
     found.max_by_key(|(name, _)| name.len())
 }
 
@@ -47,7 +48,7 @@ fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
         loop {
             let (paths, after) = tree(rest);
             all.extend(paths);
-            // After an alias, too.
+            // Skips an alias, too.
             let end = after.find([',', '}']).expect("a closed brace");
             rest = &after[end + 1..];
             if after[end..].starts_with('}') {

@@ -61,7 +61,7 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// The screen, once it is as wanted.
+    /// Waits until the screen is as wanted, and returns it.
     #[track_caller]
     fn wait(&self, what: &str, wanted: impl Fn(&str) -> bool) -> String {
         let begin = Instant::now();
@@ -80,7 +80,8 @@ impl Terminal {
         self.wait(text, |screen| screen.contains(text))
     }
 
-    /// The command has ended, and the terminal is as before it: its text, and its settings.
+    /// Asserts that the command has ended and that the terminal's text and settings are as before
+    /// it.
     #[track_caller]
     fn assert_restored(&self, code: &str) -> String {
         let text = self.wait("restored", |text| text.contains("settings told"));
@@ -103,12 +104,12 @@ impl Drop for Terminal {
     }
 }
 
-/// The program, where no gthctl runs.
+/// The command that runs the program, where no gthctl runs.
 fn program() -> String {
     format!("{} top", env!("CARGO_BIN_EXE_gthctl"))
 }
 
-/// One of the ignored tests below, on the terminal.
+/// The command that runs one of the ignored tests below on the terminal.
 fn this(test: &str, socket: &Path) -> String {
     let this = env::current_exe().unwrap();
     let args = "--exact --ignored --nocapture --quiet --test-threads 1";
@@ -204,7 +205,7 @@ fn without_a_gthctl_it_says_so_and_q_ends_it() {
     let terminal = Terminal::start(&program());
     let screen = terminal.wait_for("idle");
     assert!(screen.contains("waiting: "), "{screen}");
-    // Whoever runs the tests: no gthctl, or none that this user may ask.
+    // No gthctl runs where the tests run.
     assert!(screen.contains("no gthctl run is active"), "{screen}");
     terminal.press(&["h"]);
     terminal.wait_for("q, Ctrl-C       quit");
@@ -219,7 +220,7 @@ fn without_a_gthctl_it_says_so_and_q_ends_it() {
 fn sigterm_and_a_panic_restore_the_terminal() {
     let pid = tempfile::tempdir().unwrap();
     let file = pid.path().join("pid");
-    // The shell becomes the program, with its number.
+    // The shell execs the program, which keeps the shell's PID.
     let command = format!("sh -c 'echo $$ > {}; exec {}'", file.display(), program());
     let terminal = Terminal::start(&command);
     terminal.wait_for("idle");

@@ -9,12 +9,13 @@
 #include <bpf/bpf_helpers.h>
 
 /*
- * The address of __local_bh_enable_ip(); 0: the kernel hides it (kptr_restrict). Not a libbpf
- * extern: libbpf would read all of /proc/kallsyms for it, half the loading time.
+ * The address of __local_bh_enable_ip(); 0: the kernel hides it (kptr_restrict). This is not a
+ * libbpf extern, because libbpf would read all of /proc/kallsyms for it, which takes half the
+ * loading time.
  */
 u64 bh_enable_at SEC(".bss.kernel");
 
-/* For a SEC("syscall") program: only those may look it up. */
+/* For a SEC("syscall") program: only such programs may call bpf_kallsyms_lookup_name(). */
 static __always_inline int look_up_bh_enable(void)
 {
 	static const char name[] = "__local_bh_enable_ip";

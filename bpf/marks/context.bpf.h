@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * For whom a kernel function runs: the CPU's current task, or a softirq unrelated
- * to it.
+ * Whether a kernel function runs for the CPU's current task, or in a softirq
+ * unrelated to it.
  */
 #ifndef GTH_CONTEXT_H
 #define GTH_CONTEXT_H
@@ -20,7 +20,10 @@ enum {
 	NMI_MASK = 0x00f00000,
 };
 
-/* Of what is asked in a softirq only. Who asks in several places may have one copy of it. */
+/*
+ * For a function that is called in softirqs only. A program that calls it in several places may
+ * define this as __noinline, to have only one copy.
+ */
 #ifndef CONTEXT_RARE
 #define CONTEXT_RARE __always_inline
 #endif
@@ -35,8 +38,8 @@ enum {
  * A breakpoint kprobe is an NMI on x86, which also counts as a hard interrupt
  * (__nmi_enter(), include/linux/hardirq.h).
  *
- * An interrupt just before may have raised part of what a task runs there; with a kernel
- * thread (RCU's, kswapd) this is to be expected.
+ * Some of the softirqs that a task runs as its own may have been raised by an interrupt just
+ * before. For a kernel thread (RCU's, kswapd) this is to be expected.
  */
 static __always_inline enum gth_context context_of(struct task_struct *p)
 {

@@ -16,9 +16,9 @@ static __always_inline u32 preempt_count(const struct task_struct *current)
 }
 
 /*
- * Softirqs run on the CPU's interrupt stack, which call_on_irq_stack() changes to
- * (arch/arm64/kernel/entry.S). The first function there has a frame record somewhere in its
- * frame, near the end of that stack. From there the frame records lead to do_softirq() and its
+ * Softirqs run on the CPU's interrupt stack, which call_on_irq_stack() switches to
+ * (arch/arm64/kernel/entry.S). The first function on that stack has its frame record somewhere in
+ * its frame, near the end of the stack. From there the frame records lead to do_softirq() and its
  * caller, __local_bh_enable_ip(), or to the interrupt's entry code.
  */
 extern u64 *irq_stack_ptr __ksym __weak;	/* arch/arm64/kernel/irq.c */
@@ -36,22 +36,22 @@ struct frame_record {
 
 enum {
 	STACK_WORDS = 32,	/* more than the first function's frame has */
-	MAX_RECORDS = 3,	/* of call_on_irq_stack(), do_softirq_own_stack() and do_softirq() */
-	CHANGE_SIZE = 128,	/* not less than call_on_irq_stack() */
+	MAX_RECORDS = 3,	/* those of call_on_irq_stack(), do_softirq_own_stack() and do_softirq() */
+	CHANGE_SIZE = 128,	/* at least the size of call_on_irq_stack() */
 	MIN_STACK = 4096,
 	MAX_STACK = 1 << 18,
 };
 
 /*
  * Whether the address is in the code of @size bytes at @start. A return address may be signed
- * (pointer authentication): only as many bits as the smallest address space has are the address.
+ * (pointer authentication), so only as many bits as the smallest address space has are compared.
  */
 static __always_inline bool is_in_code(u64 address, u64 start, u64 size)
 {
 	return ((address - start) & ((1ULL << 39) - 1)) < size;
 }
 
-/* The frame record of call_on_irq_stack() on the stack that was left; 0: not found. */
+/* The frame record of call_on_irq_stack() on the stack that it switched from; 0: not found. */
 static __always_inline u64 left_stack(void)
 {
 	u64 words[STACK_WORDS], changed_at = irq_stacks.changed_at, end;
@@ -87,7 +87,7 @@ static CONTEXT_RARE bool is_raised_by_task(void)
 	return false;
 }
 
-/* A stack of the kernel's ends where an unmapped page begins (CONFIG_VMAP_STACK). */
+/* A kernel stack ends where an unmapped page begins (CONFIG_VMAP_STACK). */
 static __always_inline void look_up_stack_size(void)
 {
 	const char *stack;

@@ -23,12 +23,12 @@ static __always_inline u32 preempt_count(const struct task_struct *current)
 }
 
 /*
- * A task interrupted in the kernel may hold a preemption count, too, and does on its way
- * through the scheduler; a softirq at the end of that interrupt is not the task's. Both
- * run on the CPU's interrupt stack, whose uppermost word is the task's stack pointer
- * (call_on_stack(), arch/x86/include/asm/irq_stack.h). Just above that pointer is the
- * return address: of do_softirq() to __local_bh_enable_ip(), or of the interrupt to its
- * entry code.
+ * A task that is interrupted in the kernel may hold a preemption count, too, and always does
+ * while it goes through the scheduler. A softirq at the end of that interrupt is not the
+ * task's own. Both kinds of softirqs run on the CPU's interrupt stack, whose uppermost word is
+ * the task's stack pointer (call_on_stack(), arch/x86/include/asm/irq_stack.h). Just above the
+ * location that it points to is the return address: that of do_softirq(), into
+ * __local_bh_enable_ip(), or that of the interrupt handler, into the entry code.
  */
 extern struct irq_stack *hardirq_stack_ptr __ksym __weak;
 extern const bool hardirq_stack_inuse __ksym __weak;
@@ -50,8 +50,9 @@ static __always_inline bool is_in_bh_enable(u64 address)
 
 /*
  * Whether the softirq that runs is the current task's own. ksoftirqd and a task interrupted
- * in user mode do not use the interrupt stack: its content is stale then. The words of a stack are read
- * as if they were saved registers, with a load each: bpf_probe_read_kernel() takes 70 instructions more.
+ * in user mode do not use the interrupt stack, so its content is stale then. The words of the stack are
+ * read as if they were saved registers, with one load each: bpf_probe_read_kernel() takes 70 more
+ * instructions.
  */
 static CONTEXT_RARE bool is_raised_by_task(void)
 {
@@ -66,7 +67,7 @@ static CONTEXT_RARE bool is_raised_by_task(void)
 		top = ((const struct pcpu_hot *)bpf_this_cpu_ptr(&pcpu_hot))->hardirq_stack_ptr;
 	frame = (const void *)bpf_core_cast(top, struct pt_regs)->r15;
 	frame = bpf_core_cast(frame, struct pt_regs);
-	/* do_softirq() keeps fewer words there than these. Debian's kernels keep one. */
+	/* do_softirq() saves fewer words there than are checked here. In Debian's kernels it saves one. */
 	return is_in_bh_enable(frame->r14) || is_in_bh_enable(frame->r15) || is_in_bh_enable(frame->r13) ||
 	       is_in_bh_enable(frame->r12) || is_in_bh_enable(frame->bp) || is_in_bh_enable(frame->bx) ||
 	       is_in_bh_enable(frame->r11) || is_in_bh_enable(frame->r10);

@@ -9,18 +9,19 @@
 #include <bpf/bpf_helpers.h>
 
 enum {
-	JIFFY_BITS = (1 << 20) - 1,	/* as ns: 1 ms, as the shortest jiffy (HZ=1000) */
+	JIFFY_BITS = (1 << 20) - 1,	/* in ns: 1 ms, the length of the shortest jiffy (HZ=1000) */
 };
 
-/* The time as of the current jiffy, with the jiffy's number as its lowest bits: one word needs no lock. */
+/* The time at the current jiffy, with the jiffy's number in its lowest bits: a single word needs no lock. */
 u64 time_of_jiffy SEC(".bss.marked");
 
 /*
- * CLOCK_MONOTONIC as of the current jiffy, ns: up to 11 ms late (HZ=100), and a mark lasts 100 ms or more. Each
- * packet and each wake-up of a marked task ask for it. Reading the clock itself takes 97 instructions.
+ * CLOCK_MONOTONIC at the current jiffy, ns. It is up to 11 ms late (HZ=100); a mark lasts 100 ms or more.
+ * It is read for each packet and for each wake-up of a marked task. Reading the clock itself takes 97
+ * instructions.
  *
- * The jiffies have the same lowest bits again after 17 minutes or more. If nobody has asked in between, a mark may
- * begin as one that has ended. The next packet begins it anew.
+ * The lowest bits of the jiffies repeat after 17 minutes or more. If this function was not called in between,
+ * a new mark may have expired already. The next packet begins it again.
  */
 static __always_inline u64 marks_now(void)
 {

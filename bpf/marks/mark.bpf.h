@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * Marks of tasks that process packets. bpf/mark.bpf.c and bpf/mark_udp.bpf.c begin and prolong
- * a task's own marks, in that task; the scheduler those of the tasks it wakes up
+ * the marks of the task that they run on. The scheduler does so for the tasks that this one wakes up
  * (marks/woken.bpf.h). Any code that finds an expired mark ends it.
  *
- * Times are from marks_now(): now_ns() is a different clock.
+ * Times are from marks_now(); now_ns() is a different clock.
  */
 #ifndef GTH_MARK_H
 #define GTH_MARK_H
@@ -20,8 +20,8 @@ struct {
 } marks SEC(".maps");
 
 /*
- * How many tasks have each mark. Only conditions of the live policy change it: user space
- * sets to 0 what no such condition counts in.
+ * How many tasks have each mark. Only conditions of the live policy change it. User space resets the
+ * entries that no live condition uses to 0.
  */
 u32 marked_tasks[GTH_NR_MARKS] SEC(".bss.marked");
 
@@ -35,7 +35,7 @@ static __always_inline struct gth_mark *mark_of(struct gth_marks *m, const struc
 	return &m->of[traffic->mark & (GTH_NR_MARKS - 1)];
 }
 
-/* Ends a mark whose end was read as @until; one prolonged since goes on. */
+/* Ends a mark whose end was read as @until, unless it has been prolonged since. */
 static __always_inline void end_mark(const struct gth_traffic *traffic, struct gth_mark *mark, u64 until)
 {
 	struct gth_stats *s = my_stats();
@@ -51,7 +51,7 @@ enum {
 	WINDOW_NS = 1000000000,	/* the window for counting packets: min_packets is per second */
 };
 
-/* Makes the scheduler match the task again: match_again() without what a kprobe may not call. */
+/* Makes the scheduler match the task again: match_again() without the calls that a kprobe may not make. */
 static __always_inline void match_when_queued(struct task_struct *p)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -62,7 +62,7 @@ static __always_inline void match_when_queued(struct task_struct *p)
 	tctx->need_resched = true;
 }
 
-/* Counts the task in, unless the limit is reached. */
+/* Counts the task as marked, unless the limit is reached. */
 static __always_inline bool may_begin(const struct gth_traffic *traffic)
 {
 	u32 *tasks = marked_tasks_of(traffic);
@@ -75,7 +75,7 @@ static __always_inline bool may_begin(const struct gth_traffic *traffic)
 	return false;
 }
 
-/* Marks the task, unless the limit of marked ones is reached. */
+/* Marks the task, unless the limit of marked tasks is reached. */
 static __always_inline void begin_mark(const struct gth_traffic *traffic, struct gth_mark *mark, u64 now)
 {
 	if (!may_begin(traffic)) {
@@ -94,19 +94,19 @@ static __always_inline bool rules_meet(const struct gth_rules *a, const struct g
 	return (a->word[0] & b->word[0]) | (a->word[1] & b->word[1]);
 }
 
-/* A packet, and what is known by now about the task whose it is. */
+/* A packet, and what is known so far about the task that it belongs to. */
 struct packet {
 	struct task_struct *p;
-	u64 functions;		/* one of these was called ... */
-	u32 port;		/* ... or it is a datagram at this one */
+	u64 functions;		/* one of these was called for it ... */
+	u32 port;		/* ... or it is a datagram of this port */
 	u32 by;			/* where it was seen */
-	struct task_ctx *tctx;	/* NULL: no condition has asked yet */
+	struct task_ctx *tctx;	/* NULL: no condition has needed it yet */
 	struct gth_marks *m;
 	bool is_known;
 	u64 now;
 };
 
-/* Looks at the task's record. Returns whether there is one. */
+/* Reads the task's record. Returns whether there is one. */
 static __always_inline bool know_task(struct packet *packet, struct task_ctx *tctx)
 {
 	if (!tctx)
@@ -118,10 +118,10 @@ static __always_inline bool know_task(struct packet *packet, struct task_ctx *tc
 }
 
 /*
- * A task with an up-to-date record is marked at once if a rule of the condition holds for it
- * otherwise. If none does, it is neither marked nor counted. If that is unknown, the
- * next match decides. A task's marks are begun only by the task itself, or, while it
- * does not run, by its waker or its match: at most one of these runs for a mark.
+ * If the task's record is up to date, the task is marked at once, provided that one of the condition's
+ * rules would hold for it when marked. If none would, the task is neither marked nor counted. If the
+ * record is not up to date, the next match decides. Only the task itself begins its marks or, while it
+ * does not run, its waker or its match: at most one of these runs for a mark.
  */
 static __always_inline void count_at(struct gth_mark *mark, const struct gth_traffic *traffic,
 				     const struct packet *packet)
@@ -144,7 +144,7 @@ static __always_inline void count_at(struct gth_mark *mark, const struct gth_tra
 		mark->function = packet->by;
 	if (mark->until && __sync_lock_test_and_set(&mark->until, now + traffic->hold_ns))
 		return;
-	/* Not marked, or no longer now. */
+	/* It was not marked, or is no longer. */
 	mark->until = 0;
 	mark->function = packet->by;
 	if (packet->is_known)
@@ -155,7 +155,7 @@ static __always_inline void count_at(struct gth_mark *mark, const struct gth_tra
 		match_when_queued(packet->p);
 }
 
-/* Whether a task's packets count: not if none of the condition's rules holds for it otherwise. */
+/* Whether a task's packets count: not if none of the condition's rules would hold for it when marked. */
 static __always_inline bool may_count(const struct task_ctx *tctx, bool is_known,
 				      const struct gth_traffic *traffic)
 {
@@ -178,7 +178,7 @@ static __always_inline struct gth_mark *count_packet(struct packet *packet, cons
 	return mark;
 }
 
-/* Counts the packet in the condition, if that asks about it. Returns whether it does. */
+/* Counts the packet in the condition if the condition asks about it. Returns whether it does. */
 static __always_inline bool count_in_condition(struct packet *packet, const struct gth_traffic *traffic)
 {
 	struct gth_mark *mark;
@@ -194,8 +194,9 @@ static __always_inline bool count_in_condition(struct packet *packet, const stru
 }
 
 /*
- * Counts the packet in each condition but the first. Apart, as most policies have no other: a loop takes 80
- * instructions for each packet, and its registers are then saved where there is no loop, either.
+ * Counts the packet in each condition but the first. This is a separate function because most policies
+ * have only one condition: a loop takes 80 instructions for each packet, and the registers for it would be
+ * saved even where there is no loop.
  */
 static __noinline bool count_in_others(struct task_struct *p, u64 functions, u32 port, u32 by)
 {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The tasks that a marked task hands its packets on to. It wakes up a task that waits
- * for them with WF_SYNC (sock_def_readable(), net/core/sock.c; pipes), which says that
- * the waker is about to sleep. A softirq on top of a marked task hands on none of that
- * task's packets.
+ * The tasks that a marked task hands its packets on to. The marked task wakes up a task that
+ * waits for them with WF_SYNC (sock_def_readable(), net/core/sock.c; pipes), which says that the
+ * waker is about to sleep. A softirq that interrupts a marked task does not hand on that task's
+ * packets.
  */
 #ifndef GTH_WOKEN_H
 #define GTH_WOKEN_H
@@ -12,8 +12,8 @@
 #include "marks/mark.bpf.h"
 
 /*
- * Whether the current task hands on what the condition counts. Only a task that handles packets itself does, and it
- * has the condition's mark. Which context this is takes longest to tell, so that comes last.
+ * Whether the current task hands on packets that the condition counts. Only a task that handles packets
+ * itself and has the condition's mark does. The context is checked last because this takes longest.
  */
 static __always_inline bool hands_on(struct gth_marks *waker, const struct gth_traffic *traffic)
 {
@@ -23,7 +23,7 @@ static __always_inline bool hands_on(struct gth_marks *waker, const struct gth_t
 	       mark->until > marks_now() && context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
 }
 
-/* Counts a packet for @p in the condition of this number if the current task, with these marks, hands it on. */
+/* Counts a packet for @p in condition @number if the current task, whose marks are @waker, hands it on. */
 static __noinline void count_handed_on_in(struct task_struct *p, struct task_ctx *tctx, struct gth_marks *waker,
 					  u32 number)
 {
@@ -53,8 +53,8 @@ __noinline int count_handed_on(struct task_struct *p __arg_trusted, struct task_
 }
 
 /*
- * @sync: the waker says that it is about to sleep. For a task that may run on one CPU
- * only, the kernel selects no CPU and passes no such flag: there each wake-up counts.
+ * @sync: the waker says that it is about to sleep. For a task that may run on only one CPU,
+ * the kernel selects no CPU and passes no such flag, so each wake-up counts.
  */
 static __always_inline void note_handed_on(struct task_struct *p, struct task_ctx *tctx, bool sync)
 {

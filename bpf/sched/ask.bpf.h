@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Making the running task choose its CPU anew after it has left a BPF program.
+ * Makes the running task choose its CPU anew once it has left a BPF program.
  *
- * A task changes its rule mostly by itself, by an exec or a setuid(2). A BPF
- * program that runs on the task notices this. The task must not be preempted there:
- * it could not migrate, and until it ran again the kernel would skip the same
- * program for every other task of that CPU (kernel/bpf/trampoline.c, prog->active).
+ * A task's rule mostly changes through the task's own exec or setuid(2). A BPF program
+ * that runs on the task notices this. The task must not be preempted there: it could
+ * not migrate, and until it ran again the kernel would skip that program for every
+ * other task on the CPU (kernel/bpf/trampoline.c, prog->active).
  */
 #ifndef GTH_ASK_H
 #define GTH_ASK_H
@@ -13,9 +13,12 @@
 #include "sched/state.bpf.h"
 
 enum {
-	ASK_NS = 50000,		/* longer than such a program takes; each retry waits twice as long */
-	ASK_TIMES = 10,		/* 100 ms in all; then it is left to the tick */
-	/* BPF_F_TIMER_CPU_PIN of include/uapi/linux/bpf.h: on a nohz_full CPU the kernel else prefers another one. */
+	ASK_NS = 50000,		/* longer than such a program takes; each retry doubles it */
+	ASK_TIMES = 10,		/* retries, 100 ms in all; after that the tick takes over */
+	/*
+	 * BPF_F_TIMER_CPU_PIN (include/uapi/linux/bpf.h): without it the kernel prefers another CPU
+	 * to a nohz_full one.
+	 */
 	ON_THIS_CPU = 1 << 1,
 };
 
@@ -46,7 +49,7 @@ static int ask_now(void *map, u32 *cpu, struct ask *ask)
 	return 0;
 }
 
-/* Asks the task that runs on this CPU. */
+/* Makes the task that runs on this CPU choose its CPU anew, after ASK_NS. */
 static __always_inline void ask_soon(void)
 {
 	u32 cpu = bpf_get_smp_processor_id();

@@ -14,20 +14,21 @@ enum {
 	BURST_SLICES = 4,	/* slices without sleep before a task loses its priority */
 	GUARD_RATIO = 20,	/* priority tasks' time per unit of normal tasks' time */
 	GUARD_GRACE = 2,	/* factor on the debt that a just woken-up task may run up */
-	ROUND_NS = 1000000000,	/* every waiting task gets a turn within it */
-	LONG_NS = 20000000,	/* slices this long are checked against the round */
+	ROUND_NS = 1000000000,	/* every waiting task gets a turn within this time */
+	LONG_NS = 20000000,	/* slices longer than this are checked against the round */
 	TURN_NS = 10000000,	/* the longest turn that the guard gives a normal task */
 	STALE_NS = 2000000000,	/* a normal task that has waited this long goes first */
 	UNEVEN_NS = 100000000,	/* how often a CPU takes a task from an LLC that is only a little fuller */
-	LOOK_NS = 50000000,	/* how often a CPU looks for such a task */
-	SHORT_NS = 100000,	/* the least slice that a task goes on with */
-	PASSED_NS = 1000000,	/* how long a CPU's priority tasks may go before a task that waits in its local DSQ */
-	LATE_NS = 4000000,	/* slices end at ticks: at most this much late */
-	LOOK_AT = 16,		/* how many it looks at, from the queue's end */
-	NONE_IDLE_NS = 50000,	/* a failed search for an idle CPU holds this long */
-	SETTLED_NS = 200000,	/* a waker's own wake-ups do not end its turn before this */
-	CATCH_UP_NS = 16000000,	/* so far behind, a confined task is charged twice what it runs, see catch_up() */
-	MOST_BEHIND_NS = 1000000000,	/* no confined task is farther behind its pool's clock, but for a slice */
+	LOOK_NS = 50000000,	/* how often a CPU looks for a task that has waited STALE_NS */
+	SHORT_NS = 100000,	/* the shortest slice that a task goes on with */
+	PASSED_NS = 1000000,	/* how long priority tasks may pass a task in a CPU's local DSQ */
+	LATE_NS = 4000000,	/* slices end at ticks, at most this late */
+	LOOK_AT = 16,		/* how many tasks of a DSQ a CPU looks at */
+	NONE_IDLE_NS = 50000,	/* how long a failed search for an idle CPU counts */
+	SETTLED_NS = 200000,	/* a waker's own wake-ups do not end its turn before this age */
+	CATCH_UP_NS = 16000000,	/* a confined task this far behind is charged twice what it runs,
+				 * see catch_up() */
+	MOST_BEHIND_NS = 1000000000,	/* how far a confined task may lag its pool's clock, plus one slice */
 };
 
 static __always_inline u64 turn_ns(void)
@@ -37,7 +38,8 @@ static __always_inline u64 turn_ns(void)
 
 /*
  * Advances a pool's clock by @cpu's share of what each waiting task would have got of
- * @ns. How many wait is as of the last tick: counting takes longer than all else here.
+ * @ns. Uses the number of tasks that waited at the last tick: counting them takes longer
+ * than the rest of the function.
  */
 static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
 {
@@ -46,7 +48,7 @@ static __always_inline void advance_clock(u32 pool, s32 cpu, u64 ns)
 	__sync_fetch_and_add(&pool_of(pool)->vtime_now, ns / (cpu_of(cpu)->waiting + 1ULL) / (cpus ? cpus : 1));
 }
 
-/* @ns, limited so that every task waiting for @cpu gets such a turn in a round. */
+/* Returns @ns, limited so that every task that waits for @cpu gets a turn of that length within a round. */
 static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
 {
 	u64 most;
@@ -58,15 +60,18 @@ static __always_inline u64 in_a_round(u64 ns, u32 pool, s32 cpu)
 }
 
 /*
- * Whether the task may use some CPUs only. Where more wait for those than for others, the pool's clock
- * leaves it behind, with all that it competes with.
+ * Whether the task may use only some CPUs. If more tasks wait for those than for others, the pool's
+ * clock leaves the task behind, with all its competitors.
  */
 static __always_inline bool is_confined(const struct task_struct *p)
 {
 	return p->nr_cpus_allowed < machine.nr_possible;
 }
 
-/* The virtual time that the task's competitors on @cpu have got to: for a confined one perhaps behind @pool's clock. */
+/*
+ * The virtual time that the task's competitors on @cpu have reached. For a confined task it may be
+ * behind @pool's clock.
+ */
 static __always_inline u64 clock_for(const struct task_struct *p, u32 pool, s32 cpu)
 {
 	const struct cpu_ctx *c = cpu_of(cpu);
@@ -84,9 +89,10 @@ static __always_inline void forget_confined(struct cpu_ctx *c)
 }
 
 /*
- * For a tick: how far the confined tasks have got that compete for @cpu, and how far behind they
- * are on average. One that has just woken up may lag behind them. One that another cache's CPU has
- * taken may be on that one's clock.
+ * Called at a tick. Notes how far the confined tasks that compete for @cpu have got, and how far
+ * behind they are on average. Leaves out a task that has just woken up, which may lag behind the
+ * others, and one on another pool's clock: a task taken from another LLC may still be on that LLC's
+ * clock.
  */
 static __always_inline void note_confined(const struct task_struct *p, const struct task_ctx *tctx,
 					  const struct waiting *waiting, u32 pool, s32 cpu)
@@ -107,10 +113,10 @@ static __always_inline void note_confined(const struct task_struct *p, const str
 }
 
 /*
- * Confined tasks that the pool's clock has left behind are charged more, in proportion to what each ran and to how far
- * all that compete for @cpu are behind. So they keep up with the clock, and still share the time by their weights:
- * a task's own distance would differ from turn to turn, most for the tasks whose virtual time advances fast. Returns
- * what to charge beyond @ran_vtime.
+ * Charges more to confined tasks that the pool's clock has left behind, in proportion to what each
+ * ran and to how far behind all competitors for @cpu are. This way they keep up with the clock and
+ * still share the time by their weights. A task's own distance would differ from turn to turn, most
+ * for the tasks whose virtual time advances fast. Returns what to charge beyond @ran_vtime.
  */
 __noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, s32 cpu, u64 ran_vtime)
 {
@@ -125,11 +131,11 @@ __noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, s32 cpu, u64 
 }
 
 /*
- * Puts the task on @pool's clock. It keeps its distance when it changes pools.
- * It may lag by one slice (a sleeper's credit) and lead by what one slice
- * costs the lightest weight; less when so many wait that its turn would not
- * come within a round. A priority task waits in another order, and always leads:
- * the clock does not advance by what it runs.
+ * Puts the task on @pool's clock. A task that changes pools keeps its distance from the
+ * clock. It may lag by one slice (a sleeper's credit) and lead by what one slice costs
+ * the lightest weight. The lead is smaller when so many tasks wait that its turn would
+ * not come within a round. There is no such limit for a priority task: it waits in
+ * another order, and it always leads, because the clock does not advance by what it runs.
  */
 static __always_inline void set_clock(struct task_struct *p, struct task_ctx *tctx, u32 rank, u32 pool, s32 cpu)
 {
@@ -157,7 +163,7 @@ static __always_inline void set_clock(struct task_struct *p, struct task_ctx *tc
 	}
 }
 
-/* The slice of a normal task: shorter the more tasks waited in its pool at the last tick. */
+/* The slice of a normal task: the more tasks waited in its pool at the last tick, the shorter it is. */
 static __always_inline u64 fair_slice(const struct gth_tables *t, u32 pool)
 {
 	u64 cpus = t->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
@@ -183,9 +189,10 @@ static __always_inline u64 slice_of(const struct gth_tables *t, const struct gth
 }
 
 /*
- * A normal task has run on a CPU that owes normal tasks time. Its pool's clock advances
- * by what they would have run in the time they are paid for: a task with a small lead
- * must not wait it out at a twentieth of the speed.
+ * Called when a normal task has run on a CPU that owes normal tasks time. Advances the
+ * clock of the CPU's pool by what they would have run in the time that they are paid for.
+ * Otherwise a task with a small lead would have to wait it out at a twentieth of the
+ * speed.
  */
 __noinline int pay_debt(s32 cpu, u64 ran)
 {

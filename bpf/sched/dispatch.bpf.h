@@ -37,8 +37,9 @@ struct last {
 };
 
 /*
- * The rank that @p would go on with under this match word, or GTH_RANK_IDLE: then
- * gth_enqueue() holds it back or matches it. A task asked to choose its CPU anew chooses now.
+ * The rank with which @p would go on under this match word, or GTH_RANK_IDLE: then
+ * gth_enqueue() holds it back or matches it. A task that was asked to choose its CPU anew
+ * does so now.
  */
 __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu,
 			    u64 match)
@@ -58,7 +59,7 @@ __noinline u32 rank_of_last(struct task_struct *p __arg_trusted, struct task_ctx
 	return stays || held ? rank_now(p, tctx, rule_in(match), cpu) : GTH_RANK_IDLE;
 }
 
-/* With @match, under the rule that it has now. */
+/* Looks at the task that ran last. With @match, first matches it if its match is outdated. */
 static __always_inline void look_at_last(struct task_struct *prev, s32 cpu, bool match, struct last *last)
 {
 	if (!prev || !(prev->scx.flags & SCX_ENUM(scx_ent_flags, SCX_TASK_QUEUED)))
@@ -105,13 +106,13 @@ static __always_inline bool take(u64 dsq, enum gth_path path)
 	return true;
 }
 
-/* As take(), where few CPUs come: a call is shorter, so ops.dispatch() loads sooner. */
+/* Like take(), for rarely taken paths: a call is shorter, so ops.dispatch() loads sooner. */
 __noinline int take_rarely(u64 dsq, u32 path)
 {
 	return path < GTH_NR_PATHS && take(dsq, path);
 }
 
-/* A task with priority that waits in the pool. */
+/* Takes a priority task that waits in the pool. */
 static __always_inline bool take_waiting_priority(u32 pool)
 {
 	u64 *came_at = &pool_of(pool)->priority_came_at;
@@ -172,7 +173,10 @@ __noinline int balance(s32 cpu, u32 pool)
 	if (!load)
 		return false;
 	if ((there - load) * cpus_here <= (here + load) * cpus_there) {
-		/* No single task evens it out: from time to time another one goes to the emptier LLC. */
+		/*
+		 * No single task would even it out: from time to time one goes to the emptier LLC
+		 * all the same.
+		 */
 		if (now_ns() - c->uneven_at < UNEVEN_NS || (there * cpus_here - here * cpus_there) * 16 < there * cpus_here)
 			return false;
 		c->uneven_at = now_ns();
@@ -200,8 +204,9 @@ __noinline int steal(u32 pool)
 }
 
 /*
- * Takes a task that has waited too long. Those at a queue's end have the longest lead. It
- * may have been short when they were queued: many more may have come since.
+ * Takes a task that has waited too long. The tasks at a queue's end have the longest lead.
+ * That lead may have been short when they were queued, but many more tasks may have come
+ * since.
  */
 __noinline int take_stale(u64 dsq, s32 cpu)
 {
@@ -226,8 +231,9 @@ __noinline int take_stale(u64 dsq, s32 cpu)
 }
 
 /*
- * At most every other time, so that queue order holds for the rest. It also looks into one other LLC: real-time
- * tasks may have all CPUs of that one which a task there may use, and balance() goes by the load.
+ * Takes such a task at most every other time, so that queue order holds for the rest. Also looks
+ * into one other LLC: real-time tasks may occupy all CPUs there that a waiting task may use, and
+ * balance() goes by the load.
  */
 static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 {
@@ -242,7 +248,10 @@ static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
 	return c->took_stale;
 }
 
-/* Takes a task beside one that had the CPU without a tick. Also true if a new policy wants that one queued anew. */
+/*
+ * Takes a task that waited while another one had the CPU without a tick. Also true if a new policy
+ * wants the other one queued anew.
+ */
 static __always_inline bool take_beside_endless(u32 pool, s32 cpu)
 {
 	return take_rarely(prio_dsq(pool), GTH_PATH_PRIORITY) || take_rarely(cpu_dsq(cpu), GTH_PATH_PINNED) ||
@@ -256,8 +265,9 @@ static __always_inline void go_idle(s32 cpu, struct cpu_ctx *c)
 }
 
 /*
- * The tasks that waited when the last one began are gone, so it needs no tick any more. The kernel looks at the
- * slice only when a task begins (set_next_task_scx()). Nothing is dispatched, so it queues this one anew (ENQ_LAST).
+ * Whether the last task needs no tick any more, because the tasks that waited when it began are
+ * gone. The kernel looks at the slice only when a task begins to run (set_next_task_scx()). So the
+ * caller dispatches nothing, and the kernel queues this task anew (ENQ_LAST).
  */
 static __always_inline bool becomes_endless(const struct last *last, s32 cpu)
 {
@@ -288,13 +298,16 @@ static __always_inline bool take_priority(const struct last *last, u32 pool, s32
 	return true;
 }
 
-/* The key of the first task of the CPU's own DSQ or the pool's, whose first tasks have these. */
+/* The earlier of two keys: of the first task in the CPU's own DSQ, and of the first one in the pool's. */
 static __always_inline u64 first_key(u64 own_key, u64 shared_key)
 {
 	return own_key == NO_KEY || is_earlier(shared_key, own_key) ? shared_key : own_key;
 }
 
-/* Takes that task. If another CPU has taken it meanwhile, the first one of the other DSQ. At least one has a task. */
+/*
+ * Takes the task with that key, or the first one of the other DSQ if another CPU has taken it
+ * meanwhile. At least one of the DSQs has a task.
+ */
 static __always_inline bool take_first(u64 own_key, u64 shared_key, u32 pool, s32 cpu)
 {
 	bool own = own_key != NO_KEY, shared = shared_key != NO_KEY;
@@ -318,7 +331,10 @@ static __always_inline bool last_is_earlier(const struct last *last, u64 key, u3
 	return is_earlier(last->tctx->vtime - (rule ? rule->credit_ns : 0), key);
 }
 
-/* The earliest of: the CPU's own DSQ, the pool's, the task that ran last. True: one of them has the CPU. */
+/*
+ * Picks the earliest of the CPU's own DSQ, the pool's, and the task that ran last. True: one of
+ * them has the CPU.
+ */
 static __always_inline bool take_earliest(const struct last *last, struct cpu_ctx *c, u32 pool, s32 cpu,
 					  bool guarded)
 {

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * When a policy comes into force, tasks still wait where the old one queued them, and
- * there may be no CPU for them any more: their exclusive CPUs belong to no rule, or the
- * CPUs of their affinity to other rules now. go_live() moves each such task at once. A
- * program that still knew the old policy may queue more just after that. go_live() runs
- * again and finds these once all such programs have ended and before the old policy's tables
- * are reused (src/sched/scheduler.rs, set_policy()).
+ * When a policy comes into force, tasks still wait where the old one queued them. There may
+ * be no CPU for them any more: their exclusive CPUs may belong to no rule now, or the CPUs of
+ * their affinity to other rules. go_live() moves each such task at once. A program that still
+ * knew the old policy may queue more tasks just after that. go_live() runs again and finds
+ * these once all such programs have ended and before the old policy's tables are reused
+ * (src/sched/scheduler.rs, set_policy()).
  */
 #ifndef GTH_DRAIN_H
 #define GTH_DRAIN_H
@@ -35,7 +35,10 @@ static __always_inline struct home home_of(struct task_struct *p, u32 generation
 		return home;
 	if (!is_migration_disabled(p))
 		other = any_cpu_in(p, generation, GTH_MASK_NORMAL);
-	/* Computes the tables' place anew: on the stack the verifier forgets its bounds. */
+	/*
+	 * Computes the address of the tables again: once it is on the stack, the verifier forgets
+	 * its bounds.
+	 */
 	barrier_var(generation);
 	if (other >= 0)
 		home.pool = cpu_pool(live_tables(generation), other);
@@ -111,7 +114,7 @@ static __noinline void drain_cpu(s32 cpu)
 	bpf_rcu_read_unlock();
 }
 
-/* The exclusive pools of the live policy, which its CPUs look into. */
+/* Whether the pool is an exclusive one of the live policy, whose CPUs look into it. */
 static __always_inline bool is_live_exclusive(u32 pool)
 {
 	u32 first = machine.nr_llcs + (tunables.generation & 1) * GTH_MAX_RESERVED;
@@ -138,8 +141,8 @@ static __always_inline void drain_all(void)
 }
 
 /*
- * Makes the CPUs that become exclusive, or were, choose anew what they run, and those without
- * a tick. The others do at their next tick.
+ * Makes CPUs that become exclusive, CPUs that were exclusive, and CPUs without a tick choose anew
+ * what they run. The others do so at their next tick.
  */
 static __always_inline void kick_changed(u32 old, u32 generation)
 {

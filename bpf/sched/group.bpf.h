@@ -24,14 +24,14 @@ enum {
 	ROOT_GROUP = 0,
 	NO_GROUP = 0xffffffff,
 	DEFAULT_WEIGHT = 100,
-	IDLE_WEIGHT = 1,	/* of a cgroup with cpu.idle; the kernel's own scheduler takes 0.3 */
-	MAX_LEVELS = 32,	/* of cgroups that have a record, the root's included */
+	IDLE_WEIGHT = 1,	/* weight of a cgroup with cpu.idle; the kernel's own scheduler uses 0.3 */
+	MAX_LEVELS = 32,	/* levels of cgroups that have a record, including the root */
 	COUNT_BITS = 24,	/* of group.load */
 	VTIME_AHEAD_SLICES = 100, /* the lightest weight's charge for one slice */
 	PACE_BITS = 16,		/* a pace of weight << PACE_BITS is that of a task without cgroups */
-	SHARE_NS = 1000000,	/* how old a share is at least when a tick renews it */
-	MAX_SHARE_NS = 20000000, /* ... and when a switch does: its tasks are seldom seen by a tick */
-	MAX_SUMMED = 64,	/* how many CPUs are added up for each share; else TOTAL_NS holds */
+	SHARE_NS = 1000000,	/* a tick renews a share that is older than this */
+	MAX_SHARE_NS = 20000000, /* ... a switch renews one older than this: ticks seldom see its tasks */
+	MAX_SUMMED = 64,	/* up to this many CPUs are added up for each share; for more, see TOTAL_NS */
 	TOTAL_NS = 10000000,
 };
 
@@ -39,19 +39,19 @@ enum {
 struct limit {
 	u64 quota;		/* CPU time in each period, ns; NO_QUOTA: no limit */
 	u64 period;		/* ns */
-	u64 burst;		/* unused time that a later period may have besides, ns */
+	u64 burst;		/* unused time that a later period may have in addition, ns */
 	s64 left;		/* in this period, ns; negative: the next one pays for it */
 	s64 at_start;		/* what was left at the start of this period */
 	u64 period_end;		/* now_ns() */
 	u32 nearest;		/* this group or the nearest one above that has a limit, or NO_GROUP */
-	u32 epoch;		/* `nearest` is as of this limits.epoch */
+	u32 epoch;		/* the limits.epoch for which `nearest` holds */
 	u32 throttled;		/* it has used up its quota */
 	u32 released;		/* tasks that were held back may run */
 	u32 listed;		/* it has a place in limits.of */
 	u64 throttled_at;	/* now_ns() */
-	u64 throttled_ns;	/* as throttled_usec in cpu.stat, but counted while it lasts, too */
-	u64 nr_throttled;	/* as there */
-	u64 nr_periods;		/* periods in which it ran; as there */
+	u64 throttled_ns;	/* like throttled_usec in cpu.stat, but also counts while it lasts */
+	u64 nr_throttled;	/* as in cpu.stat */
+	u64 nr_periods;		/* periods in which it ran; as in cpu.stat */
 };
 
 /*
@@ -88,7 +88,7 @@ struct {
 	__type(value, u32);
 } group_indices SEC(".maps");
 
-/* The weights of all counted tasks; a large machine adds them up now and then only. */
+/* The sum of the weights of all counted tasks. A large machine adds them up only now and then. */
 struct {
 	u64 load;
 	u64 at;			/* now_ns() */
@@ -100,9 +100,9 @@ static __always_inline struct group *group_at(u32 index)
 }
 
 /*
- * What is below /user.slice/user-UID.slice belongs to a user, who may make any number of cgroups there. Those
- * of all users together have no more than these records, so that there are some for all others. Their other
- * cgroups count as parts of the user's slice.
+ * Cgroups below /user.slice/user-UID.slice belong to a user, who may make any number of them. Those
+ * of all users together get no more than MAX_OF_USERS records, so that some remain for all other
+ * cgroups. A user's further cgroups count as part of the user's slice.
  */
 enum {
 	USERS_LEVEL = 2,
@@ -127,7 +127,7 @@ static __always_inline u32 group_of(struct cgroup *cgrp)
 	u64 id = BPF_CORE_READ(cgrp, kn, id);
 	u32 *index = bpf_map_lookup_elem(&group_indices, &id);
 
-	if (!index && BPF_CORE_READ(cgrp, level) > USERS_LEVEL) { /* one of too many of a user's */
+	if (!index && BPF_CORE_READ(cgrp, level) > USERS_LEVEL) { /* a user's cgroup beyond MAX_OF_USERS */
 		id = BPF_CORE_READ(cgrp, ancestors[USERS_LEVEL], kn, id);
 		index = bpf_map_lookup_elem(&group_indices, &id);
 	}
@@ -155,7 +155,8 @@ static __always_inline bool is_active(u64 load)
 
 /*
  * Brings a group's part of its parent's load up to date, and so on upwards. Each level
- * decides under its lock by the load as it is then, so the last of several callers is right.
+ * decides under its lock by the load at that moment, so the last of several callers gets it
+ * right.
  */
 __noinline int settle_group(u32 index)
 {
@@ -222,8 +223,9 @@ static __always_inline u64 total_load(u64 now)
 }
 
 /*
- * Keeps up which pool a task is a load of, and how much: its weight among all runnable
- * tasks, but no more than what one CPU can do. The LLCs are balanced by that.
+ * Keeps track of which pool a task is a load of, and how much: its weight among all
+ * runnable tasks, but no more than what one CPU can do. The LLCs are balanced by these
+ * loads.
  */
 static __always_inline void change_pool_load(struct counted *counted, u32 pool, u32 load)
 {
@@ -263,7 +265,7 @@ __noinline int count_out(struct counted *counted __arg_nonnull)
 	return 0;
 }
 
-/* From now on the task counts, in this pool and with the weight that it has now; its rq is locked. */
+/* From now on the task counts, in this pool and with its current weight. Its rq is locked. */
 __noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u32 pool)
 {
 	u32 weight = weight_of(p, tctx);
@@ -280,7 +282,7 @@ __noinline int count_in(struct task_struct *p __arg_trusted, struct task_ctx *tc
 	return 0;
 }
 
-/* What has slept on the CPU counts no longer. */
+/* The task that went to sleep on the CPU counts no longer. */
 static __always_inline void end_leaving(struct cpu_ctx *c)
 {
 	if (c->leaving.weight)
@@ -288,8 +290,9 @@ static __always_inline void end_leaving(struct cpu_ctx *c)
 }
 
 /*
- * The task sleeps. It counts until the CPU looks for another one, or until that one's turn ends: one that was
- * woken up here just now takes its place (count_running()). To count it in and the other out takes longer.
+ * The task goes to sleep. It still counts until the CPU looks for another task, or until the next
+ * task's turn ends: one that was just woken up here takes its place (count_running()). Counting one
+ * in and the other out would take longer.
  */
 static __always_inline void count_out_later(struct task_ctx *tctx, struct cpu_ctx *c)
 {
@@ -299,7 +302,10 @@ static __always_inline void count_out_later(struct task_ctx *tctx, struct cpu_ct
 	tctx->counted.load = 0;
 }
 
-/* The normal task begins to run. It counts in place of the one that slept here, if both count the same. */
+/*
+ * A normal task begins to run. It takes the place of the one that went to sleep here if both count
+ * the same.
+ */
 static __always_inline void count_running(struct task_struct *p, struct task_ctx *tctx, struct cpu_ctx *c, s32 cpu)
 {
 	if (!tctx->counted.weight && c->leaving.weight == weight_of(p, tctx) && c->leaving.group == tctx->group) {
@@ -317,7 +323,10 @@ static __always_inline u64 most_ahead(void)
 	return VTIME_AHEAD_SLICES * tunables.slice_ns;
 }
 
-/* A task of the group ended, this far ahead. The group owes no more than one task may be ahead. */
+/*
+ * A task of the group ended with this lead. The group's debt grows by no more than the lead that
+ * one task may have, and only while it is below that lead.
+ */
 static __always_inline void owe(u32 index, s64 lead)
 {
 	struct group *group = group_at(index);
@@ -366,7 +375,7 @@ __noinline int renew_share(u32 index)
 	return 0;
 }
 
-/* A tick saw a task of the group. Computing a share takes too long for every switch. */
+/* Called at a tick that sees a task of the group: computing a share at every switch would take too long. */
 static __always_inline void keep_share(u32 index)
 {
 	struct group *group = group_at(index);
@@ -376,8 +385,8 @@ static __always_inline void keep_share(u32 index)
 }
 
 /*
- * By how much the task's virtual time advances: less the greater its pace is. How old the share is
- * counts as of the start of the turn: reading the clock takes longer than all else here.
+ * The task's pace: the greater it is, the less its virtual time advances. The share's age is taken
+ * at the start of the turn: reading the clock takes longer than the rest of the function.
  */
 static __always_inline u64 pace_of(struct task_struct *p, const struct task_ctx *tctx)
 {
@@ -397,7 +406,7 @@ static __always_inline u64 virtual_time(u64 ran, u64 pace)
 
 /* ---- cgroups come and go ---- */
 
-/* There was no record left for a cgroup. */
+/* Set when no record was left for a cgroup. */
 u32 too_many_groups SEC(".bss.groups");
 
 /* The row of pod_stats of each cgroup's tasks; 0: none. A new cgroup has its parent's. */
@@ -410,7 +419,7 @@ struct group_name {
 /* The directory of each cgroup, by which user space finds those of pods (src/sched/pod_rows.rs). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, GTH_MAX_GROUPS); /* one if no pods count */
+	__uint(max_entries, GTH_MAX_GROUPS); /* one if pods are not counted */
 	__type(key, u32);
 	__type(value, struct group_name);
 } group_names SEC(".maps");
@@ -425,10 +434,10 @@ static __always_inline void note_for_pods(u32 index, u32 parent, struct cgroup *
 	pod_rows[index & (GTH_MAX_GROUPS - 1)] = pod_rows[parent & (GTH_MAX_GROUPS - 1)];
 }
 
-/* Where the search for a free record goes on. */
+/* Where the next search for a free record starts. */
 u32 next_group;
 
-/* A record without a user. Tasks that end may count in a removed cgroup's for a moment. */
+/* A record that no cgroup uses. Tasks that end may count in a removed cgroup's record for a moment. */
 static __always_inline u32 free_group(void)
 {
 	u32 i;
@@ -445,15 +454,15 @@ static __always_inline u32 free_group(void)
 	return ROOT_GROUP;
 }
 
-/* The task group of a cgroup: its state of the cpu controller is the first member. */
+/* The task group of a cgroup: the cgroup's cpu controller state is its first member. */
 static __always_inline struct task_group *task_group_of(struct cgroup *cgrp)
 {
 	return (struct task_group *)cpu_state(&cgrp->subsys[0]);
 }
 
 /*
- * The weight by which the kernel knows that ops.cgroup_set_weight() has to be called: cpu.idle leaves it
- * as it is (scx_group_set_idle(), kernel/sched/ext/ext.c).
+ * The weight by which the kernel decides whether to call ops.cgroup_set_weight(). cpu.idle leaves
+ * it unchanged (scx_group_set_idle(), kernel/sched/ext/ext.c).
  */
 static __always_inline u32 told_weight(struct cgroup *cgrp)
 {
@@ -469,7 +478,7 @@ static __always_inline bool is_idle_group(struct cgroup *cgrp)
 	return group && bpf_core_field_exists(group->idle) && BPF_CORE_READ(group, idle) > 0;
 }
 
-/* User space ends the scheduler. */
+/* Makes user space end the scheduler. */
 static __always_inline s32 refuse_group(void)
 {
 	too_many_groups = true;
@@ -494,8 +503,9 @@ static __always_inline void begin_group(struct group *group, struct cgroup *cgrp
 }
 
 /*
- * The kernel's cgroup lock keeps callers apart. A cgroup MAX_LEVELS deep, or deeper, counts as part of the nearest
- * one above it that has a record: nothing else looks at more levels than that.
+ * The kernel's cgroup lock serializes the callers. A cgroup at level MAX_LEVELS or deeper counts as
+ * part of the nearest one above it that has a record, because nothing else looks at more levels
+ * than that.
  */
 static __always_inline s32 add_group(struct cgroup *cgrp, u32 weight)
 {

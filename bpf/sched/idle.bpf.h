@@ -11,7 +11,7 @@
 
 enum {
 	NO_MASK = 0xffff,
-	CLAIM_LOOKS = 32,	/* how many CPUs to try to take over */
+	CLAIM_LOOKS = 32,	/* how many CPUs to look at for one to take over */
 };
 
 /* Where a task may go. Masks are indices (enum gth_mask). */
@@ -32,14 +32,14 @@ struct candidates {
 	u32 generation;
 	u32 mask;
 	u32 near;		/* those to try first */
-	u32 rank;		/* of what runs on `cpu`; the task's own without one */
+	u32 rank;		/* of what runs on `cpu`; the task's own if there is no `cpu` */
 	s32 cpu;
 	u32 looks;		/* CPUs looked at */
 } __attribute__((aligned(64)));
 
-struct candidates candidates[GTH_MAX_CPUS]; /* as plans: of the CPU that decides */
+struct candidates candidates[GTH_MAX_CPUS]; /* one for each CPU that decides, like plans */
 
-/* True if the CPU was idle. Use it then: others no longer see it as idle. */
+/* True if the CPU was idle. The caller must use it then: others no longer see it as idle. */
 static __always_inline bool take_idle(struct task_struct *p, const struct cpumask *mask, s32 cpu)
 {
 	return may_run_on(p, mask, cpu) && scx_bpf_test_and_clear_cpu_idle(cpu);
@@ -60,8 +60,8 @@ static __always_inline s32 any_cpu_in(struct task_struct *p, u32 generation, u32
 }
 
 /*
- * The rule's exclusive CPUs are for @p, too. Those of a cpuset are for the tasks in it: the rule's
- * other tasks may run elsewhere.
+ * Whether @p may use the rule's exclusive CPUs. Those of a cpuset are only for the tasks in it: the
+ * rule's other tasks may run elsewhere.
  */
 static __always_inline bool is_entitled(struct task_struct *p, const struct gth_rule *rule, u32 generation,
 					u32 index)
@@ -74,7 +74,7 @@ static __always_inline bool is_entitled(struct task_struct *p, const struct gth_
 	return (rule->flags & GTH_RULE_EXCLUSIVE) && mask && bpf_cpumask_subset(p->cpus_ptr, mask);
 }
 
-/* No CPU is idle: one look at the kernel's mask, where it keeps a single one. */
+/* Whether no CPU is idle: one look at the kernel's idle mask, if it keeps a single one. */
 static __always_inline bool none_is_idle(void)
 {
 	const struct cpumask *idle;
@@ -101,7 +101,7 @@ static __always_inline s32 pick_idle_cpu(const struct cpumask *mask, u64 flags)
 
 /*
  * An idle CPU of the mask that @p may use, in a wholly idle core if there is
- * one. Use it: others no longer see it as idle.
+ * one. The caller must use it: others no longer see it as idle.
  */
 __noinline s32 pick_idle_in(struct task_struct *p __arg_trusted, u32 generation, u32 index)
 {
@@ -165,8 +165,9 @@ static __always_inline s32 pick_idle_own(struct task_struct *p, s32 prev, const 
 }
 
 /*
- * The kernel's own selection, where it can be limited to the mask. Without WF_SYNC: with it the kernel may choose the
- * waker's CPU, which is not idle, and the waker may go on. follow_waker() has measured that.
+ * The kernel's own selection, where it can be limited to the mask. Drops WF_SYNC: with it the
+ * kernel may choose the waker's CPU, which is not idle, and the waker may go on. follow_waker()
+ * decides about that by measurement.
  */
 static __always_inline s32 pick_idle_builtin(struct task_struct *p, s32 prev, u64 wake_flags,
 					     const struct place *w)
@@ -225,13 +226,13 @@ static __always_inline void kick_for_waiting(const struct waiting *waiting, u32 
 
 extern const struct rq runqueues __ksym __weak;
 
-/* Without the symbol in the kernel's BTF, NULL. */
+/* The CPU's run queue, or NULL if the kernel's BTF lacks the symbol. */
 static __always_inline const struct rq *rq_of(s32 cpu)
 {
 	return bpf_ksym_exists(&runqueues) ? bpf_per_cpu_ptr(&runqueues, cpu) : NULL;
 }
 
-/* A task waits in the CPU's local DSQ: what scx_bpf_dsq_nr_queued() says, without a call. */
+/* Whether a task waits in the CPU's local DSQ: what scx_bpf_dsq_nr_queued() says, without a call. */
 static __always_inline bool waits_locally(s32 cpu)
 {
 	const struct rq *rq = rq_of(cpu);
@@ -240,9 +241,9 @@ static __always_inline bool waits_locally(s32 cpu)
 }
 
 /*
- * When the kernel began to switch tasks on the CPU, by the clock of now_ns(), which itself is slow after a dispatch.
- * Not where a task that woke up preempts another: the kernel reads no clock for that switch
- * (wakeup_preempt(), kernel/sched/core.c).
+ * When the kernel began to switch tasks on the CPU, by the clock of now_ns(). now_ns() itself is
+ * slow after a dispatch. Not valid where a waking task preempts another one: the kernel does not
+ * read the clock for that switch (wakeup_preempt(), kernel/sched/core.c).
  */
 static __always_inline u64 switched_at(s32 cpu)
 {
@@ -251,7 +252,7 @@ static __always_inline u64 switched_at(s32 cpu)
 	return rq ? rq->clock : now_ns();
 }
 
-/* The CPU's stopper is to run, or runs: the kernel takes it before all other tasks. */
+/* Whether the CPU's stopper runs or is about to: the kernel picks it before all other tasks. */
 static __always_inline bool stopper_waits(s32 cpu)
 {
 	const struct rq *rq = rq_of(cpu);
@@ -260,8 +261,9 @@ static __always_inline bool stopper_waits(s32 cpu)
 }
 
 /*
- * The CPU runs a real-time or deadline task, which none of our tasks preempts. The kernel sends no
- * event when such a task takes an idle CPU. The stopper leaves again at once.
+ * Whether the CPU runs a real-time or deadline task, which none of our tasks preempts. The kernel
+ * sends no event when such a task takes an idle CPU. The stopper does not count: it leaves again at
+ * once.
  */
 __noinline int runs_above_us(s32 cpu)
 {
@@ -280,7 +282,10 @@ static __always_inline bool take_over(struct cpu_ctx *c, u32 there, u32 rank)
 	return true;
 }
 
-/* A normal task runs there by right. Ends that: a wake-up reads no clock where none does. */
+/*
+ * Whether the guard protects the normal task that runs there. Clears an expired protection, so that
+ * a wake-up reads the clock only while there is one.
+ */
 static __always_inline bool is_protected(struct cpu_ctx *c)
 {
 	u64 until = *(volatile u64 *)&c->protected_until;
@@ -320,9 +325,10 @@ static __always_inline bool claim_from_normal(struct task_struct *p, const struc
 }
 
 /*
- * Looks among the CPUs of the mask, with @preemptible only among those, for one that runs
- * something weaker: a normal task if there is one, else the weakest of the few that it checks.
- * @prev comes first, then those near. True if it runs a normal task.
+ * Looks among the CPUs of the mask for one that runs something weaker: a normal task if there is
+ * one, else the weakest of the few that it checks. With @preemptible, looks only among the
+ * preemptible CPUs. @prev comes first, then those of the mask `near`. True if the CPU that it found
+ * runs a normal task.
  */
 __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool preemptible,
 			  struct candidates *of __arg_nonnull)
@@ -355,7 +361,7 @@ __noinline int look_among(struct task_struct *p __arg_trusted, s32 prev, bool pr
 	return false;
 }
 
-/* For look_among(): nothing found yet among the CPUs of the mask. */
+/* For look_among(): nothing has been found yet among the CPUs of the mask. */
 static __always_inline struct candidates *begin_look(s32 prev, u32 rank, u32 generation, u32 index)
 {
 	struct candidates *of = &candidates[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];

@@ -9,9 +9,9 @@
 #include "sched/match.bpf.h"
 
 /*
- * A new task continues its parent's burst, as forking is no sleep, and its parent's
- * clock, if that is not behind. So a chain of tasks that fork and end gets one task's
- * share.
+ * A new task continues its parent's burst, because forking is not sleeping. It
+ * also continues its parent's virtual time unless that is behind the clock. So a
+ * chain of tasks that fork and end gets one task's share.
  */
 static __always_inline void inherit(struct task_struct *p, struct task_ctx *tctx)
 {

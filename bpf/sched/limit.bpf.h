@@ -2,9 +2,9 @@
 /*
  * Limits of CPU time (cpu.max and cpu.max.burst, Documentation/admin-guide/cgroup-v2.rst).
  *
- * What a task runs is taken from what is left to each limited cgroup above it. Slices end at
- * ticks, so a cgroup may run over; the next period pays for that. Tasks of a cgroup without
- * anything left are held back until the next period, see sched/refill.bpf.h.
+ * What a task runs is deducted from what each limited cgroup above it has left. Slices end at
+ * ticks, so a cgroup may overrun its quota; the next period pays for that. Tasks of a cgroup
+ * that has nothing left are held back until the next period, see sched/refill.bpf.h.
  */
 #ifndef GTH_LIMIT_H
 #define GTH_LIMIT_H
@@ -13,7 +13,7 @@
 
 struct {
 	u32 nr;			/* limited cgroups */
-	u32 epoch;		/* counts changes of which cgroups are limited; 0: none yet */
+	u32 epoch;		/* counts changes to the set of limited cgroups; 0: none yet */
 	u32 top;		/* no place in `of` from here on is taken */
 	u32 released;		/* some group's `released` is set */
 	u64 due;		/* when the timer runs next; now_ns() */
@@ -35,7 +35,7 @@ __noinline u32 nearest_limit(u32 index)
 		return NO_GROUP;
 	if (group->limit.epoch == epoch)
 		return group->limit.nearest;
-	/* The limits as they are after this look at the epoch. */
+	/* Reads the limits only after the epoch. */
 	memory_barrier();
 	bpf_for(i, 0, MAX_LEVELS) {
 		struct group *above = group_at(at);
@@ -60,7 +60,7 @@ static __always_inline struct group *go_to_limited(u32 *index)
 	return group_at(*index);
 }
 
-/* The nearest group above a task's that has used up its quota, or NO_GROUP. */
+/* The nearest group that has used up its quota, from a task's group upwards, or NO_GROUP. */
 __noinline u32 throttled_above(u32 index)
 {
 	u32 i;
@@ -77,7 +77,7 @@ __noinline u32 throttled_above(u32 index)
 	return NO_GROUP;
 }
 
-/* It was preempted in an RCU read-side critical section: the whole machine waits for its end. */
+/* Whether it was preempted in an RCU read-side critical section: the whole machine waits for that to end. */
 static __always_inline bool holds_up_rcu(struct task_struct *p)
 {
 	return bpf_core_field_exists(p->rcu_read_lock_nesting) &&
@@ -85,16 +85,16 @@ static __always_inline bool holds_up_rcu(struct task_struct *p)
 }
 
 /*
- * The bits of task_struct.jobctl (include/linux/sched/jobctl.h) by which a task is to stop: STOP_PENDING,
- * TRAP_STOP, TRAP_NOTIFY, TRAP_FREEZE. Others stay after it has gone on, such as the number of the signal.
+ * The bits of task_struct.jobctl (include/linux/sched/jobctl.h) that tell a task to stop: STOP_PENDING,
+ * TRAP_STOP, TRAP_NOTIFY, TRAP_FREEZE. Others remain after it has gone on, such as the signal's number.
  */
 enum {
 	JOBCTL_IS_TO_STOP = 1 << 17 | 1 << 19 | 1 << 20 | 1 << 23,
 };
 
 /*
- * A task that is to end, or to stop for a signal, a debugger or the freezer, has to run for that.
- * On its way to do_exit() a killed task has taken the signal and is not PF_EXITING yet.
+ * A task that has to end, or to stop for a signal, a debugger or the freezer, must run to do so. A
+ * killed task on its way to do_exit() has already taken the signal and is not PF_EXITING yet.
  */
 static __always_inline bool must_run(struct task_struct *p)
 {
@@ -126,7 +126,7 @@ static __always_inline void throttle(struct limit *limit)
 	/* A barrier: whoever sees the flag sees the time. */
 	if (__sync_lock_test_and_set(&limit->throttled, 1))
 		return;
-	/* A refill that came before has not seen the flag. One that comes now does. */
+	/* A refill before this did not see the flag. One from here on does. */
 	if (*(volatile s64 *)&limit->left > 0)
 		limit->throttled = false;
 	else
@@ -148,7 +148,7 @@ static __always_inline void unthrottle(struct limit *limit, u64 now)
 	limit->throttled = false;
 }
 
-/* Takes what a task has run from each limit above it. */
+/* Deducts what a task has run from each limit above it. */
 __noinline int bill(u32 index, u64 ran)
 {
 	u32 i;

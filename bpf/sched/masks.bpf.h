@@ -107,8 +107,10 @@ static __always_inline s32 fill_slot(struct mask_slot *slot, bool full)
 	return 0;
 }
 
-/* Makes one scratch mask per CPU, and the mask of preemptible CPUs, at first all; called once,
- * by ops.init. */
+/*
+ * Creates one scratch mask per CPU, and the mask of preemptible CPUs, which at first has all CPUs.
+ * Called once, by ops.init.
+ */
 static __always_inline s32 create_masks(void)
 {
 	struct mask_slot *slot;
@@ -120,7 +122,7 @@ static __always_inline s32 create_masks(void)
 		return -12; /* ENOMEM */
 	bpf_for(cpu, 0, machine.nr_cpus) {
 		slot = bpf_map_lookup_percpu_elem(&scratch, &zero, cpu);
-		/* An id without a possible CPU has none. */
+		/* An id without a possible CPU has no scratch mask. */
 		if (slot && fill_slot(slot, false))
 			return -12;
 	}

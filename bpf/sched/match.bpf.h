@@ -3,8 +3,8 @@
  * Which rule of the policy a task falls under. The task's record keeps the answer with its
  * generation. The task is matched again after a newer generation, the end of a mark
  * (marks/mark.bpf.h), or a change of what rules ask about (an exec, another name, user, cgroup or
- * network namespace, a mark): when it is next queued, or its turn is over. A running task has
- * to choose its CPU at once; after a newer generation, at the next tick of its CPU.
+ * network namespace, a mark): when it is next queued, or when its turn is over. A running task
+ * has to choose its CPU anew at once; after a newer generation, at its CPU's next tick.
  */
 #ifndef GTH_MATCH_H
 #define GTH_MATCH_H
@@ -52,7 +52,7 @@ __noinline int match_text(u32 index, u32 slot, u32 kind, u32 start, u32 end)
 	return 0;
 }
 
-/* It is the process or thread that had the rule's pid when the policy was read. */
+/* Whether it is the process or thread that had the rule's pid when the policy was read. */
 static __always_inline bool pid_matches(const struct gth_rule *rule, struct task_struct *p)
 {
 	u32 pid = BPF_CORE_READ(p, pid);
@@ -67,7 +67,7 @@ static __always_inline bool pid_matches(const struct gth_rule *rule, struct task
 	return start / machine.tick_ns == rule->start_ticks;
 }
 
-/* The task's user and network namespace. In its own stack frame, as read_marks(). */
+/* Reads the task's user and network namespace. Has its own stack frame, like read_marks(). */
 static __noinline void read_ids(struct scratch *s)
 {
 	struct task_struct *p = s->task;
@@ -102,7 +102,7 @@ __noinline int match_numbers(u32 index, u32 slot)
 	return 0;
 }
 
-/* A task's name, from its record: a rename reaches that before task_struct. */
+/* A task's name, from its record: a rename reaches the record before task_struct. */
 static __always_inline void name_of(struct task_struct *p, char *comm)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -111,8 +111,8 @@ static __always_inline void name_of(struct task_struct *p, char *comm)
 }
 
 /*
- * The rules that hold by the task's marks; ends expired marks. In its own stack frame:
- * its callers are in the longest call chain.
+ * Finds the rules that hold by the task's marks, and ends expired marks. Has its own
+ * stack frame, because its callers are in the longest call chain.
  */
 static __noinline void read_marks(const struct gth_tables *t, struct scratch *s, struct gth_marks *m)
 {
@@ -162,9 +162,9 @@ __noinline int look_at(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 }
 
 /*
- * Decides on the task's marks. One that its packets asked for begins if a rule of the condition
- * holds otherwise. One for which no rule of it holds any more ends: its place is for others.
- * Only for the task's own match, not for a report or a trial.
+ * Decides on the task's marks. A mark that the task's packets asked for begins if all other
+ * conditions of one of its rules hold. A mark ends if they hold for none of its rules any more: its
+ * place is for others. Only for the task's own match, not for a report or a trial.
  */
 static __noinline void settle_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
 {
@@ -264,7 +264,7 @@ __noinline int match_conditions(u32 index, u32 slot)
 
 /*
  * Adds the rules that a task falls under as a child: those that its parent meets or
- * itself inherits. Looks back to the first parent already matched under this
+ * itself inherits. Looks back to the first ancestor already matched under this
  * generation.
  */
 __noinline int find_lineage(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
@@ -332,12 +332,13 @@ static __always_inline struct task_ctx *known_lineage(struct task_struct *p, u32
 }
 
 /*
- * Matches a task against the tables at @index, into a scratch's verdict. Uses
- * the lineage in the task's record if it is of the tables' rules, and keeps it there
- * so that it outlives the parents. @generation: that of the tables; 0: they are not live.
+ * Matches a task against the tables at @index, into a scratch's verdict. Uses the
+ * lineage in the task's record if it belongs to the tables' rules; match_now() keeps it
+ * there, so that it outlives the parents. @generation: that of the tables; 0: they are
+ * not live.
  *
- * Global, like the other functions with this keyword: verified once, not per
- * caller's state.
+ * Global, like the other functions that are __noinline but not static: the verifier
+ * checks it once, not for each caller's state.
  */
 __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
 {
@@ -376,13 +377,16 @@ static __always_inline const struct gth_rule *rule_in(u64 match)
 	return &live_tables(match_generation(match))->rules[rule & (GTH_MAX_RULES - 1)];
 }
 
-/* Of the rule's counters, see sched/tally.bpf.h. */
+/* Row of the rule's counters, see sched/tally.bpf.h. */
 static __always_inline u16 row_of(const struct gth_rule *rule)
 {
 	return rule ? rule->row : 0;
 }
 
-/* A task of a rule with allocated CPUs comes, changes or goes: it may be in another cpuset than others. */
+/*
+ * Called when a task of a rule with allocated CPUs comes, changes or goes: it may be in another
+ * cpuset than the rule's other tasks.
+ */
 static __always_inline void note_allocated(u64 match)
 {
 	const struct gth_rule *rule = rule_in(match);
@@ -400,7 +404,7 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	struct scratch *s;
 	struct gth_verdict *v;
 
-	/* The task as it is after this look at its changes. */
+	/* Reads the task only after its count of changes. */
 	memory_barrier();
 	match_task(p, generation & 1, generation, SCRATCH_SCHED);
 	s = scratch_of(SCRATCH_SCHED);
@@ -414,8 +418,10 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	tctx->marked_until = s->marked_until;
 	tctx->by_traffic = s->by_traffic;
 	count_rarely(GTH_COUNT_MATCHED);
-	/* Another CPU may have changed the task since. As the exchange is a barrier, here or there sees
-	 * it. */
+	/*
+	 * Another CPU may have changed the task since. The exchange is a barrier, so this CPU or
+	 * that one sees it.
+	 */
 	__sync_lock_test_and_set(&tctx->match, match_word(generation, v->rule));
 	if (*(volatile u32 *)&tctx->changes != changes)
 		tctx->match = 0;
@@ -431,9 +437,9 @@ static __always_inline bool is_current(const struct task_ctx *tctx, u64 match)
 }
 
 /*
- * Matches the task, and returns its match word under the live generation; 0, which is no rule's,
- * while what rules ask about keeps changing. Read once per decision, so that one policy's rule
- * never meets another's tables.
+ * Matches the task, and returns its match word under the live generation, or 0, which names no
+ * rule, if what rules ask about has changed meanwhile. The word is read once per decision, so that
+ * one policy's rule never meets another's tables.
  */
 static __always_inline u64 match_anew(struct task_struct *p, struct task_ctx *tctx)
 {
@@ -445,15 +451,15 @@ static __always_inline u64 match_anew(struct task_struct *p, struct task_ctx *tc
  * ---- what changes a task's rule ----
  *
  * On a CPU where a task was preempted in one of these programs, the kernel skips that program
- * for other tasks (src/sched/scheduler.rs, has_missed_changes()). So each tells user space at
- * its end, when all skips meanwhile are counted.
+ * for other tasks (src/sched/scheduler.rs, has_missed_changes()). So each program tells user
+ * space at its end, when all skips in the meantime are counted.
  */
 
 /*
- * Makes the task be matched again when it is next queued or woken up; a running one
- * has to choose its CPU anew at once. If it is in a BPF program then, or was queued
- * just before, it may run on where it no longer should: the next tick asks again
- * (gth_tick).
+ * Has the task matched again when it is next queued or woken up. A running task has
+ * to choose its CPU anew at once. If it is in a BPF program at that moment, or was
+ * queued just before, it may go on running where it no longer should: the next tick
+ * asks it again (gth_tick).
  */
 static __always_inline void match_again(struct task_struct *p)
 {

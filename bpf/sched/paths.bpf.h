@@ -23,7 +23,7 @@ struct scratch {
 	char name[GTH_NAME_LEN];
 	u32 start;			/* where the path in `text` begins; 0: none */
 	struct gth_rules marked;	/* the rules whose traffic condition holds */
-	u64 marked_until;		/* ... and when the first ends; 0: none does */
+	u64 marked_until;		/* ... and when the first of those marks ends; 0: none does */
 	struct gth_rules by_traffic;	/* the rules that hold except for that condition */
 	struct gth_verdict verdict;
 };
@@ -51,7 +51,7 @@ static __always_inline char char_at(const struct scratch *s, u32 i)
 	return s->text[i & (GTH_PATH_LEN - 1)];
 }
 
-/* A comm at the beginning of the text; returns its end. */
+/* Writes a comm to the beginning of the text; returns its end. */
 static __always_inline u32 comm_text(struct scratch *s, const char *comm)
 {
 	long len = bpf_probe_read_kernel_str(s->text, GTH_COMM_LEN, comm);
@@ -84,9 +84,10 @@ static __always_inline bool prepend(struct scratch *s, const void *name, u32 len
 }
 
 /*
- * Writes the path of the task's cgroup, up to GTH_PATH_LEN; returns where it
- * begins, 0: none. In the unified hierarchy (cgroups(7)), or, if that is not in
- * use, in the cpu controller's. Like every global function verified once.
+ * Writes the path of the task's cgroup, up to GTH_PATH_LEN; returns where it begins,
+ * 0: none. The path is the one in the unified hierarchy (cgroups(7)), or, if that is
+ * not in use, in the cpu controller's. Like every global function, this one is
+ * verified once.
  */
 __noinline u32 cgroup_path(u32 slot)
 {
@@ -128,10 +129,10 @@ __noinline u32 cgroup_path(u32 slot)
 }
 
 /*
- * Whether only root can have put the mount where it is: it is mounted in a mount namespace of
- * the initial user namespace. In their own user namespace all users may mount anything anywhere
- * (user_namespaces(7)). An unmounted mount has no namespace; the kernel's internal mounts have
- * an error pointer (MNT_NS_INTERNAL), which is not dereferenced.
+ * Whether only root can have put the mount where it is: it is mounted in a mount namespace of the
+ * initial user namespace. In their own user namespaces, all users may mount anything anywhere
+ * (user_namespaces(7)). An unmounted mount has no namespace. The kernel's internal mounts have an
+ * error pointer (MNT_NS_INTERNAL), which is not dereferenced.
  */
 static __always_inline bool mounted_by_root(struct mount *mount)
 {
@@ -141,8 +142,8 @@ static __always_inline bool mounted_by_root(struct mount *mount)
 }
 
 /*
- * Writes the path of the task's executable, likewise, in the mount namespace where it is
- * mounted (fs/d_path.c does the same under locks that BPF cannot take). None where users can
+ * Likewise writes the path of the task's executable, in the mount namespace where it is mounted
+ * (fs/d_path.c does the same under locks that BPF cannot take). There is none where users can
  * mount.
  */
 __noinline u32 exe_path(u32 slot)
@@ -179,7 +180,7 @@ __noinline u32 exe_path(u32 slot)
 			continue;
 		}
 		if (dentry == parent)
-			return 0; /* not below the mount: moved out of it since */
+			return 0; /* not below the mount any more: it was moved out of it */
 		if (!prepend(s, BPF_CORE_READ(dentry, d_name.name), BPF_CORE_READ(dentry, d_name.len)))
 			return 0;
 		dentry = parent;

@@ -10,15 +10,15 @@
 #include "sched/idle.bpf.h"
 
 /*
- * The decision on a task that is being queued. One for each CPU that decides, which has
- * interrupts off. On the stack, each function that gets it would be verified once more for each
- * call (bpf_compute_subprog_arg_access(), kernel/bpf/liveness.c, since Linux 7.0).
+ * The decision on a task that is being queued. There is one for each CPU that decides, which has
+ * interrupts off. If it were on the stack, each function that gets it would be verified once more
+ * for each call (bpf_compute_subprog_arg_access(), kernel/bpf/liveness.c, since Linux 7.0).
  */
 struct plan {
 	struct place place;
 	u16 rank;
 	u16 pool;
-	s32 cpu;		/* its current one, or else one of its pool's */
+	s32 cpu;		/* the task's current CPU, or else one of its pool's */
 	bool affinity_override;		/* all CPUs of its affinity are exclusive to others */
 	bool none_idle;		/* no CPU was idle just now */
 	bool last;		/* its CPU goes idle now */
@@ -29,13 +29,13 @@ struct plan {
 
 struct plan plans[GTH_MAX_CPUS];
 
-/* Of the CPU that decides. */
+/* The plan of the CPU that decides. */
 static __always_inline struct plan *plan_on(s32 here)
 {
 	return &plans[here & (GTH_MAX_CPUS - 1)];
 }
 
-/* What a task ran by its priority is no debt to wait out once it has none. */
+/* What a task ran by its priority is not a debt that it has to wait out once it has no priority. */
 static __always_inline void forgive(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	u64 now;
@@ -49,9 +49,9 @@ static __always_inline void forgive(struct task_struct *p, struct task_ctx *tctx
 
 /*
  * The task's rank now: its rule's, unless it has used up its burst. From then on it
- * shares fairly. It may wake up the
- * others, packet by packet: its rank keeps it from being pushed aside while another CPU
- * runs something without any priority.
+ * shares fairly. Such a task may be the one that wakes up the others, packet by packet:
+ * GTH_RANK_EXHAUSTED keeps it from being preempted while another CPU runs something
+ * without any priority.
  */
 static __always_inline u32 rank_now(struct task_struct *p, struct task_ctx *tctx, const struct gth_rule *rule, s32 cpu)
 {
@@ -73,7 +73,7 @@ static __always_inline u32 rank_now(struct task_struct *p, struct task_ctx *tctx
 	return GTH_RANK_EXHAUSTED;
 }
 
-/* Nothing but what the rule says, for a task on @cpu that may run on all normal CPUs. */
+/* Begins a plan with nothing but what the rule says, for a task on @cpu that may run on all normal CPUs. */
 static __always_inline void begin_plan(struct task_struct *p, struct task_ctx *tctx, const struct gth_rule *rule,
 				       u32 generation, s32 cpu, struct plan *plan)
 {
@@ -91,7 +91,7 @@ static __always_inline void begin_plan(struct task_struct *p, struct task_ctx *t
 	plan->lone_cpu = false;
 }
 
-/* What the task keeps of its rule. */
+/* Notes in the task's record what it keeps of its rule. */
 static __always_inline void note_rule(struct task_ctx *tctx, const struct gth_rule *rule)
 {
 	tctx->weight = rule ? rule->weight : 0;
@@ -99,7 +99,10 @@ static __always_inline void note_rule(struct task_ctx *tctx, const struct gth_ru
 	tctx->unlimited = rule && (rule->flags & GTH_RULE_NO_LIMIT);
 }
 
-/* The rule's CPUs: those that the task prefers, or its exclusive pool. True if it is in that. */
+/*
+ * Plans for the rule's CPUs: those that the task prefers, or its exclusive pool. True if it goes
+ * into that pool.
+ */
 static __always_inline bool plan_cpus(struct task_struct *p, const struct gth_rule *rule, u32 index,
 				      struct plan *plan)
 {
@@ -128,7 +131,7 @@ static __always_inline bool plan_cpus(struct task_struct *p, const struct gth_ru
 	return true;
 }
 
-/* The task's CPU is exclusive to others: another one, or that one after all if it may use no other. */
+/* The task's CPU is exclusive to others: plans another one, or that one after all if it may use no other. */
 static __always_inline void plan_elsewhere(struct task_struct *p, struct plan *plan)
 {
 	s32 other = any_cpu_in(p, plan->place.generation, GTH_MASK_NORMAL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Where a task goes that gth_select_cpu() found no CPU for: into a local DSQ after all, or into one in
- * which it waits.
+ * Where a task goes for which gth_select_cpu() found no CPU: into a local DSQ after all, or into
+ * one in which it waits.
  */
 #ifndef GTH_QUEUE_H
 #define GTH_QUEUE_H
@@ -19,7 +19,7 @@ static __always_inline void note_queueing(struct task_ctx *tctx, u64 enq_flags)
 	tctx->queued_at = tctx->woken_at;
 }
 
-/* Queues the task anew that waits in this CPU's local DSQ. */
+/* Queues anew the task that waits in this CPU's local DSQ. */
 static __always_inline void requeue_victim(struct cpu_ctx *c)
 {
 	if (!c->has_victim || !can_empty_local_dsq())
@@ -29,8 +29,9 @@ static __always_inline void requeue_victim(struct cpu_ctx *c)
 }
 
 /*
- * Called when a priority task has come into its DSQ. The kernel asks ops.dispatch() only when the
- * local DSQ is empty, so a task that was preempted here gives up its place, and no other keeps one.
+ * Called when a priority task has come into its DSQ. The kernel calls ops.dispatch() only when the
+ * local DSQ is empty. So a task that was preempted here gives up its place, and no other task keeps
+ * one.
  */
 static __always_inline void give_up_place(const struct plan *plan)
 {
@@ -42,8 +43,8 @@ static __always_inline void give_up_place(const struct plan *plan)
 }
 
 /*
- * The stopper of this CPU has moved its task elsewhere (migration_cpu_stop(), kernel/sched/core.c). It tells
- * no callback, so the CPU still has the task's rank.
+ * This CPU's stopper has moved the CPU's task elsewhere (migration_cpu_stop(),
+ * kernel/sched/core.c). No callback reports that, so the CPU still has the task's rank.
  */
 static __always_inline void forget_moved(void)
 {
@@ -54,7 +55,7 @@ static __always_inline void forget_moved(void)
 		set_rank(here, cpu_of(here), GTH_RANK_NORMAL);
 }
 
-/* Whether a task on @cpu may run on another one, which runs something weaker than @plan's task. */
+/* Whether the task on @cpu may run on another CPU that runs something weaker than @plan's task. */
 static __always_inline bool has_other_cpu(struct task_struct *there, const struct plan *plan, s32 cpu)
 {
 	struct candidates *of = begin_look(cpu, plan->rank, plan->place.generation, plan->place.mask);
@@ -67,8 +68,8 @@ static __always_inline bool has_other_cpu(struct task_struct *there, const struc
 }
 
 /*
- * Whether the task on @cpu leaves it to the one of @plan, which is of the same rank and may run nowhere
- * else. gth_enqueue() then finds the other CPU for it. SCHED_FIFO does the same
+ * Whether the task on @cpu leaves it to @plan's task, which is of the same rank and may run nowhere
+ * else. gth_enqueue() then finds the other CPU for the task that leaves. SCHED_FIFO does the same
  * (check_preempt_equal_prio(), kernel/sched/rt.c).
  */
 __noinline int give_way(const struct plan *plan __arg_nonnull, s32 cpu, u64 enq_flags)
@@ -93,7 +94,7 @@ __noinline int give_way(const struct plan *plan __arg_nonnull, s32 cpu, u64 enq_
 	return c->gives_way;
 }
 
-/* For a task that may run on one CPU only: gth_select_cpu() was not asked. */
+/* For a task that may run on one CPU only: gth_select_cpu() was not called. */
 static __always_inline s32 local_cpu_pinned(struct task_struct *p, const struct plan *plan, s32 cpu,
 					    u64 enq_flags, enum gth_path *path)
 {
@@ -101,7 +102,10 @@ static __always_inline s32 local_cpu_pinned(struct task_struct *p, const struct 
 		*path = GTH_PATH_PREEMPT;
 		return claim_cpu(cpu, plan->rank) || give_way(plan, cpu, enq_flags) ? cpu : NO_CPU;
 	}
-	/* Two of them whose slices end would never leave the local DSQ empty: the CPU would look into no other. */
+	/*
+	 * Two of them whose slices end would never leave the local DSQ empty: the CPU would look
+	 * into no other DSQ.
+	 */
 	if (is_percpu_kthread(p) && ((enq_flags & ENQ_WAKEUP) || !waits_locally(cpu))) {
 		*path = GTH_PATH_KTHREAD;
 		return cpu;
@@ -115,10 +119,10 @@ static __always_inline s32 local_cpu_pinned(struct task_struct *p, const struct 
 
 /*
  * Without a kick (malformed kfunc BTF, see scx_compat.bpf.h) a task goes into an idle CPU's local
- * DSQ, which wakes that CPU. gthctl's own wake-ups (src/daemon/service.rs) cover a CPU that goes idle
- * between the search and the queueing. They never reach exclusive CPUs, whose tasks go into an empty
- * local DSQ. A CPU whose local DSQ is never empty would not look at the others: what waits there
- * comes next.
+ * DSQ, which wakes that CPU. gthctl's own wake-ups (src/daemon/service.rs) cover a CPU that goes
+ * idle between the search and the queueing. They never reach exclusive CPUs, so a task for those
+ * goes into an empty local DSQ. A CPU whose local DSQ is never empty would not look into the
+ * others: what waits locally comes next.
  */
 static __always_inline s32 local_cpu_without_kick(struct task_struct *p, const struct plan *plan,
 						  enum gth_path *path)
@@ -138,8 +142,8 @@ static __always_inline s32 local_cpu_without_kick(struct task_struct *p, const s
 }
 
 /*
- * Its CPU has found nothing else to run, and goes idle unless the task goes on there: one that was
- * asked to choose its CPU anew, and may stay.
+ * Whether a task that was asked to choose its CPU anew may stay on @cpu. The CPU has found nothing
+ * else to run, and goes idle unless the task goes on there.
  */
 static __always_inline bool goes_on_here(const struct plan *plan, s32 cpu)
 {
@@ -198,16 +202,17 @@ static __always_inline void go_to(struct task_struct *p, const struct plan *plan
 		enq_flags |= ENQ_PREEMPT;
 	dsq_insert(p, DSQ_LOCAL_ON(cpu), plan->slice, enq_flags);
 	if (path == GTH_PATH_KEPT)
-		kick_if_idle(cpu); /* it looks into no DSQ any more */
+		kick_if_idle(cpu); /* the CPU looks into no DSQ any more */
 	else if (preempts(path) && !can_empty_local_dsq() && cpu != scx_bpf_task_cpu(p))
-		kick_preempt(cpu); /* 6.12 loses the flag on the way to another CPU */
+		kick_preempt(cpu); /* 6.12 loses the flag when it moves the task to another CPU */
 }
 
 /*
- * Kicks an idle CPU for a task that waits for the first free one of its pool. A CPU that goes idle at
- * this moment may have just looked into the DSQ and not count as idle yet. The task's own CPU will
- * look again anyway, unless it goes idle after this task; if it is not in this pool, a CPU of the pool
- * gets the kick. A task pushed off by one that found no idle CPU does not repeat the search.
+ * Kicks an idle CPU for a task that waits for the first free one of its pool. A CPU that goes idle
+ * at this moment may have just looked into the DSQ and not count as idle yet. The task's own CPU
+ * will look again anyway, unless it goes idle after this task. If that CPU is not in this pool, a
+ * CPU of the pool gets the kick. A task preempted by one that found no idle CPU does not repeat the
+ * search.
  */
 __noinline int kick_for(struct task_struct *p __arg_trusted, const struct plan *plan __arg_nonnull)
 {

@@ -17,8 +17,8 @@
 
 enum {
 	MAX_RELEASED = 32,		/* how many tasks one CPU moves at a time */
-	MAX_LEFT = 256,			/* how many that have to wait on it looks at meanwhile */
-	MIN_REFILL_NS = 1000000,	/* between two runs of the timer */
+	MAX_LEFT = 256,			/* how many tasks that must go on waiting it looks at meanwhile */
+	MIN_REFILL_NS = 1000000,	/* shortest time between two runs of the timer */
 	MAX_REFILL_NS = 1000000000,
 	EARLY_NS = 100000,		/* a period may end this much early */
 };
@@ -42,9 +42,9 @@ static __always_inline u64 held_dsq(u32 index)
 /* ---- held back ---- */
 
 /*
- * In the order in which they came, so that each has its turn. It keeps the slice for that. A task whose
- * affinity or nice value changes is queued anew, but the kernel's watchdog counts on (ops_dequeue(),
- * kernel/sched/ext/ext.c).
+ * Held-back tasks wait in the order in which they came, so that each gets its turn. A task keeps
+ * its slice for that turn. A task whose affinity or nice value changes is queued anew, but the
+ * kernel's watchdog does not start its count again (ops_dequeue(), kernel/sched/ext/ext.c).
  */
 static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tctx, u32 index, u64 slice)
 {
@@ -54,7 +54,10 @@ static __always_inline void hold_back(struct task_struct *p, struct task_ctx *tc
 	dsq_insert_vtime(p, held_dsq(index), slice, tctx->held_since, 0);
 }
 
-/* Whether a task in the DSQ of its throttled group runs all the same: it has waited long, or was killed. */
+/*
+ * Whether a task in the DSQ of its throttled group runs anyway: it has waited long, or must run
+ * (must_run()).
+ */
 __noinline int runs_anyway(struct task_struct *p __arg_trusted)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -62,20 +65,21 @@ __noinline int runs_anyway(struct task_struct *p __arg_trusted)
 	return !tctx || must_run(p) || now_ns() - tctx->held_since >= machine.most_held_ns;
 }
 
-/* Where a task that is not held back any more waits. */
+/* Where a task that is no longer held back waits. */
 struct released {
 	u64 dsq;
 	u64 key;
 	u64 credit;	/* of the task's rule */
-	s32 kick;	/* the CPU to wake up for it, if that is idle */
-	s32 room;	/* the CPU to make room on, if that needs no tick; or NO_CPU */
+	s32 kick;	/* the CPU to wake up for it, if idle */
+	s32 room;	/* the CPU to make room on, if it is tickless; or NO_CPU */
 } __attribute__((aligned(64)));
 
-struct released released[GTH_MAX_CPUS]; /* as plans: of the CPU that decides */
+struct released released[GTH_MAX_CPUS]; /* one for each CPU that decides, like plans */
 
 /*
- * One that a rule's exclusive CPUs are for waits for those; any other one where home_of() says. Without a kick
- * nothing would wake up those CPUs.
+ * A task that may use its rule's exclusive CPUs waits for those, any other one where home_of()
+ * says. Without a kick every task does the latter, because nothing would wake up the exclusive
+ * CPUs.
  */
 static __always_inline struct home home_after_release(struct task_struct *p, struct task_ctx *tctx,
 						      struct released *to)
@@ -96,7 +100,7 @@ static __always_inline struct home home_after_release(struct task_struct *p, str
 	return (struct home){ .pool = cpu_pool(live_tables(generation), cpu), .cpu = NO_CPU };
 }
 
-/* As wait_for_cpu() says. */
+/* Chooses the DSQ and the key as wait_for_cpu() does. */
 __noinline int waiting_place(struct task_struct *p __arg_trusted, struct released *to __arg_nonnull)
 {
 	struct task_ctx *tctx = task_of(p);
@@ -113,7 +117,7 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 		to->room = cpu;
 	/* It begins to wait for a CPU now. */
 	tctx->queued_at = now_ns();
-	/* It is behind for what it had to wait, not for others on its CPU. */
+	/* The task is behind because it was held back, not because of others on its CPU. */
 	set_clock(p, tctx, tctx->rank, home.pool, cpu);
 	to->key = tctx->vtime - to->credit;
 	if (is_priority(tctx->rank) && (home.cpu < 0 || is_pinned(p))) {
@@ -128,7 +132,7 @@ __noinline int waiting_place(struct task_struct *p __arg_trusted, struct release
 	return 0;
 }
 
-/* Moves tasks back, MAX_RELEASED at most. Returns whether there may be more of them. */
+/* Moves at most MAX_RELEASED tasks back. Returns whether there may be more of them. */
 __noinline int release_from(u32 index, bool throttled)
 {
 	struct released *to = &released[bpf_get_smp_processor_id() & (GTH_MAX_CPUS - 1)];
@@ -215,8 +219,8 @@ __noinline u64 refill_group(u32 index, u64 now)
 }
 
 /*
- * A CPU that looks for a task releases those that may run; wakes an idle one for that. It may be an exclusive one,
- * for which they wait, while all others are busy.
+ * Wakes up an idle CPU: a CPU that looks for a task releases those that may run. It may be an
+ * exclusive one, for which they wait while all others are busy.
  */
 static __always_inline void wake_one(void)
 {
@@ -235,7 +239,7 @@ static __always_inline void wake_one(void)
 		kick_if_idle(cpu);
 }
 
-/* Lets the timer run after @ns. */
+/* Sets the timer to run after @ns. */
 static __always_inline void refill_in(struct refill_timer *timer, u64 now, u64 ns)
 {
 	limits.due = now + ns;
@@ -274,7 +278,7 @@ static __always_inline struct refill_timer *refill_timer(void)
 	return bpf_map_lookup_elem(&refill_timers, &zero);
 }
 
-/* Called once, by ops.init: before the kernel tells of any cgroup. The first limit starts the timer. */
+/* Called once, by ops.init, before the kernel reports any cgroup. The first limit starts the timer. */
 static __always_inline void init_refill(void)
 {
 	struct refill_timer *timer = refill_timer();
@@ -287,7 +291,7 @@ static __always_inline void init_refill(void)
 
 /* ---- set ---- */
 
-/* Limits may be set on several CPUs at a time. */
+/* Several CPUs may set limits at the same time. */
 static __noinline void raise_top(u32 top)
 {
 	u32 i;
@@ -318,14 +322,14 @@ static __always_inline void list_limit(u32 index, struct limit *limit)
 	}
 }
 
-/* Which cgroups are limited has changed: each looks anew for the nearest one above it. */
+/* Called when the set of limited cgroups has changed: each looks anew for the nearest one above it. */
 static __always_inline void next_epoch(void)
 {
 	memory_barrier();
 	__sync_fetch_and_add(&limits.epoch, 1);
 }
 
-/* Not later than it would run anyway: whoever sets limits again and again would put it off for ever. */
+/* Never puts off a run that is due sooner: whoever sets limits again and again would put it off for ever. */
 static __always_inline void refill_soon(struct refill_timer *timer, u64 now)
 {
 	s64 left = limits.due - now;
@@ -334,7 +338,7 @@ static __always_inline void refill_soon(struct refill_timer *timer, u64 now)
 		refill_in(timer, now, MIN_REFILL_NS);
 }
 
-/* Sets a group's limit; its tasks go by it at once. */
+/* Sets a group's limit, which applies to its tasks at once. */
 __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 {
 	struct refill_timer *timer = refill_timer();
@@ -368,13 +372,16 @@ __noinline int set_limit(u32 index, u64 period, u64 quota, u64 burst)
 	return 0;
 }
 
-/* The same in us, as the kernel says it to ops.cgroup_init() and ops.cgroup_set_bandwidth(). */
+/*
+ * The same with times in us, as the kernel passes them to ops.cgroup_init() and
+ * ops.cgroup_set_bandwidth().
+ */
 static __always_inline void set_limit_us(u32 index, u64 period, u64 quota, u64 burst)
 {
 	set_limit(index, period * 1000, quota == NO_QUOTA ? NO_QUOTA : quota * 1000, burst * 1000);
 }
 
-/* Reads a limit from the kernel's own scheduler: before 6.17 it says nothing. */
+/* Reads a limit from the kernel's own scheduler: kernels before 6.17 do not report it. */
 static __always_inline void read_limit(u32 index, struct cgroup *cgrp)
 {
 	struct task_group *group = task_group_of(cgrp);
@@ -384,7 +391,7 @@ static __always_inline void read_limit(u32 index, struct cgroup *cgrp)
 			  BPF_CORE_READ(group, cfs_bandwidth.burst));
 }
 
-/* The cgroup is gone: no task of its waits. */
+/* The cgroup is gone, so none of its tasks waits. */
 static __always_inline void drop_limit(u32 index, struct group *group)
 {
 	u32 i;

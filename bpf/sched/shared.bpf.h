@@ -48,7 +48,7 @@ static __always_inline void count(enum gth_counter counter)
 	count_many(counter, 1);
 }
 
-/* As count(), where a task seldom comes: a call is shorter than the counting, so programs load sooner. */
+/* Like count(), for rarely taken paths: a call is shorter than the inlined code, so programs load sooner. */
 __noinline int count_rarely(u32 counter)
 {
 	if (counter < GTH_NR_COUNTERS)
@@ -72,35 +72,37 @@ struct task_ctx {
 	u16 pool;		/* whose clock `vtime` follows */
 	u8 rank;		/* when it was last queued (enum gth_rank) */
 	bool idle_woken;	/* it was sent to an idle CPU */
-	bool unlimited;		/* the limits of its cgroups do not hold for it */
-	bool need_resched;	/* to choose its CPU anew, and it has not yet */
+	bool unlimited;		/* the limits of its cgroups do not apply to it */
+	bool need_resched;	/* it has to choose its CPU anew and has not done so yet */
 	u16 row;		/* of its rule's counters, see sched/tally.bpf.h */
-	s32 cpu;		/* that it began to run on last; NO_CPU: none */
-	bool woken;		/* and it has not run since */
-	bool was_woken;		/* before the turn that is not counted yet, see count_turn() */
+	s32 cpu;		/* the CPU that it last began to run on; NO_CPU: none */
+	bool woken;		/* it was woken up and has not run since */
+	bool was_woken;		/* it was woken up before the turn that count_turn() has yet to count */
 	u64 woken_at;		/* when it was woken up, now_ns(); 0: the kernel knows, see since_wakeup() */
-	u64 wakeup_lag;		/* how long it waited after that, ns */
-	u64 waited;		/* its time in front of CPUs that is counted, ns */
+	u64 wakeup_lag;		/* how long it waited after the wake-up, ns */
+	u64 waited;		/* its wait for CPUs (waited_ns()) that is already counted, ns */
 	u64 charged_until;	/* se.sum_exec_runtime up to which it is charged */
-	u64 burst;		/* CPU time since it last slept, or handed on or processed a packet by priority */
+	u64 burst;		/* CPU time since it last slept, or handed on or processed a packet
+				 * as a priority task */
 	u64 queued_at;		/* when it was queued last; now_ns() */
-	u64 held_since;		/* when a limit held it back first, if it has not run since; now_ns() */
+	u64 held_since;		/* when a limit first held it back, if it has not run since; now_ns() */
 	u64 turn_began;		/* its se.sum_exec_runtime when it last came onto a CPU */
-	u64 turn_slice;		/* its CPU time from then on, ns */
-	bool kept;		/* preempted, it waits at the head of its CPU's local DSQ */
+	u64 turn_slice;		/* CPU time that it may use from then on, ns */
+	bool kept;		/* it was preempted and waits at the head of its CPU's local DSQ */
 	u64 id;			/* never reused */
-	u64 heir_id;		/* of the task it forked last; 0: none */
+	u64 heir_id;		/* id of the task it forked last; 0: none */
 	s32 heir;		/* that task's pid */
-	s64 since_fork;		/* virtual time charged since then, beyond what that task took over */
+	s64 since_fork;		/* virtual time charged since that fork, beyond what that task took over */
 	u64 running_at;		/* when it began to run or was last charged; now_ns() */
-	u64 sync_at;		/* its first WF_SYNC wake-up of a normal task since it slept; 0: none; while it runs, see its CPU */
+	u64 sync_at;		/* when it first woke up a normal task with WF_SYNC since it slept;
+				 * 0: it did not; while it runs, see its CPU */
 	u64 sync_lag;		/* mean time from such a wake-up to its sleep, ns */
 	u32 weight;		/* its rule's; 0: its own */
 	u32 group;		/* its cgroup's record, see sched/group.bpf.h */
 	struct counted counted;
 	u64 pace;		/* at which its virtual time advanced last; 0: it has not run */
-	u32 changes;		/* of what rules ask about; counts up */
-	u64 marked_until;	/* earliest end of a mark that it was matched by; else 0 */
+	u32 changes;		/* counts changes of what rules ask about */
+	u64 marked_until;	/* earliest end of the marks that it was matched by; 0: none */
 	struct gth_rules by_traffic;	/* rules that hold for it except for their traffic condition */
 	u32 lineage;		/* of `inherited`, see struct gth_tables */
 	struct gth_rules inherited;	/* rules it falls under as a child */
@@ -120,16 +122,16 @@ static __always_inline struct task_ctx *task_of(struct task_struct *p)
 	return bpf_task_storage_get(&task_ctxs, p, NULL, 0);
 }
 
-/* Its record says what the live policy makes of it. */
+/* Whether the task's record holds the live policy's match. */
 static __always_inline bool is_matched(const struct task_ctx *tctx)
 {
 	return *(volatile u64 *)&tctx->match >> 32 == tunables.generation;
 }
 
 /*
- * For other CPUs, what is before it in a program happens before what is after it. Every atomic
- * exchange is such a barrier. An addition whose result is not used is none on arm64: the kernel
- * compiles it to STADD (arch/arm64/net/bpf_jit_comp.c).
+ * A memory barrier: for other CPUs, what precedes it in a program happens before what follows it.
+ * Every atomic exchange is such a barrier. On arm64, an atomic addition whose result is not used is
+ * not: the kernel compiles it to STADD (arch/arm64/net/bpf_jit_comp.c).
  */
 static __always_inline void memory_barrier(void)
 {
@@ -138,7 +140,7 @@ static __always_inline void memory_barrier(void)
 	__sync_lock_test_and_set(&word, 1);
 }
 
-/* What the task was matched by has changed. */
+/* Drops the task's match: what it was matched by has changed. */
 static __always_inline void forget_match(struct task_ctx *tctx)
 {
 	memory_barrier();
@@ -146,7 +148,7 @@ static __always_inline void forget_match(struct task_ctx *tctx)
 	__sync_lock_test_and_set(&tctx->match, 0);
 }
 
-/* A priority task at work has as long a burst again, as after a sleep. The guard bounds it. */
+/* Gives a priority task at work a new burst, as after a sleep. The guard still bounds it. */
 static __always_inline void renew_burst(struct task_ctx *tctx)
 {
 	if (tctx->burst && tctx->rank <= GTH_RANK_EXHAUSTED)

@@ -19,21 +19,21 @@ struct gth_request request SEC(".bss.request");
 
 struct gth_exit exited SEC(".bss.exited");
 
-/* One byte when the scheduler ends, so that user space need not poll. */
+/* Gets one byte when the scheduler ends, so that user space need not poll. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } events SEC(".maps");
 
-/* One byte when tasks begin to change what rules ask about; again after user space has looked. */
+/* Gets one byte when a task changes what rules ask about, for the first time since user space looked. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
 } changes SEC(".maps");
 
-/* Set with that byte; user space clears it when it looks. */
+/* Set together with that byte; user space clears it when it looks. */
 u32 tasks_changed SEC(".bss.changed");
-/* Likewise, for what `cpus: allocated` stands for: cpusets, and the tasks of such rules. */
+/* Likewise, for changes of what `cpus: allocated` stands for: cpusets, and the tasks of such rules. */
 u32 cpusets_changed SEC(".bss.changed");
 
 /* Makes the descriptor of a ring buffer readable. */
@@ -59,7 +59,7 @@ static __always_inline void tell_of_changes(void)
 	tell_of_change(&tasks_changed);
 }
 
-/* In its own stack frame: its callers are on the way to many others. */
+/* Has its own stack frame, because its callers are also on the call paths to many other functions. */
 static __noinline void tell_of_cpusets(void)
 {
 	tell_of_change(&cpusets_changed);
@@ -115,36 +115,36 @@ enum {
 struct cpu_ctx {
 	u32 rank;		/* of what runs there, or is about to (enum gth_rank) */
 	u32 next_llc;		/* the LLC that balance() looked at last */
-	u64 turn_vtime;		/* of the task that runs, when its turn began */
-	u64 confined_vtime;	/* how far the confined tasks have got that compete for it, see clock_for() */
-	s64 confined_lag;	/* ... behind the clock, on average, see catch_up() */
-	u16 confined_pool;	/* ... on the clock of this pool; NO_POOL: nothing is known */
-	u64 turn_burst;		/* what it had run by then since it last slept, ns */
-	u64 turn_began;		/* when that was; now_ns() */
-	u64 turn_pace;		/* at which its virtual time advances, see sched/group.bpf.h */
-	s64 load;		/* weights of tasks counted here, less those counted out here */
-	struct counted leaving;	/* how a task that slept here still counts, see count_out_later() */
+	u64 turn_vtime;		/* virtual time of the running task when its turn began */
+	u64 confined_vtime;	/* how far the confined tasks that compete for it have got, clock_for() */
+	s64 confined_lag;	/* ... and how far they are behind the clock on average, catch_up() */
+	u16 confined_pool;	/* ... and the pool whose clock it is; NO_POOL: nothing is known */
+	u64 turn_burst;		/* CPU time that task had used by then since it last slept, ns */
+	u64 turn_began;		/* when the turn began; now_ns() */
+	u64 turn_pace;		/* pace at which that task's virtual time advances, see sched/group.bpf.h */
+	s64 load;		/* weights of the tasks counted in here, minus those counted out here */
+	struct counted leaving;	/* how a task that went to sleep here still counts, see count_out_later() */
 	bool has_victim;	/* a task waits in the local DSQ: preempted here, or handed over */
 	bool held;		/* it is not in the preemptible mask, see sched/masks.bpf.h */
-	bool overdue;		/* a task with less CPU time waits for that turn to end */
-	bool overtaken;		/* ... or has ended it */
+	bool overdue;		/* a task with less CPU time waits for the current turn to end */
+	bool overtaken;		/* ... or has ended that turn */
 	u32 waiting;		/* tasks that waited for it at its last tick, share_of() */
 	u64 prio_debt;		/* CPU time of priority tasks beyond their share, ns */
-	u64 protected_until;	/* a normal task runs by right until then */
+	u64 protected_until;	/* until then the guard protects the normal task that runs */
 	u64 looked_at;		/* when it last looked for tasks that waited too long */
 	u64 uneven_at;		/* when it last took a task from another LLC that is only a little fuller */
-	bool took_stale;	/* ... and that it took one then */
-	bool endless;		/* the slice that runs has no end, see sched/tickless.bpf.h */
-	bool gives_way;		/* its task leaves it to one of the same rank that may run nowhere else, give_way() */
-	bool has_next;		/* a priority task waits in the local DSQ for the end of the turn, comes_next() */
+	bool took_stale;	/* when it last looked (looked_at), it took a task that had waited too long */
+	bool endless;		/* the running task's slice has no end, see sched/tickless.bpf.h */
+	bool gives_way;		/* its task leaves it to a pinned one of the same rank, give_way() */
+	bool has_next;		/* a priority task waits in the local DSQ for the turn to end, comes_next() */
 	u64 none_idle_at;	/* when a task was sent here because no CPU was idle */
-	u32 releasing;		/* in gth_cpu_release(), in which gth_enqueue() runs */
-	u64 sync_at;		/* of the task that runs, see struct task_ctx */
-	u64 sync_lag;		/* likewise; 0 while it is none of ours */
+	u32 releasing;		/* 1 while gth_cpu_release() runs, within which gth_enqueue() runs */
+	u64 sync_at;		/* of the running task, see struct task_ctx */
+	u64 sync_lag;		/* likewise; 0 while no task of ours runs */
 	u32 sync_turn;		/* counts hand-offs up to the next one that is measured */
-	u64 idle_lag;		/* mean time from a wake-up to running here where it was idle, ns */
+	u64 idle_lag;		/* mean time from a wake-up until the task runs, if the CPU was idle, ns */
 	u64 own_came_at;	/* when a task last came into its DSQ, see sched/waiting.bpf.h */
-	u64 passed_since;	/* when a task first went in front of those in the local DSQ; 0: of none */
+	u64 passed_since;	/* when a task first went in front of those in the local DSQ; 0: none has */
 } __attribute__((aligned(64)));
 
 struct cpu_ctx cpus[GTH_MAX_CPUS];
@@ -157,7 +157,7 @@ static __always_inline struct cpu_ctx *cpu_of(s32 cpu)
 /* ---- pools: sets of CPUs that share run queues ---- */
 
 struct pool_ctx {
-	u64 vtime_now;		/* the furthest virtual time that has started to run */
+	u64 vtime_now;		/* the furthest virtual time of a task that has begun to run */
 	u32 waiting;		/* tasks in its DSQ at the last tick of one of its CPUs */
 	s64 load;		/* of its runnable normal tasks, see sched/group.bpf.h */
 	u64 priority_came_at;	/* when a task last came into its priority DSQ, see sched/waiting.bpf.h */
@@ -178,7 +178,7 @@ enum {
 	DSQ_POOL = 0x100000,
 	DSQ_PRIO = 0x200000,
 	DSQ_CPU = 0x300000,
-	DSQ_HELD = 0x400000,	/* + a group: its tasks that its limit holds back */
+	DSQ_HELD = 0x400000,	/* + a group: the tasks that the group's limit holds back */
 };
 
 static __always_inline bool pool_is_exclusive(u32 pool)
@@ -202,12 +202,12 @@ static __always_inline u64 cpu_dsq(s32 cpu)
 }
 
 enum {
-	AGE_NS = 20000000,	/* how long a rank stands back behind the next stronger one */
-	RANK_BITS = 15,		/* of a key: more than GTH_RANK_WEAKEST_PRIO */
+	AGE_NS = 20000000,	/* a task that came this much earlier goes before the next stronger rank */
+	RANK_BITS = 15,		/* mask of the rank in a key: more than GTH_RANK_WEAKEST_PRIO */
 };
 
 /*
- * A priority DSQ is ordered by rank, but no task stands back for ever: the key is the
+ * A priority DSQ is ordered by rank, but no task is passed over for ever: the key is the
  * time from which the task goes before all later ones. Its lowest bits hold the rank.
  */
 static __always_inline u64 prio_key(u32 rank)
@@ -242,12 +242,12 @@ enum {
 	NO_CPU = -1,
 };
 
-/* Of the newest task (task_ctx.id). */
+/* The id of the newest task (task_ctx.id). */
 u64 newest_id;
 
 /*
  * One word, so that a rule is never read with another generation's number. No
- * generation is 0; 0 makes the task be matched again.
+ * generation is 0: the word 0 means that the task has to be matched again.
  */
 static __always_inline u64 match_word(u32 generation, u16 rule)
 {
@@ -265,9 +265,10 @@ static __always_inline u32 match_rule(u64 match)
 }
 
 /*
- * BPF programs run in an RCU read-side critical section, which the task they run on counts
- * (kernel/bpf/trampoline.c): 1 means nothing there, nor does 2 if one of them runs within another.
- * Where programs disable migration, the task counts that in the same way.
+ * How much the BPF programs that run now add to the task's count of RCU read-side critical
+ * sections: each runs in one (kernel/bpf/trampoline.c). On the current task a count of 1 means
+ * nothing, and neither does 2 if one program runs within another. Where programs disable migration,
+ * the task counts that in the same way.
  */
 static __always_inline u32 depth_of_programs(struct task_struct *p)
 {
@@ -281,7 +282,7 @@ static __noinline bool is_migration_disabled(struct task_struct *p)
 	return depth && depth > (machine.programs_pin ? depth_of_programs(p) : 0);
 }
 
-/* It cannot leave its CPU now, whatever its affinity. */
+/* Whether the task cannot leave its CPU now, although its affinity allows it. */
 static __always_inline bool is_held(struct task_struct *p)
 {
 	return p->nr_cpus_allowed > 1 && is_migration_disabled(p);
@@ -299,7 +300,7 @@ static __always_inline bool is_percpu_kthread(struct task_struct *p)
 
 /* ---- cgroups ---- */
 
-/* The cpu controller's state among those of all controllers that a cgroup or a task has. */
+/* Picks the cpu controller's state from those of all controllers that a cgroup or a task has. */
 static __always_inline struct cgroup_subsys_state *cpu_state(struct cgroup_subsys_state *const *subsys)
 {
 	u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);

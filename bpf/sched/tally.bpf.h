@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
  * What the tasks of each rule do: how long they run and wait, how their turns on a CPU begin and
- * end. A row of these counters is a rule's for as long as its name is in the policy
- * (src/sched/counter_rows.rs). On request, the same of each pod. Counters are per CPU, so that no CPU
- * waits for another one.
+ * end. A row of these counters belongs to a rule for as long as the rule's name is in the policy
+ * (src/sched/counter_rows.rs). On request, the same is counted for each pod. Counters are per CPU,
+ * so that no CPU waits for another one.
  */
 #ifndef GTH_TALLY_H
 #define GTH_TALLY_H
@@ -19,7 +19,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, GTH_POD_ROWS); /* one if they do not count */
+	__uint(max_entries, GTH_POD_ROWS); /* one if pods are not counted */
 	__type(key, u32);
 	__type(value, struct gth_activity);
 } pod_stats SEC(".maps");
@@ -89,9 +89,9 @@ static __noinline void count_migration(const struct task_ctx *tctx, struct gth_r
 }
 
 /*
- * The kernel notes when it queues a task, by the clock of now_ns(). It notes that anew when the task
- * is moved to another CPU's queue, but for one that goes straight onto an idle CPU it is enough:
- * gth_select_cpu() need not read the clock.
+ * Whether the kernel notes when it queues a task, by the clock of now_ns(). It notes the time anew
+ * when the task is moved to another CPU's queue. For a task that goes straight onto an idle CPU the
+ * kernel's note is enough: gth_select_cpu() need not read the clock.
  */
 static __always_inline bool kernel_notes_queueing(struct task_struct *p)
 {
@@ -142,8 +142,8 @@ static __always_inline void count_arrival(struct task_ctx *tctx, s32 cpu)
 }
 
 /*
- * The task has run for @ran more, and perhaps its turn has ended. That it was woken up for it is counted here,
- * too: nobody waits for this.
+ * The task has run for @ran more, and perhaps its turn has ended. The wake-up that led to the turn
+ * is counted here, too, where nothing waits for it.
  */
 static __always_inline void count_turn(struct task_struct *p, struct task_ctx *tctx, u64 ran, u32 end)
 {

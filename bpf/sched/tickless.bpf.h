@@ -2,8 +2,8 @@
 /*
  * CPUs that need no tick (nohz_full, Documentation/timers/no_hz.rst). A task that has such a
  * CPU to itself by an exclusive rule gets an endless slice, and the kernel stops the tick
- * (scx_can_stop_tick(), kernel/sched/ext.c). From then on no slice ends there: a task queued
- * for that CPU has to kick it.
+ * (scx_can_stop_tick(), kernel/sched/ext.c). From then on no slice ends there: whoever queues a
+ * task for that CPU has to kick it.
  */
 #ifndef GTH_TICKLESS_H
 #define GTH_TICKLESS_H
@@ -28,8 +28,8 @@ static __always_inline void make_room(s32 cpu)
 }
 
 /*
- * The same for @p, unless its turn there has just ended. Then the next task begins after @p was queued, so it gets
- * no endless slice (is_lonely()), and a kick would end its turn at once.
+ * The same for @p, unless @p's own turn there has just ended. In that case the next task begins after
+ * @p was queued and gets no endless slice (is_lonely()). A kick would end its turn at once.
  */
 static __always_inline void make_room_for(struct task_struct *p, s32 cpu)
 {
@@ -40,8 +40,8 @@ static __always_inline void make_room_for(struct task_struct *p, s32 cpu)
 }
 
 /*
- * No task waits for @cpu, which is exclusive and can be kicked. Nor does one in its local DSQ: without a tick
- * it would wait there for the sleep of the task that runs.
+ * Whether @cpu is exclusive and can be kicked, and no task waits for it. A task in its local DSQ
+ * counts, too: without a tick it would wait there until the running task sleeps.
  */
 __noinline int is_lonely(s32 cpu, u32 pool)
 {
@@ -53,7 +53,10 @@ __noinline int is_lonely(s32 cpu, u32 pool)
 	return !waiting.own && !waiting.shared && !waiting.priority;
 }
 
-/* Whether the task needs no tick. One that is held may have to leave later, when nothing asks it. */
+/*
+ * Whether the task needs no tick. A task that cannot migrate now may have to leave later, when
+ * nothing asks it to.
+ */
 static __always_inline bool may_be_endless(struct task_struct *p, const struct task_ctx *tctx, s32 cpu)
 {
 	return is_tickless(cpu) && !tctx->marked_until && is_lonely(cpu, tctx->pool) && !is_limited(tctx) && !is_held(p);

@@ -9,13 +9,13 @@
 #include "sched/tickless.bpf.h"
 
 /*
- * A task that a stronger one preempts keeps its CPU. ops.stopping gives it the rest of its slice
- * back, so the kernel puts it at the head of the local DSQ (put_prev_task_scx(),
- * kernel/sched/ext) and does not queue it anew. It goes on without a dispatch when the
- * stronger task sleeps. The tick queues it anew when the stronger task does not. The guard gives
- * its turns at a dispatch, so no task keeps its place while one is due. Nor does one while a
- * priority task waits: that would run only after the victim. Nor if the stopper comes first: the
- * victim would stand before the stronger task.
+ * A task that a stronger one preempts (the victim) keeps its place on the CPU. ops.stopping gives
+ * it back the rest of its slice, so the kernel puts it at the head of the local DSQ
+ * (put_prev_task_scx(), kernel/sched/ext) and does not queue it anew. It goes on without a dispatch
+ * when the stronger task sleeps. If the stronger task does not sleep, the tick queues the victim
+ * anew. The guard gives turns at a dispatch, so no task keeps its place while such a turn is due.
+ * Nor does one while a priority task waits: that task would run only after the victim. Nor if the
+ * stopper comes first: the victim would be in front of the stronger task.
  */
 static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
@@ -25,7 +25,7 @@ static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *t
 	if (!can_empty_local_dsq() || c->rank >= tctx->rank || p->scx.slice || tctx->need_resched ||
 	    c->prio_debt > GUARD_RATIO * turn_ns() || used > tctx->turn_slice + LATE_NS ||
 	    priority_waits(cpu_pool(live_tables(tunables.generation), cpu)) ||
-	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1 || /* others than the task that goes on now */
+	    scx_bpf_dsq_nr_queued(DSQ_LOCAL) > 1 || /* others wait besides the task that gets the CPU now */
 	    is_limited(tctx) || /* it is charged at once */
 	    stopper_waits(cpu))
 		return false;
@@ -38,8 +38,8 @@ static __always_inline bool keep_place(struct task_struct *p, struct task_ctx *t
 }
 
 /*
- * Charges a task that kept its place for its turn until then: the stronger one did not wait for that. Returns
- * whether it is one.
+ * Charges a task that kept its place for its turn before that: the stronger task did not wait for
+ * the charge. Returns whether the task had kept its place.
  */
 static __always_inline bool charge_kept(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
@@ -59,15 +59,16 @@ static __always_inline u32 end_of_turn(struct task_struct *p, const struct task_
 }
 
 /*
- * A task waits for the end of the turn: it was handed something and follows its waker, or has less CPU time than the
- * task that runs. The waker most likely sleeps before its turn is SETTLED_NS old, so until then no tick ends it.
+ * Whether a task waits for the end of the turn: it was handed something and follows its waker, or has
+ * less CPU time than the task that runs. The waker most likely sleeps before its turn is SETTLED_NS
+ * old, so until then no tick ends it.
  */
 static __always_inline bool is_overdue(const struct cpu_ctx *c)
 {
 	return c->overdue && now_ns() - c->turn_began >= SETTLED_NS;
 }
 
-/* A task in a DSQ goes before the victim if it is stronger, or clearly earlier in virtual time. */
+/* Ends the victim's turn if a task in a DSQ is stronger, or clearly earlier in virtual time. */
 __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
@@ -83,8 +84,8 @@ __noinline int end_victims_turn(const struct task_ctx *tctx __arg_nonnull, s32 c
 }
 
 /*
- * The lead in virtual time that ends with the task, beyond what its last child took over. What it has waited for
- * since is none.
+ * The lead in virtual time that ends with the task, beyond what its last child took over. Lead that the
+ * task has waited out since does not count.
  */
 static __always_inline s64 unpaid_lead(struct task_struct *p, const struct task_ctx *tctx, s32 cpu)
 {
@@ -93,7 +94,7 @@ static __always_inline s64 unpaid_lead(struct task_struct *p, const struct task_
 	return tctx->heir_id && tctx->since_fork < lead ? tctx->since_fork : lead;
 }
 
-/* The last child pays for it. */
+/* Makes the last child pay for that lead. True if there is such a child. */
 static __always_inline bool pass_on_debt(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {
 	struct task_struct *heir;
@@ -119,9 +120,9 @@ static __always_inline bool pass_on_debt(struct task_struct *p, struct task_ctx 
 }
 
 /*
- * Exiting does not clear what a task has run. In a cgroup, the next new task takes it over. In the
- * root, its child does; without one the turn advances the pool's clock for all waiting tasks,
- * twice: their own running meanwhile does not.
+ * A task cannot drop what it has run by exiting. In a cgroup, the next new task takes it over. In
+ * the root, the task's last child does. Without one, the turn advances the pool's clock twice over
+ * for all waiting tasks, because their own running meanwhile does not.
  */
 static __always_inline void settle(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What waits in the DSQs. To look one up by its id takes about 200 instructions. So there is
- * a note of each that most CPUs find empty.
+ * What waits in the DSQs. Looking up a DSQ by its id takes about 200 instructions. So there
+ * is a note of each DSQ that most CPUs find empty.
  */
 #ifndef GTH_WAITING_H
 #define GTH_WAITING_H
@@ -31,7 +31,7 @@ static __always_inline struct waiting count_waiting(u32 pool, s32 cpu)
 	};
 }
 
-/* How many of them wait for the CPU, with its share of those that wait for the pool. */
+/* How many of them wait for the CPU, including its share of those that wait for the pool. */
 static __always_inline u64 share_of(const struct waiting *waiting, u32 pool)
 {
 	u64 cpus = live_tables(tunables.generation)->pool_cpus[pool & (GTH_MAX_POOLS - 1)];
@@ -49,11 +49,17 @@ __noinline u64 waiting_for(u32 pool, s32 cpu)
 }
 
 enum {
-	/* The kernel queues a task after ops.enqueue() has returned, with interrupts off: long before this. */
+	/*
+	 * The kernel queues a task after ops.enqueue() has returned, with interrupts off, long
+	 * before this time has passed.
+	 */
 	ARRIVAL_NS = 1000000000,
 };
 
-/* A task comes into the DSQ with this note, the time of the latest arrival; 0: it is empty. */
+/*
+ * A task comes into the DSQ that this note is for. The note is the time of the latest arrival; 0:
+ * the DSQ is empty.
+ */
 static __always_inline void note_arrival(u64 *came_at)
 {
 	*(volatile u64 *)came_at = now_ns() | 1;
@@ -73,7 +79,7 @@ static __always_inline void note_none(u64 *came_at, u64 dsq)
 		__sync_val_compare_and_swap(came_at, latest, 0);
 }
 
-/* As head_key(). */
+/* Like head_key(), but looks at the DSQ's note first. */
 static __always_inline u64 head_key_of(u64 *came_at, u64 dsq, s32 cpu)
 {
 	u64 key;
@@ -86,19 +92,19 @@ static __always_inline u64 head_key_of(u64 *came_at, u64 dsq, s32 cpu)
 	return key;
 }
 
-/* Of the priority tasks that wait in the pool. */
+/* The head key of the priority tasks that wait in the pool. */
 static __always_inline u64 prio_head_key(u32 pool, s32 cpu)
 {
 	return head_key_of(&pool_of(pool)->priority_came_at, prio_dsq(pool), cpu);
 }
 
-/* Of the tasks that wait for this CPU alone. */
+/* The head key of the tasks that wait for this CPU alone. */
 static __always_inline u64 own_head_key(s32 cpu)
 {
 	return head_key_of(&cpu_of(cpu)->own_came_at, cpu_dsq(cpu), cpu);
 }
 
-/* Whether the first task of a DSQ, which has this key, is earlier in virtual time. */
+/* Whether the first task of a DSQ, which has this key, is earlier than @vtime. */
 static __always_inline bool is_earlier(u64 key, u64 vtime)
 {
 	return key != NO_KEY && (s64)(key - vtime) < 0;
@@ -109,7 +115,7 @@ static __always_inline bool priority_waits(u32 pool)
 	return may_have_tasks(&pool_of(pool)->priority_came_at) && nr_queued(prio_dsq(pool));
 }
 
-/* For a tick: should a note have been lost, because its CPU stood still for ARRIVAL_NS. */
+/* Called at a tick. Restores a note that was lost because its CPU stood still for ARRIVAL_NS. */
 static __always_inline void renew_notes(const struct waiting *waiting, u32 pool, s32 cpu)
 {
 	if (waiting->priority && !may_have_tasks(&pool_of(pool)->priority_came_at))

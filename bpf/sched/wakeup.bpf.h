@@ -16,8 +16,9 @@ static __always_inline void note_wakeup_time(struct task_ctx *tctx)
 }
 
 /*
- * The current task wakes up a priority task and says that it hands something on (WF_SYNC). If it is
- * a priority task itself, it is at work. What a softirq on top of a task hands on is not the task's.
+ * Called when the current task wakes up a priority task and says that it hands something on
+ * (WF_SYNC). If the current task is a priority task itself, it is at work. What a softirq on top of
+ * a task hands on is not the task's.
  */
 __noinline int note_work(void)
 {
@@ -29,7 +30,7 @@ __noinline int note_work(void)
 	return 0;
 }
 
-/* For a task whose CPUs are all exclusive to others: its previous one, or another of them. */
+/* For a task whose CPUs are all exclusive to others: an idle one of them, the previous one if possible. */
 static __always_inline s32 pick_idle_of_others(struct task_struct *p, s32 prev)
 {
 	return take_idle(p, p->cpus_ptr, prev) ? prev : pick_idle_cpu(p->cpus_ptr, 0);
@@ -57,9 +58,10 @@ __noinline s32 pick_idle(struct task_struct *p __arg_trusted, const struct plan 
 }
 
 /*
- * Whether a normal task can wait for the end of the turn on @cpu in its local DSQ. Nobody else waits there, nor
- * did anybody for the CPU or its pool at the last tick: to count those takes longer than all else here. Two
- * tasks that hand on in turn never leave the local DSQ empty, so the CPU looks into no other.
+ * Whether a normal task can wait in @cpu's local DSQ for the end of the turn there. No other task waits
+ * there, and none waited for the CPU or the pool at the last tick: counting those takes longer than the
+ * rest of the function. Two tasks that hand on to each other would never leave the local DSQ empty, so
+ * the CPU would look into no other.
  */
 static __always_inline bool may_wait_on(struct task_struct *p, const struct plan *plan, s32 cpu)
 {
@@ -73,11 +75,12 @@ static __always_inline bool may_wait_on(struct task_struct *p, const struct plan
 }
 
 enum {
-	SYNC_TURNS = 7,		/* one of so many hand-offs is measured; odd, so that both of two tasks have their turn */
-	SYNC_UNTIMED = 1,	/* cpu_ctx.sync_at of the others */
+	SYNC_TURNS = 7,		/* one in this many hand-offs is measured; odd, so that each of two
+				 * tasks has its turn */
+	SYNC_UNTIMED = 1,	/* cpu_ctx.sync_at of hand-offs that are not measured */
 };
 
-/* The waker hands something on. Reading the clock takes longer than all else in follow_waker(). */
+/* The waker hands something on. Reading the clock takes longer than the rest of follow_waker(). */
 static __always_inline void note_hand_off(struct cpu_ctx *c, struct task_ctx *tctx)
 {
 	if (c->sync_lag && ++c->sync_turn < SYNC_TURNS) {
@@ -90,16 +93,17 @@ static __always_inline void note_hand_off(struct cpu_ctx *c, struct task_ctx *tc
 }
 
 /*
- * True if a normal task that is handed something gets a CPU soonest where its waker leaves one: the
- * waker sleeps sooner than an idle CPU comes to run a task. Both are measured, from here on: the kernel
- * notes later that it queues the task. A tick ends the turn of a waker that goes on after all.
+ * True if a normal task that is handed something gets a CPU soonest by following its waker: the
+ * waker sleeps sooner than an idle CPU gets to run a task. Both times are measured from here,
+ * because the kernel notes only later that it queues the task. A tick ends the turn of a waker that
+ * goes on after all.
  */
 static __always_inline bool follow_waker(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
 					 s32 here)
 {
 	struct cpu_ctx *c = cpu_of(here);
 
-	if (c->sync_at) /* the waker has not slept since the last time that it handed something over */
+	if (c->sync_at) /* the waker has not slept since it last handed something over */
 		return false;
 	note_hand_off(c, tctx);
 	if (!c->sync_lag || c->sync_lag >= cpu_of(plan->cpu)->idle_lag || !may_wait_on(p, plan, here))
@@ -157,9 +161,10 @@ static __always_inline bool may_pass(struct cpu_ctx *c, s32 cpu)
 }
 
 /*
- * True if a priority task comes next on the only CPU it may use: one of its own rank runs there, and
- * no other priority task waits. It waits in the local DSQ, so the switch takes no dispatch. A tick queues
- * it anew, in its turn with others. A CPU without a tick needs a kick after the task is queued, so none waits there.
+ * True if a priority task comes next on the only CPU it may use: one of its own rank runs there, and no
+ * other priority task waits. It waits in the local DSQ, so the switch takes no dispatch. A tick queues
+ * it anew, in its turn with others. A CPU without a tick needs a kick after the task is queued, so no
+ * task waits there in this way.
  */
 static __always_inline bool comes_next(const struct plan *plan)
 {
@@ -174,19 +179,19 @@ static __always_inline bool comes_next(const struct plan *plan)
 }
 
 /*
- * A waking normal task goes in front of one that is ahead in virtual time by more than the
- * shortest slice, and has run as long without sleeping: tasks that wake each other up for
- * short work wait for one another. Marks the CPU as its own, so that no other goes in
- * front of it in turn.
+ * Whether a waking normal task goes in front of the one on @cpu. That one must be ahead in virtual
+ * time by more than the shortest slice, and must have run for as long without sleeping: tasks that
+ * wake each other up for short work wait for one another. Marks the CPU as the waking task's own,
+ * so that no other goes in front of it in turn.
  *
  * A task that has waited may be farther behind than a sleeper may lag (set_clock()). Its turn
  * counts as no farther behind. Otherwise a task that hardly runs would wait for such a turn.
  *
- * Where a real-time task has taken the CPU, the record is still that of the task before it. What goes
- * into the local DSQ then waits for the real-time task's sleep.
+ * If a real-time task has taken the CPU, the CPU's record is still that of the task before it. What
+ * goes into the local DSQ would then wait until the real-time task sleeps.
  *
- * With @sync, from a waker that passes something on, a turn that has just begun lasts until
- * the next tick: a sender of many messages is not switched out for each one.
+ * With @sync, from a waker that passes something on, a turn that has just begun lasts until the
+ * next tick: a sender of many messages is not switched out for each one.
  */
 __noinline int overtakes(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
 			 const struct plan *plan __arg_nonnull, s32 cpu, bool sync)
@@ -216,8 +221,8 @@ __noinline int overtakes(struct task_struct *p __arg_trusted, struct task_ctx *t
 }
 
 /*
- * Whether the task on @cpu may have handed something to the one that wakes up there. The kernel asks
- * ops.select_cpu() for no task that has one CPU only, so it passes no WF_SYNC for it.
+ * Whether the task on @cpu may have handed something to the one that wakes up there. The kernel
+ * does not call ops.select_cpu() for a task that has only one CPU, so it passes no WF_SYNC for it.
  */
 static __always_inline bool may_hand_on(s32 cpu)
 {
@@ -225,7 +230,7 @@ static __always_inline bool may_hand_on(s32 cpu)
 	       context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
 }
 
-/* The CPU whose task a normal one that wakes up overtakes: its previous one, or the waker's. */
+/* The CPU whose task a waking normal task overtakes: the waking task's previous CPU, or the waker's. */
 __noinline s32 overtake(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
 			const struct plan *plan __arg_nonnull, s32 here, bool sync)
 {

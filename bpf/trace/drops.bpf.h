@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Packets that end in the data plane, just before it or just behind it, counted by
- * who ended them and why.
+ * Packets that end in the data plane, just before it or just after it, counted by the
+ * code that ended them and the reason.
  */
 #ifndef GTH_TRACE_DROPS_H
 #define GTH_TRACE_DROPS_H
@@ -44,7 +44,7 @@ static __always_inline void describe_packet(struct gth_drop_key *key, const stru
 	key->message = packet->message;
 }
 
-/* The entry function has ended. */
+/* Called when the entry function has ended. */
 static __always_inline void count_if_left(struct packet *packet, u64 cookie, u64 returned)
 {
 	struct gth_drop_key key = { .end = GTH_END_LEFT };
@@ -56,7 +56,7 @@ static __always_inline void count_if_left(struct packet *packet, u64 cookie, u64
 	count_drop(&key, packet->bytes);
 }
 
-/* Whether the packet is of a device of the data plane, and whether it came from it. */
+/* Whether the packet is at a device of the data plane. Sets @received to whether it came from that device. */
 static __always_inline bool is_at_device(const struct sk_buff *skb, u32 *received)
 {
 	struct net_device *dev = BPF_CORE_READ(skb, dev);
@@ -82,13 +82,13 @@ static __always_inline bool is_at_device(const struct sk_buff *skb, u32 *receive
 enum {
 	ETH_P_IP = 0x0800,
 	ETH_P_IPV6 = 0x86dd,
-	IP_PROTOCOL = 9,	/* bytes to the protocol in a header of IPv4 (RFC 791, 3.1) */
-	IPV6_NEXT_HEADER = 6,	/* ... and of IPv6 (RFC 8200, 3) */
+	IP_PROTOCOL = 9,	/* offset of the protocol in an IPv4 header, bytes (RFC 791, 3.1) */
+	IPV6_NEXT_HEADER = 6,	/* ... and in an IPv6 header (RFC 8200, 3) */
 	IPPROTO_UDP = 17,
 	NO_HEADER = 0xffff,	/* skb_transport_header_was_set(), include/linux/skbuff.h */
 };
 
-/* How far into the packet's IP header the protocol is; 0: it is no IP packet. */
+/* The offset of the protocol in the packet's IP header; 0: it is not an IP packet. */
 static __always_inline u32 protocol_at(const struct sk_buff *skb)
 {
 	switch (BPF_CORE_READ(skb, protocol)) {
@@ -101,7 +101,7 @@ static __always_inline u32 protocol_at(const struct sk_buff *skb)
 	}
 }
 
-/* Whether it is for the port, by UDP; over IPv6 without extension headers. */
+/* Whether the packet is a UDP datagram to the port. Over IPv6, only without extension headers. */
 static __always_inline bool is_at_port(const struct sk_buff *skb)
 {
 	const unsigned char *head = BPF_CORE_READ(skb, head);
@@ -119,8 +119,8 @@ static __always_inline bool is_at_port(const struct sk_buff *skb)
 }
 
 /*
- * Some drivers free what they have sent as if it were dropped: vmxnet3, bnx2x, pcnet32. It has not come
- * in where it is: a socket or another device has sent it there.
+ * Some drivers free the packets that they have sent as if they were dropped: vmxnet3, bnx2x, pcnet32. Such
+ * a packet was not received by the device that it is at: a socket or another device sent it there.
  */
 static __always_inline bool may_be_sent(const struct sk_buff *skb, u32 reason)
 {
@@ -135,7 +135,7 @@ static __always_inline bool is_copy(u32 reason)
 	       reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_PACKET_SOCK_ERROR);
 }
 
-/* The kernel frees a packet for want of a receiver, room, a route... (kfree_skb()). */
+/* The kernel drops a packet because it has no receiver, no room, no route... (kfree_skb()). */
 static __always_inline void packet_dropped(const struct sk_buff *skb, u64 location, u32 reason)
 {
 	struct gth_drop_key key = { .location = location, .reason = reason };
@@ -143,13 +143,13 @@ static __always_inline void packet_dropped(const struct sk_buff *skb, u64 locati
 
 	if (is_copy(reason))
 		return;
-	/* Others may be freed meanwhile, too, such as those that a queue gives up for this one. */
+	/* Other packets may be freed meanwhile, too, such as those that a queue drops to take this one. */
 	if (packet && packet->skb == (u64)skb) {
 		key.end = GTH_END_DROPPED;
 		packet->dropped = true;
 		describe_packet(&key, packet);
 	} else if (what.tgid) {
-		/* Whose packet it was is unknown. */
+		/* It is unknown which task's packet it was. */
 		return;
 	} else if (is_at_device(skb, &key.received)) {
 		key.end = GTH_END_AT_DEVICE;
@@ -161,7 +161,7 @@ static __always_inline void packet_dropped(const struct sk_buff *skb, u64 locati
 	count_drop(&key, BPF_CORE_READ(skb, len));
 }
 
-/* It frees one as done with (consume_skb()); some drivers call that for drops, too. */
+/* The kernel frees a packet that was consumed (consume_skb()). Some drivers call this for drops, too. */
 static __always_inline void packet_consumed(const struct sk_buff *skb, u64 location)
 {
 	struct gth_drop_key key = { .location = location, .end = GTH_END_CONSUMED };

@@ -3,11 +3,11 @@
  * The time from a packet's arrival at this host to the end of the data plane's entry
  * function.
  *
- * The kernel writes the time of arrival into a packet as soon as it has it from the
- * NIC (or a veth), before a backlog in which it may wait for a CPU (net_timestamp_check(),
- * net/core/dev.c). It forgets that when it forwards the packet, so the time is kept
- * here when the packet enters the protocols on this CPU, from which it comes to the
- * data plane without another wait.
+ * The kernel writes the time of arrival into a packet as soon as it gets the packet from the
+ * NIC (or a veth), before the packet may wait for a CPU in a backlog (net_timestamp_check(),
+ * net/core/dev.c). It clears that time when it forwards the packet. So the time is saved here
+ * when the packet enters the protocols on this CPU. From there it gets to the data plane
+ * without another wait.
  */
 #ifndef GTH_TRACE_LATENCY_H
 #define GTH_TRACE_LATENCY_H
@@ -19,7 +19,7 @@ struct arrival {
 	u64 at_ns;
 };
 
-/* By the packet's address. One that has been overwritten is missing, no more. */
+/* Indexed by the packet's address. If an arrival is overwritten, it is only missing in the counts. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, GTH_PACKET_ARRIVALS);
@@ -49,7 +49,7 @@ static __always_inline struct arrival *arrival_slot(u64 skb)
 	return bpf_map_lookup_elem(&arrivals, &slot);
 }
 
-/* Without a time of arrival, or with one of another clock, it is now. */
+/* If the packet has no time of arrival, or one of another clock, it counts as arriving now. */
 static __always_inline void packet_arrives(const struct sk_buff *skb)
 {
 	struct arrival *arrival = arrival_slot((u64)skb);
@@ -61,7 +61,7 @@ static __always_inline void packet_arrives(const struct sk_buff *skb)
 	arrival->at_ns = now - arrived < LONGEST_WAIT_NS ? arrived : now;
 }
 
-/* It enters the data plane. A packet that started on this host did not come from a device. */
+/* The packet enters the data plane. One that originated on this host did not come from a device. */
 static __always_inline void take_arrival(struct packet *packet, const struct sk_buff *skb)
 {
 	struct arrival *arrival = arrival_slot(packet->skb);
@@ -73,7 +73,7 @@ static __always_inline void take_arrival(struct packet *packet, const struct sk_
 		packet->arrived_ns = arrival->at_ns;
 }
 
-/* It is done with. */
+/* The data plane is done with the packet. */
 static __always_inline void count_latency(const struct packet *packet, u64 now)
 {
 	u32 function = (packet->entry - 1) & (GTH_TRACE_FUNCTIONS - 1);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * The packet that the data plane has on this CPU: from the beginning of its entry
- * function to its end.
+ * The packet that the data plane is handling on this CPU: from the beginning to the end
+ * of its entry function.
  */
 #ifndef GTH_TRACE_PACKET_H
 #define GTH_TRACE_PACKET_H
@@ -14,22 +14,22 @@
 const volatile struct gth_packet_what packet_what SEC(".rodata.packet_what");
 const volatile struct gth_packet_types packet_types;
 
-/* Whether it matters what becomes of packets. */
+/* Whether to find out what becomes of packets. */
 static __always_inline bool judges_packets(void)
 {
 	return packet_what.drops || packet_what.teids;
 }
 
-/* Whether anything about single packets matters. */
+/* Whether to follow single packets for any purpose. */
 static __always_inline bool follows_packets(void)
 {
 	return judges_packets() || packet_what.latency;
 }
 
 /*
- * One is enough: a data plane runs with softirqs disabled or in one, and its entry
- * functions do not call each other. Of others (any function may be traced) the outer
- * one has a packet that it hands to the inner one.
+ * One per CPU is enough: a data plane runs with softirqs disabled, or in one, and its
+ * entry functions do not call each other. Other functions may (any function can be
+ * traced): then the outer one keeps the packet that it hands to the inner one.
  */
 struct packet {
 	u64 skb;		/* its address, to compare; 0: none */
@@ -72,7 +72,7 @@ static __always_inline struct packet *current_packet(void)
 	return packet;
 }
 
-/* From the UDP header on (3GPP TS 29.281, 5.1). */
+/* A GTP-U packet from the UDP header on (3GPP TS 29.281, 5.1). */
 struct gtpu {
 	u8 udp[8];
 	u8 flags;
@@ -109,7 +109,7 @@ static __always_inline u32 refusal_of(u64 cookie)
 	return (cookie >> GTH_TRACE_REFUSAL_SHIFT) & 0xf;
 }
 
-/* Only version 1 has one: GTPv0 has its sequence number there (3GPP TS 09.60, 6). */
+/* Only version 1 has a TEID: GTPv0 has its sequence number there (3GPP TS 09.60, 6). */
 static __always_inline void take_teid(struct packet *packet, const struct gtpu *header)
 {
 	packet->has_teid = header->flags >> 5 == 1;
@@ -124,7 +124,7 @@ static __always_inline void packet_enters(u64 cookie, const struct sk_buff *skb)
 
 	if (!packet || !skb || !is_entry(cookie))
 		return;
-	/* The outer function has it. If that is this one, it has missed the end of its last call. */
+	/* The outer function has the packet. If that is this one, the end of its last call was missed. */
 	if (packet->skb == (u64)skb && packet->tid == tid && packet->entry != entry)
 		return;
 	*packet = (struct packet){
@@ -167,7 +167,7 @@ static __always_inline bool refuses(u32 refusal, u64 returned)
 	return false;
 }
 
-/* A function within the entry function has ended. */
+/* Called when a function within the entry function has ended. */
 static __always_inline void note_verdict(struct packet *packet, u64 cookie, u64 returned)
 {
 	if (!refusal_of(cookie) || packet->refused)

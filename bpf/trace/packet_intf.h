@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What bpf/trace/ and user space share: what becomes of packets, and how long they
- * take. As in trace_intf.h, every struct is the type of a global variable or a map.
+ * Definitions shared by bpf/trace/ and user space: what becomes of packets, and how long
+ * they take. As in trace_intf.h, every struct is the type of a global variable or a map.
  */
 #ifndef GTH_PACKET_H
 #define GTH_PACKET_H
@@ -11,15 +11,15 @@
 enum gth_packet_limit {
 	GTH_PACKET_BUCKETS = 64,	/* of times, as GTH_TRACE_BUCKETS */
 	GTH_PACKET_DROPS = 4096,	/* combinations of reason and place kept */
-	GTH_PACKET_TEIDS = 8192,	/* tunnels kept, the last ones used */
-	GTH_PACKET_KIND_LEN = 16,	/* of a device's kind, its end included */
+	GTH_PACKET_TEIDS = 8192,	/* tunnels kept: the most recently used ones */
+	GTH_PACKET_KIND_LEN = 16,	/* length of a device's kind, with the terminating 0 */
 	GTH_PACKET_ARRIVALS = 256,	/* power of two: packets of a CPU between arrival and data plane */
 };
 
 /* A GTP message, as one number. */
 #define GTH_MESSAGE(version, type) ((version) << 8 | (type))
 
-/* When a function's return value says that it has refused the packet. */
+/* Which return values of a function say that it has refused the packet. */
 enum gth_packet_refusal {
 	GTH_REFUSES_NEVER,
 	GTH_REFUSES_NONZERO,
@@ -34,7 +34,7 @@ enum gth_packet_refusal {
 /* What happened to a packet. */
 enum gth_packet_end {
 	GTH_END_DROPPED,	/* kfree_skb() within the data plane's entry function */
-	GTH_END_CONSUMED,	/* consume_skb() there; by its caller it is a drop or not */
+	GTH_END_CONSUMED,	/* consume_skb() there; whether this is a drop depends on its caller */
 	GTH_END_LEFT,		/* the entry function left it to the socket */
 	GTH_END_AT_DEVICE,	/* kfree_skb() elsewhere, of a packet of the data plane's device */
 	GTH_END_AT_PORT,	/* kfree_skb() elsewhere, of a packet to the UDP port */
@@ -45,20 +45,20 @@ struct gth_packet_what {
 	u32 drops;
 	u32 latency;
 	u32 teids;
-	u16 port;			/* of GTP-U, or the traced one; 0: only what is in an entry function counts */
-	char kind[GTH_PACKET_KIND_LEN]; /* of the data plane's devices (ip-link(8)); or none */
+	u16 port;			/* of GTP-U, or the traced one; 0: count only in entry functions */
+	char kind[GTH_PACKET_KIND_LEN]; /* of the data plane's devices (ip-link(8)); empty: none */
 	u8 padding[2];
 };
 
 /* Functions are numbered as in the cookies, but from 1; 0: none. */
 struct gth_drop_key {
-	u64 location;		/* who freed the packet: a return address; 0: nobody */
+	u64 location;		/* return address of the call that freed the packet; 0: none did */
 	u32 reason;		/* enum skb_drop_reason, of kfree_skb() */
 	enum gth_packet_end end;
 	u32 entry;		/* the entry function that had the packet */
 	u32 refused;		/* the first function that refused it */
 	s32 returned;		/* what that returned */
-	u32 passed;		/* or else the last that did not refuse it */
+	u32 passed;		/* if none refused it: the last function that let it pass */
 	u32 message;		/* GTP version and message type: GTH_MESSAGE() */
 	u32 received;		/* at the device: 1: received from it, 0: sent to it */
 };
@@ -81,7 +81,7 @@ struct gth_teid_count {
 };
 
 struct gth_latency {
-	u64 without_arrival;	/* packets that started on this host, or whose arrival was not kept */
+	u64 without_arrival;	/* packets that originated on this host, or whose arrival was not kept */
 	u64 max_ns;
 	u64 buckets[GTH_PACKET_BUCKETS];
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * Packets by tunnel. An uplink packet's TEID is in the header that it comes with, a
- * downlink packet's in the one that it is sent with.
+ * Packets by tunnel. An uplink packet's TEID is in the header that it arrives with, a
+ * downlink packet's in the header that it is sent with.
  */
 #ifndef GTH_TRACE_TEIDS_H
 #define GTH_TRACE_TEIDS_H
@@ -16,7 +16,7 @@ struct {
 	__type(value, struct gth_teid_count);
 } teids SEC(".maps");
 
-/* It gets its outer UDP header next: it begins with that of GTP-U. */
+/* The packet gets its outer UDP header next. So far it begins with the GTP-U header. */
 static __always_inline void note_sent_teid(const struct sk_buff *skb)
 {
 	struct packet *packet = current_packet();

@@ -6,10 +6,10 @@ use super::suggested_policy::{pattern, quoted, short};
 use super::user_plane::{Program, UserPlane};
 use crate::base::escape;
 
-/// With so few CPUs, none is proposed as exclusive.
+/// With fewer CPUs than this, none is proposed as exclusive.
 const FEW_CPUS: usize = 4;
 
-/// What stands in a policy for a machine without a user plane. Without the `#`s it is a policy.
+/// The text of a policy for a machine without a user plane. Without the `#`s it is a policy.
 const TEMPLATE: &str = "\
 # No user plane was found: neither the module gtp5g or gtp, nor a program with the GTP-U
 # port (UDP 2152) open. Until there is a rule, all tasks are scheduled fairly. To write
@@ -91,12 +91,12 @@ fn rules_for_programs(plane: &UserPlane) -> String {
     text
 }
 
-/// Which tasks are meant: by names that outlive the process.
+/// Describes the tasks of `program` by names that outlive the process.
 fn conditions(program: &Program) -> String {
     let mut text = String::new();
     let unit = program.home.unit.as_deref().filter(|unit| unit.ends_with(".service"));
     let unit = unit.filter(|unit| matches!(escape::line(unit), Cow::Borrowed(_)));
-    // A glob's own characters, and what no path of a program should need.
+    // Excludes a glob's special characters, and any others that no program's path should need.
     let plain = |exe: &&str| {
         exe.chars().all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
             && exe.starts_with('/')
@@ -141,7 +141,7 @@ fn own_cpu(plane: &UserPlane) -> String {
     }
 }
 
-/// One rule for whoever handles the packets of a loaded module.
+/// A rule for all tasks that process packets of a loaded module.
 fn rule_for_packets(plane: &UserPlane) -> Option<String> {
     let module = plane.modules.first()?.name();
     let uid = plane.programs.iter().find_map(|program| program.uid).unwrap_or(0);
@@ -225,7 +225,7 @@ mod tests {
     #[test]
     fn what_is_proposed_is_a_policy() {
         let text = text(&plane(vec![upf(10)]));
-        // Without the `#`, and nothing else.
+        // Removes only the `#`.
         let proposals = ["irq:", "  - avoid:", "cpus:", "exclusive:"];
         let proposed = proposals
             .iter()

@@ -15,9 +15,9 @@ pub fn entries(rows: &[Row]) -> impl Iterator<Item = &Row> {
 /// How many packets each CPU has processed.
 #[derive(Debug, Default)]
 pub struct PacketsByCpu {
-    /// For a task.
+    /// Packets processed for a task.
     pub tasks: BTreeMap<u32, u64>,
-    /// For no task, in softirq.
+    /// Packets processed for no task, in softirq.
     pub softirq: BTreeMap<u32, u64>,
 }
 
@@ -39,7 +39,7 @@ impl PacketsByCpu {
     }
 }
 
-/// The CPUs that have processed at least so many packets.
+/// The CPUs that have processed at least `packets` packets.
 pub fn with_at_least(packets: f64, cpus: &BTreeMap<u32, u64>) -> CpuList {
     cpus.iter().filter(|(_, n)| **n as f64 >= packets).map(|(cpu, _)| *cpu).collect()
 }

@@ -24,14 +24,14 @@ pub struct NicFacts<'a> {
     pub device: &'a Device,
     /// The NICs, with their interrupts during the watch.
     pub list: &'a List,
-    /// The CPUs of each NIC's NUMA node, if the machine tells.
+    /// The CPUs of each NIC's NUMA node, if the machine reports it.
     pub near: &'a BTreeMap<String, CpuList>,
     pub online: &'a CpuList,
-    /// Those that do without a tick (nohz_full).
+    /// CPUs that run without a tick (nohz_full).
     pub tickless: &'a CpuList,
-    /// Of the live policy.
+    /// The exclusive CPUs of the live policy.
     pub exclusive: &'a CpuList,
-    /// What a trace has seen; empty without one.
+    /// What a trace saw; empty if there was none.
     pub rows: &'a [Row],
     /// How the facts were found, such as why there was no trace.
     pub how: Vec<String>,
@@ -105,7 +105,7 @@ fn advise_on(
     let here: CpuList =
         free.iter().filter(|&cpu| near.is_none_or(|near| near.contains(cpu))).collect();
     let places = if here.is_empty() { free } else { &here };
-    // Others are not in use.
+    // IRQs without an affinity are not in use.
     let used = nic.irqs.iter().filter(|irq| irq.smp_affinity.is_some());
     let (fixed, movable): (Vec<&ListedIrq>, Vec<&ListedIrq>) =
         used.partition(|irq| irq.managed == Some(true));
@@ -128,7 +128,7 @@ fn advise_on(
     None
 }
 
-/// What was seen, and the commands that follow: a script, with the rest as comments.
+/// What was seen and the commands that follow, as a script. All but the commands are comments.
 pub fn script(advice: &Advice) -> String {
     let facts = advice.facts.iter().map(|fact| format!("# {}", escape::line(fact)));
     let commands = advice.commands.iter().map(|command| escape::line(command).into_owned());
@@ -144,14 +144,15 @@ fn arrivals(nic: &ListedNic) -> String {
     format!("{}: {rate:.0} interrupts/s{at}", nic.name)
 }
 
-/// True if neither the IRQ nor RPS can bring the work anywhere else. Offline CPUs stay in
-/// the kernel's lists and mean nothing there.
+/// True if neither the IRQ nor RPS can bring the work to CPUs outside `places`. The kernel's lists
+/// keep offline CPUs, which are ignored here.
 fn well_placed(irq: &ListedIrq, places: &CpuList, online: &CpuList) -> bool {
     let cpus = irq.smp_affinity.iter().chain(&irq.rps_cpus);
     cpus.flat_map(CpuList::iter).all(|cpu| places.contains(cpu) || !online.contains(cpu))
 }
 
-/// Places `irqs`: those of `nic` that are in use, or only some of them.
+/// The command that places `irqs`, which are all IRQs of `nic` that are in use, or only `some` of
+/// them.
 fn command(
     nic: &str,
     irqs: &[&ListedIrq],
@@ -167,7 +168,7 @@ fn command(
     let mut order: Vec<u32> = places.iter().collect();
     let taken = |cpu: u32| irqs.iter().any(|irq| irq.busiest_cpu == Some(cpu));
     order.sort_by_key(|&cpu| !taken(cpu));
-    // A driver's names may not say which queue is whose.
+    // A driver's IRQ names may not tell which queue each IRQ belongs to.
     let shares = if queues.is_empty() { irqs.len() } else { queues.len() };
     let cpus: CpuList = order.into_iter().take(shares).collect();
     let mut command = format!("gthctl irq pin {nic} --cpus {cpus}");
@@ -177,7 +178,7 @@ fn command(
     if some {
         command.extend(irqs.iter().map(|irq| format!(" --irq {}", irq.irq)));
     }
-    // The kernel refuses a mask of CPUs without a tick (rps_cpumask_housekeeping(),
+    // The kernel refuses an RPS mask of CPUs that run without a tick (rps_cpumask_housekeeping(),
     // net/core/net-sysfs.c).
     let takes_rps = cpus.common(nic_facts.tickless).is_empty();
     let uses_rps = |irq: &&ListedIrq| irq.rps_cpus.as_ref().is_some_and(|cpus| !cpus.is_empty());
@@ -278,7 +279,7 @@ mod tests {
         assert!(none.facts.last().unwrap().ends_with("no CPU is free for its interrupts"));
     }
 
-    /// As gve's, whose IRQs are of queues all the same.
+    /// Such as gve's, although its IRQs belong to queues all the same.
     #[test]
     fn names_that_do_not_tell_queues() {
         let tree = Tree::machine(&Machine::TWO_NODES);
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(seen.commands, ["gthctl irq pin eth0 --cpus 0 --irq 37 --irq 40 --irq 41"]);
         let fact = "eth0: the kernel keeps IRQ 38 on CPUs 0-3: it cannot be moved";
         assert_eq!(seen.facts.last().unwrap(), fact);
-        // Its commands can be carried out.
+        // The commands of the advice can be carried out.
         let irqs = [37, 40, 41].into();
         let (nic, cpus) = ("eth0".into(), "0".parse().unwrap());
         let placement = Placement { nic, cpus, irqs, ..Placement::default() };

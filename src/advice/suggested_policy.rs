@@ -16,16 +16,18 @@ use crate::trace::rows::Row;
 
 /// Tasks with a smaller share of the packets get no rule: they only help.
 const LEAST_SHARE: f64 = 0.01;
-/// With this share of the packets in softirq, downlink arrives on the CPU.
+/// A CPU that handles at least this share of all packets in softirq is one where downlink packets
+/// arrive.
 const SOFTIRQ_SHARE: f64 = 0.05;
-/// With this share of those CPUs' interrupts on one of them, a NIC brings packets there.
+/// A NIC brings packets to one of those CPUs if its interrupts there are at least this share of all
+/// NIC interrupts on those CPUs.
 const FEED_SHARE: f64 = 0.05;
 
 /// The facts besides the rows.
 pub struct TraceFacts<'a> {
     /// What was traced, as on the command line: `gtp5g`, `--function x`.
     pub traced: &'a str,
-    /// The data plane, if it is one that rules know.
+    /// The data plane, if it is one that rules can name.
     pub plane: Option<Plane>,
     pub seconds: f64,
     pub online: &'a CpuList,
@@ -137,8 +139,8 @@ fn rule(
     text
 }
 
-/// The policy's `irq`, which keeps each NIC's interrupts on those of these CPUs that take
-/// them now. `None` if there are none.
+/// The policy's `irq`, which keeps each NIC's interrupts on those of `cpus` that take them now.
+/// `None` if none of them takes any.
 fn irq(facts: &TraceFacts<'_>, cpus: &CpuList) -> Option<String> {
     let mut nics: BTreeMap<&str, BTreeMap<u32, f64>> = BTreeMap::new();
     for Feed { cpu, nic, per_second, .. } in facts.feeds {
@@ -212,12 +214,12 @@ impl TaskName {
     fn of(row: &Row) -> Self {
         // A session's scope has a new name each time.
         let unit = row.home.unit.clone().filter(|unit| unit.ends_with(".service"));
-        // Other names cannot be written in a policy.
+        // Names that need escaping cannot be written in a policy.
         let unit = unit.filter(|unit| matches!(escape::line(unit), Cow::Borrowed(_)));
         Self { comm: row.comm.clone(), unit }
     }
 
-    /// What to call its rule, unlike these others.
+    /// A name for the task's rule that none of `others` has.
     fn name_of_rule(&self, others: &[String]) -> String {
         let comm = short(&self.comm);
         let with_unit = self.unit.as_ref().map(|unit| short(&format!("{comm} {unit}")));
@@ -227,7 +229,7 @@ impl TaskName {
     }
 }
 
-/// A rule's name for a task that is called so. A number fits behind it.
+/// The name of a rule for a task with this comm. It leaves room for a number at the end.
 pub(super) fn short(comm: &str) -> String {
     let comm = if comm.is_empty() { "unnamed" } else { comm };
     escape::line(comm).chars().take(MAX_NAME - 8).collect()
@@ -248,10 +250,10 @@ impl TaskTotals {
     }
 }
 
-/// A regular expression for that name, without control characters, as policies require.
+/// A regular expression that matches this name, without control characters, as policies require.
 pub(super) fn pattern(comm: &str) -> String {
     let of = |c: char| {
-        // It has a meaning only within a class.
+        // `-` has a special meaning only within a class.
         if c == '-' {
             return c.into();
         }
@@ -265,7 +267,7 @@ pub(super) fn pattern(comm: &str) -> String {
     comm.chars().map(of).collect()
 }
 
-/// As a YAML scalar: JSON strings are such.
+/// The text as a YAML scalar. A JSON string is one.
 pub(super) fn quoted(text: &str) -> String {
     escape::json(&serde_json::Value::from(text).to_string()).into_owned()
 }
@@ -295,7 +297,7 @@ mod tests {
                 feed("eth0", 1, 36, 9.0),
                 feed("eth0", 2, 35, 70.0),
                 feed("eth0", 3, 35, 4.0),
-                // A few of another NIC.
+                // A few interrupts of another NIC.
                 feed("mgmt", 1, 37, 2.0),
                 feed("null", 3, 38, 80.0),
             ],
@@ -427,13 +429,14 @@ mod tests {
         let rows = [1, 2, 3].map(|cpu| Row::of_packets("swapper", cpu, Context::Idle, 300));
         let text = suggest(&rows).unwrap();
         let (policy, _) = Policy::parse(&text, Path::new("p.yaml")).expect(&text);
-        // In YAML a bare null would be no name.
+        // In YAML a bare null would not be a name.
         let wanted = [("eth0".into(), "1-2".into(), true), ("null".into(), "3".into(), false)];
         assert_eq!(placements(&policy), wanted);
         assert!(text.contains("# interrupts/s: 99 on CPU 1, 70 on CPU 2\n"), "{text}");
     }
 
-    /// `policy apply` refuses an entry whose IRQs irqbalance would move, unless it may be told.
+    /// `policy apply` refuses an entry whose IRQs irqbalance would move, unless the entry allows a
+    /// ban.
     #[test]
     fn irqbalance_is_told_if_it_would_move_them() {
         let tree = Tree::machine(&Machine::VIRTIO);
@@ -447,7 +450,7 @@ mod tests {
         assert_eq!(on_irqbalance(), OnIrqbalance::Refuse);
         tree.irqbalance(42);
         assert_eq!(on_irqbalance(), OnIrqbalance::Ban);
-        // It may move another of the NIC's IRQs, also one that brought no packets.
+        // irqbalance may move another of the NIC's IRQs, even one that brought no packets.
         let bans = |irqs: &[u32]| {
             let bans: String = irqs.iter().map(|irq| format!("--banirq={irq}\0")).collect();
             tree.write("proc/42/cmdline", &format!("irqbalance\0{bans}"));

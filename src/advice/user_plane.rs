@@ -14,16 +14,17 @@ use crate::policy::cgroups::Home;
 /// The UDP port of GTP-U (3GPP TS 29.281, 4.4.2.3).
 const GTP_U: u16 = 2152;
 
-/// UPFs that have it open only in the kernel, or leave it to XDP: of free5GC, Open5GS and eUPF.
+/// Names of UPFs that have the port open only in the kernel, or leave it to XDP: of free5GC,
+/// Open5GS and eUPF.
 const NAMES: [&str; 3] = ["upf", "open5gs-upfd", "eupf"];
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserPlane {
-    /// Those that are loaded.
+    /// The modules that are loaded.
     pub modules: Vec<Module>,
     pub programs: Vec<Program>,
-    /// Those of this network namespace.
+    /// The NICs of this network namespace.
     pub nics: Vec<Nic>,
     pub online: CpuList,
 }
@@ -52,7 +53,7 @@ pub struct Nic {
 }
 
 impl UserPlane {
-    /// Looks at this machine. Which program has a port open only root can see.
+    /// Looks at this machine. Only root can see which program has a port open.
     pub fn find(host: &Host) -> Result<Self> {
         let topology = host.topology()?;
         let near = |node: Option<u32>| {
@@ -71,9 +72,9 @@ impl UserPlane {
     }
 }
 
-/// The programs that have the port open or one of the names.
+/// The programs that have the port open, or have one of the names.
 fn programs(proc_root: &Path) -> Vec<Program> {
-    // Without /proc there is none.
+    // Without /proc no program is found.
     let namespaces = udp_sockets::namespaces(proc_root).unwrap_or_default();
     let sockets = namespaces.processes.iter().flat_map(|dir| udp_sockets::with_port(dir, GTP_U));
     let sockets: BTreeSet<u64> = sockets.map(|socket| socket.inode).collect();
@@ -110,7 +111,7 @@ mod tests {
     use super::*;
     use crate::irq::tree::{Machine, Tree};
 
-    /// It has no directory in /sys/module.
+    /// A built-in module has no directory in /sys/module.
     #[test]
     fn a_module_that_is_built_in() {
         let tree = Tree::machine(&Machine::VIRTIO);
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!((found[0].uid, found[0].home.unit.as_deref()), (Some(7), Some("upf.service")));
     }
 
-    /// By the real /proc.
+    /// Reads the real /proc.
     #[test]
     fn this_process_if_it_has_the_port() {
         let Ok(_socket) = UdpSocket::bind("127.0.0.1:2152") else { return };

@@ -56,7 +56,7 @@ impl Replacement {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         let new = target.with_file_name(format!(".{name}.gthctl-{}", std::process::id()));
         let replacement = Self { new, target };
-        // Left by a killed process, or put there by someone else.
+        // Left over from a killed process, or put there by someone else.
         let _ = fs::remove_file(&replacement.new);
         let mut options = OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
@@ -70,14 +70,14 @@ impl Replacement {
         Ok(replacement)
     }
 
-    /// Puts it in place. Returns a note if only the sync of the directory failed: after a
+    /// Puts the new file in place. Returns a note if only the sync of the directory failed: after a
     /// crash of the machine the old file may be back.
     ///
-    /// Fails if it cannot be renamed; then nothing has changed.
+    /// Fails if the file cannot be renamed; then nothing has changed.
     pub fn commit(self) -> Result<Option<String>> {
         let failed = |e: std::io::Error| Error::because_of(self.target.display(), e);
         fs::rename(&self.new, &self.target).map_err(failed)?;
-        // Of a name alone it is "".
+        // The parent of a bare file name is "".
         let dir = self.target.parent().filter(|dir| !dir.as_os_str().is_empty());
         let dir = dir.unwrap_or(Path::new("."));
         let synced = File::open(dir).and_then(|dir| dir.sync_all());
@@ -98,11 +98,11 @@ impl Drop for Replacement {
 }
 
 /// The file to replace, if there is one; it must be regular. If a link or a FIFO has taken its
-/// place meanwhile, it is neither followed nor waited for.
+/// place meanwhile, a link is not followed and a FIFO does not block.
 fn open_old(path: &Path) -> io::Result<Option<File>> {
     let open = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     match open {
-        // Such as /dev/null, which no file may take the place of.
+        // For example /dev/null, which must not be replaced by a file.
         Ok(old) if !old.metadata()?.is_file() => Err(io::Error::other("it is not a regular file")),
         Ok(old) => Ok(Some(old)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
@@ -113,15 +113,15 @@ fn open_old(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// Gives `new` the extended attributes, the mode and the owner of `old`. Both are open
-/// files: a user who may write to the directory can put something else under their names.
+/// Gives `new` the extended attributes, the mode and the owner of `old`. Both are open files,
+/// because a user who may write to the directory can put something else under their names.
 ///
-/// The owner comes last: to change another user's file takes more than CAP_CHOWN. Until then it
-/// is this user's, so the set-user-ID and set-group-ID bits would give their rights away.
+/// The owner comes last: changing another user's file takes more than CAP_CHOWN. Until then this
+/// user owns the file, so the set-user-ID and set-group-ID bits would give away this user's rights.
 fn look_like(new: &File, old: &File) -> io::Result<()> {
     let metadata = old.metadata()?;
     let kept: Vec<OsString> = attributes(old)?;
-    // The directory's default list for new files would name more users.
+    // An access control list inherited from the directory's default would name more users.
     for name in attributes(new)?.iter().filter(|name| *name == ACL && !kept.contains(name)) {
         new.remove_xattr(name).map_err(|e| about(name, &e))?;
     }
@@ -190,14 +190,15 @@ mod tests {
         assert_eq!(names(dir.path()), ["p.yaml"]);
     }
 
-    /// Runs it in a thread with this capability alone (capset(2)).
+    /// Calls `run` in a thread that has this capability alone (capset(2)).
     fn with_capability(bit: u32, run: impl FnOnce() + Send) {
         const VERSION_3: u32 = 0x2008_0522;
         let inside = || {
             let (header, all) = ([VERSION_3, 0], 1 << bit);
-            // The effective, permitted and inheritable ones, of the first 32 and of the others.
+            // The effective, permitted and inheritable sets: of capabilities 0 to 31, then of the
+            // others.
             let sets = [all, all, 0, 0, 0, 0];
-            // SAFETY: the pointers are valid, and the call is about this thread only.
+            // SAFETY: the pointers are valid, and the call affects only this thread.
             let set = unsafe {
                 nix::libc::syscall(nix::libc::SYS_capset, header.as_ptr(), sets.as_ptr())
             };
@@ -207,7 +208,7 @@ mod tests {
         std::thread::scope(|scope| scope.spawn(inside).join().unwrap());
     }
 
-    /// Which deploy/systemd/gthctl.service does not give.
+    /// deploy/systemd/gthctl.service does not grant CAP_CHOWN.
     #[test]
     fn another_users_file_takes_cap_chown_only() {
         const CAP_CHOWN: u32 = 0;
@@ -236,8 +237,8 @@ mod tests {
         assert_eq!(xattr::get(&path, "user.note").unwrap().as_deref(), Some(&b"kept"[..]));
     }
 
-    /// They would be root's where the new file cannot have its owner. Whoever may write to the
-    /// directory can keep that file.
+    /// The bits would grant root's rights if the new file cannot get its owner. Whoever may write
+    /// to the directory can keep that file.
     #[test]
     fn set_user_id_and_set_group_id_are_not_handed_on() {
         const CAP_KILL: u32 = 5;
@@ -265,7 +266,7 @@ mod tests {
         assert_eq!(names(dir.path()), ["fifo", "link"]);
     }
 
-    /// Whoever may write to the directory chooses where it leads.
+    /// Whoever may write to the directory chooses where the link leads.
     #[test]
     fn a_link_is_followed_to_no_other_file_where_others_may_put_it() {
         let dir = tempfile::tempdir().unwrap();
@@ -318,8 +319,8 @@ mod tests {
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o640);
     }
 
-    /// The directory's owner swaps the new file for a link while it is prepared. A chown
-    /// shows in the file's ctime, even to the same owner.
+    /// The directory's owner swaps the new file for a link while it is prepared. A chown changes
+    /// the file's ctime, even if the owner stays the same.
     #[test]
     fn a_link_in_the_new_files_place_changes_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
@@ -340,7 +341,7 @@ mod tests {
                     }
                 }
             });
-            // Each goes to the disk, which may be busy.
+            // Each attempt writes to the disk, which may be busy.
             let begin = Instant::now();
             for _ in (0..500).take_while(|_| begin.elapsed() < Duration::from_secs(5)) {
                 let _ = Replacement::prepare(&path, "new");
@@ -369,7 +370,7 @@ mod tests {
         assert!(Replacement::prepare(&dir.path().join("none/p.yaml"), "new").is_err());
     }
 
-    /// Such a directory takes files but cannot be opened, as fsync(2) needs.
+    /// Files can be created in such a directory, but it cannot be opened, which fsync(2) requires.
     #[test]
     fn a_directory_that_cannot_be_synced_is_no_failure() {
         let dir = tempfile::tempdir().unwrap();
@@ -377,8 +378,8 @@ mod tests {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o333)).unwrap();
         let committed = std::thread::scope(|scope| {
             let replace = || {
-                // For this thread alone: root may do everything. SAFETY: it changes only
-                // the thread's own credentials.
+                // Root may do everything, so this thread alone becomes another user. SAFETY: the
+                // call changes only the thread's own credentials.
                 unsafe { nix::libc::syscall(nix::libc::SYS_setfsuid, 65534) };
                 Replacement::prepare(&path, "new").and_then(Replacement::commit)
             };

@@ -8,19 +8,19 @@ pub fn width(text: &str) -> usize {
     UnicodeWidthStr::width(text)
 }
 
-/// The longest beginning of `text` that takes at most `width` columns.
+/// The longest prefix of `text` that takes at most `width` columns.
 pub fn fit(text: &str, width: usize) -> &str {
     if self::width(text) <= width {
         return text;
     }
-    // A character may change what the one before it takes, so that beginnings are measured whole.
+    // A character can change the width of the one before it, so prefixes are measured as a whole.
     let ends = text.char_indices().map(|(at, c)| at + c.len_utf8());
     let end = ends.take_while(|&end| self::width(&text[..end]) <= width).last();
     &text[..end.unwrap_or(0)]
 }
 
-/// The text in lines of that width, between words where possible. Each line has a character, even
-/// if that is wider.
+/// Splits `text` into lines of at most `width` columns, between words where possible. Each line
+/// takes at least one character, even if that is wider.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {
@@ -66,9 +66,9 @@ mod tests {
         let parts = [0, 1, 2, 3, 9, 10, usize::MAX].map(|width| fit(WIDE, width));
         assert_eq!(parts, ["", "", "中", "中", "中文字符", WIDE, WIDE]);
         assert_eq!([fit("upf-rx", 3), fit("", 0), fit("a", 0)], ["upf", "", ""]);
-        // What takes no column stays with what it belongs to.
+        // A character without width stays with the one before it.
         assert_eq!([fit("e\u{301}a", 1), fit("a\u{200b}b", 1)], ["e\u{301}", "a\u{200b}"]);
-        // A heart alone takes one column, as emoji two.
+        // A heart takes one column as text, and two as an emoji.
         assert_eq!(
             [fit("\u{2764}\u{fe0f}", 1), fit("\u{2764}\u{fe0f}", 2)],
             ["\u{2764}", "\u{2764}\u{fe0f}"]

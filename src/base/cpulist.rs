@@ -86,7 +86,7 @@ impl<'de> Deserialize<'de> for CpuList {
     }
 }
 
-/// Why a text is no cpulist, and the wrong part.
+/// Why a text is not a cpulist, and which part is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadCpuList {
     part: String,

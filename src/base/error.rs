@@ -71,7 +71,7 @@ impl ExitCode {
 }
 
 impl From<i32> for ExitCode {
-    /// That of another gthctl; [`ExitCode::Failure`] for a number that is none.
+    /// The exit code of another gthctl; [`ExitCode::Failure`] for an unknown number.
     fn from(number: i32) -> Self {
         let is_its = |(code, _): &&(Self, _)| *code as i32 == number;
         Self::ALL.iter().find(is_its).map_or(Self::Failure, |(code, _)| *code)
@@ -155,7 +155,7 @@ impl fmt::Display for Location {
     }
 }
 
-/// Always one line, whatever the names in it hold; without [`Error::next`].
+/// Always one line, whatever the names in it contain; leaves out [`Error::next`].
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut text = self.at.as_ref().map_or(String::new(), |at| format!("{at}: "));

@@ -1,4 +1,4 @@
-//! Makes others' names fit for a terminal: names of tasks, files and cgroups may hold
+//! Makes names from outside safe for a terminal: names of tasks, files and cgroups may contain
 //! characters that move the cursor, begin a new line or reverse the text.
 
 use std::borrow::Cow;
@@ -25,10 +25,10 @@ pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, is_unfit_in_lines, |out, c| out.extend(c.escape_default()))
 }
 
-/// JSON with such characters escaped as in JSON (`\u001b`); line feeds, which are between
-/// its values, stay. Only strings can hold the others, and they mean the same afterwards.
+/// JSON with such characters escaped as in JSON (`\u001b`). Line feeds, which stand between its
+/// values, stay. The other characters occur only in strings, whose meaning does not change.
 pub fn json(text: &str) -> Cow<'_, str> {
-    // None of them is above U+FFFF, where JSON needs two escapes.
+    // None of these characters is above U+FFFF, where JSON needs two escapes.
     replaced(text, is_unfit_in_lines, |out, c| {
         let _ = write!(out, "\\u{:04x}", u32::from(c));
     })
@@ -54,7 +54,7 @@ fn replaced<'a>(
     out.into()
 }
 
-/// A name for tests. It clears the screen in two ways, ends the line, reverses the text.
+/// A name for tests: it clears the screen in two ways, ends the line and reverses the text.
 #[cfg(test)]
 pub const NASTY: &str = "a\u{1b}[2J\u{9b}2J\r\n\t\u{7f}\u{202e}b\u{2069}\u{2028}c";
 

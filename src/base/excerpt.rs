@@ -8,8 +8,8 @@ use super::error::Location;
 use super::escape;
 use super::yaml::lines;
 
-/// The line of `text`, the content of a YAML file, that `at` is in; `None` if there is none. The
-/// mark is under the key or value there.
+/// The line of `text`, the content of a YAML file, that contains `at`, with a mark under the key or
+/// value there. `None` if there is no such line.
 pub fn of(text: &str, at: &Location) -> Option<String> {
     let line = lines(text).nth(at.line.checked_sub(1)?)?;
     let mark = AnnotationKind::Primary.span(word(line, at.column));
@@ -66,7 +66,7 @@ mod tests {
             "  |\n2 | - {pid: 1, priority: 21}\n  |                      ^^"
         );
         assert_eq!(excerpt(text, 9, 1), None);
-        // What is missing at the end.
+        // Something is missing at the end.
         assert!(excerpt("a: [\n", 2, 1).unwrap().ends_with('^'));
     }
 

@@ -64,7 +64,7 @@ impl Finding {
         Self::new(check, Level::Error, what)
     }
 
-    /// What an error says; its advice is how to fix it.
+    /// Makes a finding of an error. The error's advice becomes the fix.
     pub fn of(check: &'static str, level: Level, e: &Error) -> Self {
         let what = Error { help: None, ..e.clone() }.to_string();
         Self { fix: e.help.clone(), ..Self::new(check, level, what) }
@@ -76,7 +76,7 @@ impl Finding {
     }
 }
 
-/// How many findings are of each level that asks for attention.
+/// The number of findings at each level that needs attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub errors: usize,
@@ -95,7 +95,7 @@ impl Counts {
     }
 }
 
-/// A row for each finding, and what there is in all.
+/// A row for each finding, then the number of findings at each level.
 pub fn table_of(findings: &[Finding]) -> String {
     let mut rows = vec![row(["", "check", "found", "how to fix it"])];
     for finding in findings {

@@ -31,10 +31,10 @@ impl Lock {
         })
     }
 
-    /// Takes the lock at `path` once it is free. `patience` is called repeatedly: it may
-    /// end during the wait.
+    /// Takes the lock at `path` once it is free. Calls `patience` repeatedly, because the time to
+    /// wait may change during the wait.
     ///
-    /// Fails with the owner's PID when another process still holds it after that.
+    /// Fails with the owner's PID when another process still holds the lock after that time.
     pub fn wait(path: &Path, patience: impl Fn() -> Duration) -> Result<Self> {
         let begin = Instant::now();
         loop {
@@ -80,7 +80,7 @@ impl Lock {
 
 /// The holder of a lock.
 struct Owner {
-    /// `None` if the file does not tell.
+    /// `None` if the lock file does not contain it.
     pid: Option<u32>,
 }
 
@@ -104,7 +104,7 @@ pub fn make_private_dir(dir: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// A process that opens the file for reading can lock it: no one else can open it.
+    /// A process that can open the file for reading can lock it, so no one else may open it.
     #[test]
     fn nobody_else_comes_near_it() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! Output on standard output and standard error that never waits for its reader.
 //!
-//! After [`start`], lines queue for a thread that writes them: a reader that stops
-//! reading holds up only that thread. A reader that has gone, a full disk or a terminal
-//! that has hung up costs the lines, nothing else.
+//! After [`start`], lines queue for a thread that writes them: a reader that stops reading holds up
+//! only that thread. If the reader is gone, the disk is full or the terminal has hung up, only the
+//! lines are lost.
 //!
 //! Where standard error is the journal, each line on it begins with its priority
 //! (sd-daemon(3)).
@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use super::error::{Error, Result};
 use super::{escape, signals};
 
-/// A queue with more bytes than this takes no more texts. The last one may be long: the
+/// A queue that holds more bytes than this takes no more texts. The last text may be long: the
 /// verifier's log of one program, with `--debug`.
 const MOST: usize = 4 << 20;
-/// How often to retry a reader that made the descriptor O_NONBLOCK and does not read.
+/// How often to retry when the reader has made the descriptor O_NONBLOCK and does not read.
 const RETRY: Duration = Duration::from_millis(20);
 
 static STREAMS: OnceLock<[Arc<Stream>; 2]> = OnceLock::new();
@@ -60,40 +60,40 @@ pub fn out(line: impl Display) {
     say(0, format!("{line}\n"));
 }
 
-/// What gthctl does or sees, in one line on standard error. As in [`note`] and [`error`], it may hold
-/// others' names.
+/// Logs what gthctl does or sees, in one line on standard error. As in [`note`] and [`error`], `what`
+/// may contain names from outside.
 pub fn info(what: impl Display) {
     line(Level::Info, "", &what);
 }
 
-/// What the user had better know, in one line on standard error.
+/// Logs what the user should know, in one line on standard error.
 pub fn note(what: impl Display) {
     line(Level::Warning, "note: ", &what);
 }
 
-/// Several of them.
+/// Logs several notes.
 pub fn notes(notes: &[String]) {
     notes.iter().for_each(note);
 }
 
-/// What went wrong while gthctl goes on, in one line on standard error.
+/// Logs an error after which gthctl goes on, in one line on standard error.
 pub fn error(what: impl Display) {
     line(Level::Error, "error: ", &what);
 }
 
-/// The error that a command ends with, likewise; `colored` if standard error is a terminal with
-/// colours.
+/// Logs the error that ends a command, in one line on standard error; `colored` if that is a
+/// terminal with colours.
 pub fn report(error: &Error, colored: bool) {
     let (red, plain) = if colored { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
     err(Level::Error, format!("gthctl: {red}error:{plain} {error}\n"));
 }
 
-/// Lines on standard error that go with the one before.
+/// Adds lines on standard error to the previous one.
 pub fn more(lines: impl Display) {
     err(Level::Info, format!("{lines}\n"));
 }
 
-/// Raw text on standard error, for whoever debugs.
+/// Writes raw text to standard error, for debugging.
 pub fn err_raw(text: &str) {
     err(Level::Debug, text.to_owned());
 }
@@ -198,7 +198,7 @@ impl Stream {
             queue.bytes -= text.len();
             queue.writing = true;
             drop(queue);
-            // Nobody misses what nobody can read.
+            // Text that nobody can read is dropped.
             let _ = write_all(&mut to, text.as_bytes());
         }
     }
@@ -287,7 +287,7 @@ mod tests {
         let queued = MOST / line.len() + 1;
         let dropped = lines - queued;
         assert_eq!(stream.queue().dropped, dropped as u64);
-        // Once there is room, a line tells how many.
+        // Once there is room, a line says how many messages were dropped.
         let mut texts = BufReader::new(reader).lines().map(io::Result::unwrap);
         assert_eq!(texts.next().unwrap().len(), 1 << 20);
         assert!(texts.by_ref().take(queued).all(|text| text.len() == 1023));

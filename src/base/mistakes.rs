@@ -1,4 +1,4 @@
-//! Several mistakes in one file, which the user had better see at once.
+//! Several mistakes in one file, so that the user sees them all at once.
 
 use super::error::{Error, Result};
 
@@ -7,7 +7,7 @@ use super::error::{Error, Result};
 pub struct Mistakes(Vec<Error>);
 
 impl Mistakes {
-    /// What was read; `None` if that failed, which is kept.
+    /// Returns what was read. On failure, keeps the error and returns `None`.
     pub fn take<T>(&mut self, read: Result<T>) -> Option<T> {
         let mut failed = match read {
             Ok(value) => return Some(value),
@@ -20,7 +20,7 @@ impl Mistakes {
         None
     }
 
-    /// Fails with the first mistake; the others are behind it.
+    /// Fails with the first mistake; the others are chained to it ([`Error::next`]).
     pub fn check(self) -> Result<()> {
         let behind = |next, e| Error { next: Some(Box::new(next)), ..e };
         self.0.into_iter().rev().reduce(behind).map_or(Ok(()), Err)

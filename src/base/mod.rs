@@ -1,5 +1,5 @@
-//! What every other module may use: errors, text, numbers, files. Nothing here knows
-//! gthctl's purpose.
+//! Modules that every other module may use: errors, text, numbers, files. Nothing here knows what
+//! gthctl is for.
 
 pub mod atomic_file;
 pub mod columns;

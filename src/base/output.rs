@@ -42,13 +42,14 @@ pub fn put(text: &str) -> Result<()> {
     done.map_err(|e| Error::because_of("standard output", e))
 }
 
-/// As [`put`], for a command that has caught its signals. False if one of them came, or that time,
-/// while nobody read what had been written; the rest is not written then.
+/// As [`put`], for a command that has caught its signals. If one of them arrives, or `until`
+/// passes, while nobody reads the output, returns false and does not write the rest.
 pub fn put_until(text: &str, signals: &SignalFd, until: Option<Instant>) -> Result<bool> {
     write_until(&mut stdout().lock(), text, signals, until)
 }
 
-/// A pipe or terminal that poll(2) calls writable takes this much without a wait (pipe(7), PIPE_BUF).
+/// A pipe or terminal that poll(2) calls writable takes this many bytes without blocking (pipe(7),
+/// PIPE_BUF).
 const WITHOUT_WAIT: usize = 4096;
 
 fn write_until(
@@ -90,15 +91,15 @@ pub fn written<T: Serialize>(
     }
 }
 
-/// `value` in one line, with its end.
+/// `value` as one line of JSON, with its line feed.
 pub fn json_line(value: &impl Serialize) -> Result<String> {
     let line = serde_json::to_string(value);
     let line = line.map_err(|e| Error::failure(format!("writing JSON: {e}")))?;
     Ok(escape::json(&line).into_owned() + "\n")
 }
 
-/// `screen` as written over the previous one on a terminal: from the upper left; the rest
-/// below is cleared.
+/// `screen` as a terminal shows it in place of the previous one: it starts at the upper left, and
+/// what is left below it is cleared.
 pub fn redrawn(screen: &str) -> String {
     let screen = escape::lines(screen).replace('\n', "\x1b[K\n");
     format!("\x1b[H{screen}\x1b[K\n\x1b[J")
@@ -151,12 +152,12 @@ pub fn row<T: From<&'static str>, const N: usize>(cells: [&'static str; N]) -> V
 /// Whether tables may be wider than the terminal.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// From now on tables are as wide as what they hold.
+/// From now on tables are as wide as their content.
 pub fn be_wide() {
     WIDE.store(true, Ordering::Relaxed);
 }
 
-/// A table of sentences, no wider than the terminal: long cells go on in the next line.
+/// A table of sentences, no wider than the terminal: long cells continue on the next line.
 pub fn table<T: Into<Cell>>(rows: Vec<Vec<T>>) -> String {
     let mut table = built(rows);
     if let Some(width) = width() {
@@ -170,8 +171,8 @@ pub fn listing<T: Into<Cell> + Clone>(rows: Vec<Vec<T>>) -> String {
     listing_without(&[], rows)
 }
 
-/// As [`listing`]; columns with these heads are left out, in this order, while it is too wide. A
-/// line under the table names them.
+/// As [`listing`]. While the table is too wide, columns whose head is in `spare` are left out, in
+/// this order. A line under the table names them.
 pub fn listing_without<T: Into<Cell> + Clone>(spare: &[&str], rows: Vec<Vec<T>>) -> String {
     listing_within(width(), spare, rows)
 }
@@ -218,7 +219,7 @@ pub fn wrapped(text: &str) -> Vec<String> {
     width().map_or_else(|| vec![text.to_string()], |width| columns::wrapped(&text, width))
 }
 
-/// The terminal's width, if there is one and tables are to fit it.
+/// The terminal's width; `None` without a terminal, or if tables may be wider.
 pub fn width() -> Option<usize> {
     let (width, _) = terminal_size::terminal_size().filter(|_| stdout().is_terminal())?;
     (!WIDE.load(Ordering::Relaxed)).then_some(usize::from(width.0))
@@ -254,7 +255,7 @@ mod tests {
         const BRIEF: Duration = Duration::from_millis(50);
         assert_eq!(write(BRIEF), (false, String::new()));
         assert!(write(Duration::from_secs(600)) == (true, text.clone()));
-        // One that has gone is an error.
+        // A reader that is gone is an error.
         let (reader, mut writer) = std::io::pipe().unwrap();
         drop(reader);
         assert!(write_until(&mut writer, &text, &signals, None).is_err());

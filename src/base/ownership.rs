@@ -1,4 +1,4 @@
-//! Who else can change a file that root's gthctl obeys.
+//! Finds out who else can change a file that root's gthctl obeys.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -57,21 +57,22 @@ pub fn is_trusted(uid: u32) -> bool {
     uid == 0 || uid == geteuid().as_raw()
 }
 
-/// True if the mode lets others than the owner write. The group's bits also limit every
-/// other entry of an access control list (acl(5)).
+/// True if the mode lets anyone but the owner write. The group's bits also limit every other entry
+/// of an access control list (acl(5)).
 pub fn is_writable_by_others(metadata: &Metadata) -> bool {
     let mode = metadata.mode();
     let is_sticky = metadata.is_dir() && mode & STICKY != 0;
     !metadata.is_symlink() && mode & WRITABLE != 0 && !is_sticky
 }
 
-/// True below a read-only mount, as Kubernetes mounts a ConfigMap's directory of mode 0777.
+/// True on a read-only mount, such as Kubernetes' mount of a ConfigMap, whose directory has mode
+/// 0777.
 fn is_read_only(place: &Path) -> bool {
     statvfs(place).is_ok_and(|of| of.flags().contains(FsFlags::ST_RDONLY))
 }
 
-/// Whether systemd started this process (systemd.exec(5)). Then a mount may be read-only for it alone
-/// (ProtectSystem=).
+/// Whether systemd started this process (systemd.exec(5)). If so, a mount may be read-only for this
+/// process alone (ProtectSystem=).
 fn is_sandboxed() -> bool {
     std::env::var_os("INVOCATION_ID").is_some()
 }

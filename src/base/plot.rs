@@ -5,8 +5,9 @@ use std::fmt::{Display, Write};
 /// The length of the longest bar, in characters.
 const WIDTH: u64 = 40;
 
-/// A line for each bucket from the first that is not empty to the last: its bounds, its count and a
-/// bar. Bucket `b` counts what is at least `bound(b)` and below `bound(b + 1)`. Empty without any.
+/// A line for each bucket, from the first to the last that is not empty: its bounds, its count and
+/// a bar. Bucket `b` counts values that are at least `bound(b)` and below `bound(b + 1)`. Empty if
+/// all buckets are.
 pub fn histogram<B: Display>(buckets: &[u64], bound: impl Fn(usize) -> B) -> String {
     let mut text = String::new();
     let filled = |count: &u64| *count > 0;

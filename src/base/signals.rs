@@ -24,7 +24,8 @@ pub fn catch_signals() -> Result<SignalFd> {
     SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK).map_err(failed)
 }
 
-/// Waits at most `timeout`, or until `other` is readable; true if one of the caught signals came.
+/// Waits at most `timeout`, or until `other` is readable; returns true if one of the caught signals
+/// arrived.
 pub fn sleep(signals: &SignalFd, other: Option<BorrowedFd<'_>>, timeout: Duration) -> Result<bool> {
     let mut fds = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
     fds.extend(other.map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
@@ -35,15 +36,15 @@ pub fn sleep(signals: &SignalFd, other: Option<BorrowedFd<'_>>, timeout: Duratio
     }
 }
 
-/// Waits until something can be written to `out`; false if one of the caught signals comes before, or
-/// that time.
+/// Waits until `out` is writable. Returns false if one of the caught signals arrives first, or if
+/// `until` passes.
 pub fn may_write(signals: &SignalFd, out: BorrowedFd<'_>, until: Option<Instant>) -> Result<bool> {
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let mut fds =
             [PollFd::new(out, PollFlags::POLLOUT), PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         match poll(&mut fds, rounded_up(left)) {
-            // Also where writing would fail: the writer tells why.
+            // Also true if writing would fail: the write then says why.
             Ok(_) => return Ok(fds[0].any().unwrap_or(true)),
             Err(Errno::EINTR) => {}
             Err(e) => return Err(Error::failure(format!("poll: {e}"))),
@@ -51,7 +52,7 @@ pub fn may_write(signals: &SignalFd, out: BorrowedFd<'_>, until: Option<Instant>
     }
 }
 
-/// A thread that takes no signals: they go to the one that waits for them.
+/// Starts a thread that takes no signals: they go to the thread that waits for them.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
     let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_BLOCK)?;
     let spawned = Builder::new().name(name.to_owned()).spawn(run);
@@ -59,7 +60,7 @@ pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<Join
     spawned
 }
 
-/// Whether the terminal that standard input, output or error is has hung up.
+/// Whether standard input, output or error is a terminal that has hung up.
 pub fn terminal_has_hung_up() -> bool {
     let (stdin, stdout, stderr) = (stdin(), stdout(), stderr());
     [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()].into_iter().any(|fd| {

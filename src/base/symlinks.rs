@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 /// The most symbolic links that a path may lead through (MAXSYMLINKS, include/linux/namei.h).
 const MAX_LINKS: usize = 40;
 
-/// The directory entries that the content at `path`, an absolute one, depends on.
+/// The directory entries that the content at `path`, an absolute path, depends on.
 pub fn entries(path: &Path) -> BTreeSet<PathBuf> {
     let mut entries = BTreeSet::new();
     let mut rest: Vec<PathBuf> = parts(path);

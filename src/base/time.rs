@@ -1,4 +1,4 @@
-//! The clock of BPF's times, CPU time, dates, and how long poll(2) waits.
+//! The clock of BPF's timestamps, CPU time, dates, and how long poll(2) waits.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use super::error::{Error, Result};
 
-/// CLOCK_MONOTONIC in ns, the clock of BPF's times.
+/// CLOCK_MONOTONIC in ns, the clock of BPF's timestamps.
 pub fn monotonic() -> Result<u64> {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC);
     let now = now.map_err(|e| Error::failure(format!("the clock: {e}")))?;

@@ -13,7 +13,7 @@ pub struct Nanoseconds(pub u64);
 /// Reads a time as nanoseconds: a decimal number and `ns`, `us` (or `µs`), `ms` or `s`,
 /// or just a whole number of nanoseconds.
 ///
-/// `None` if it is no time, no whole number of nanoseconds or exceeds `u64`.
+/// `None` if `text` is not a time, is not a whole number of nanoseconds, or exceeds `u64`.
 pub fn parse_nanoseconds(text: &str) -> Option<u64> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);

@@ -78,7 +78,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = &str> {
 /// A YAML value and its place in the file.
 #[derive(Debug, PartialEq)]
 pub struct Node {
-    /// `None` only for an empty list or map inside a list: use the list's.
+    /// `None` only for an empty list or map inside a list: use the outer list's place.
     place: Option<Place>,
     pub value: Value,
 }
@@ -136,7 +136,8 @@ impl<'a> Source<'a> {
     /// Opens the file for reading if it is a regular one.
     fn open_regular(self) -> io::Result<File> {
         let irregular = || io::Error::other("it is not a regular file");
-        // Without these, a FIFO blocks (open(2)), and a terminal becomes gthctl's.
+        // Without these flags, a FIFO blocks (open(2)), and a terminal becomes gthctl's controlling
+        // terminal.
         let flags = O_NONBLOCK | O_NOCTTY;
         let file = OpenOptions::new().read(true).custom_flags(flags).open(self.path).map_err(
             |e| match e.raw_os_error() {
@@ -169,8 +170,8 @@ impl<'a> Source<'a> {
         self.text(bytes, kind)
     }
 
-    /// `bytes` as text, if at most [`MAX_BYTES`] and in UTF-8. A byte order mark at the start is no
-    /// part of it: libyaml counts it as a column.
+    /// `bytes` as text, if at most [`MAX_BYTES`] and in UTF-8. A byte order mark at the start is
+    /// removed: libyaml counts it as a column.
     pub fn text(self, bytes: Vec<u8>, kind: &str) -> Result<String> {
         if bytes.len() as u64 > MAX_BYTES {
             let path = self.path.display();
@@ -228,7 +229,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Rewords serde_yaml's error as ours, with its place once, in front.
+    /// Rewords serde_yaml's error as ours, with its place once, at the start.
     fn syntax_error(self, text: &str, error: &serde_yaml::Error) -> Error {
         let mut what = error.to_string();
         let mut place = Place::START;
@@ -237,7 +238,7 @@ impl<'a> Source<'a> {
             what =
                 what.replacen(&format!(" at line {} column {}", place.line, place.column), "", 1);
         } else if let Some((words, offset)) = what.rsplit_once(" at position ") {
-            // What libyaml says about characters that YAML forbids.
+            // libyaml's message about characters that YAML forbids.
             let before = offset.parse().ok().and_then(|offset| text.get(..offset));
             place = Place::after(before.unwrap_or_default());
             what = words.into();
@@ -247,7 +248,7 @@ impl<'a> Source<'a> {
         if here == Some('\t') {
             what.push_str("; YAML is indented with spaces, and here is a tab");
         }
-        // It begins with the keys that lead there, which may be long.
+        // The message begins with the keys that lead to the place, which may be long.
         if let Some((end, _)) = what.char_indices().nth_back(MAX_MESSAGE) {
             what.replace_range(..end, "...");
         }
@@ -294,10 +295,10 @@ impl Node {
 
     /// The fields of a map whose keys must be among `known`, each at most once.
     ///
-    /// `prefix` comes before each key in its path: `scheduler.`, or nothing at the root.
-    /// Nothing at all counts as a map without keys. An unknown key's error names the
-    /// nearest known one; `elsewhere` are paths to suggest if none here is near. `hidden`
-    /// keys are accepted but not named in errors.
+    /// `prefix` comes before each key in its path: `scheduler.`, or nothing at the root. A null
+    /// value counts as a map without keys. The error for an unknown key names the nearest known
+    /// one; `elsewhere` are paths to suggest if no known key is near. `hidden` keys are accepted
+    /// but not named in errors.
     pub fn fields<'a>(
         &'a self,
         source: Source<'a>,
@@ -351,7 +352,7 @@ impl Node {
     }
 }
 
-/// `path` as it is suggested, if `name` is its last key.
+/// The text that suggests `path`, if `name` is its last key.
 fn suggestion(path: &str, name: &str) -> Option<String> {
     match path.rsplit_once('.') {
         None => (path == name).then(|| format!("{path} at the top level")),
@@ -365,7 +366,7 @@ impl<'a> Field<'a> {
         Field { value: item, place: item.place_or(self.place), ..self.clone() }
     }
 
-    /// A usage error about this field's value: `what` after the key.
+    /// A usage error about this field's value: the key, then `what`.
     pub fn error(&self, what: impl fmt::Display) -> Error {
         self.source.error(self.value.place.unwrap_or(self.place), format!("{}: {what}", self.path))
     }
@@ -455,8 +456,8 @@ fn one_line(text: &str) -> String {
         .collect()
 }
 
-/// What [`Builder`] raises to get its place; serde_yaml's own text before it cannot be
-/// mistaken for its character.
+/// The error that [`Builder`] raises to get a place. serde_yaml's own text before it cannot be
+/// mistaken for this character.
 const MARK: &str = "@";
 
 /// Reads one value into `node`; see the module's description.
@@ -574,7 +575,7 @@ impl<'de> Visitor<'de> for Builder<'_> {
         self.scalar(Value::Text(v.into()))
     }
 
-    /// What serde_yaml calls for text that breaks off; its own error follows.
+    /// serde_yaml calls this for text that breaks off; its own error follows.
     fn visit_none<E>(self) -> std::result::Result<(), E> {
         *self.node = Some(Node { place: None, value: Value::Null });
         Ok(())
@@ -692,7 +693,7 @@ mod tests {
     fn places_count_lines_as_yaml_does() {
         let text = "a: 1\r\nb: 2\rc: 3\u{85}d: 4\u{2028}e: 5\n";
         assert_eq!(lines(text).collect::<Vec<_>>(), ["a: 1", "b: 2", "c: 3", "d: 4", "e: 5", ""]);
-        // Places from libyaml, and from here.
+        // The first place comes from libyaml, the second is computed here.
         assert!(error(&format!("{text}f: \"\\x\"")).starts_with("f:6:"));
         let message = error(&format!("{text}f: \u{1}"));
         assert_eq!(message, "f:6:4: not valid YAML: control characters are not allowed");

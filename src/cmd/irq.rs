@@ -162,7 +162,7 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
         Err(e) => (Vec::new(), format!("not traced: {}: only the interrupts count", e.what)),
     };
     how.push(traced);
-    // A signal that has ended the trace ends this, too.
+    // A signal that has ended the trace ends this wait, too.
     while !sleep(&signals, None, end.saturating_duration_since(Instant::now()))?
         && Instant::now() < end
     {}
@@ -184,7 +184,8 @@ fn advise(host: &Host, args: &AdviseArgs) -> Result<()> {
     output::print(args.output.format, &advice, placement::script)
 }
 
-/// What a trace of the loaded GTP module sees in that time, or until a signal; `None` if none is loaded.
+/// What a trace of the loaded GTP module sees within `time`, or until a signal; `None` if none is
+/// loaded.
 fn trace_gtp(time: Duration) -> Result<Option<(&'static str, TraceTotals)>> {
     let root = Root::default();
     let Some(traced) = Module::ALL.into_iter().find(|of| of.is_there(&root)) else {

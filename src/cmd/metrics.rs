@@ -12,7 +12,7 @@ use crate::daemon::control::{Reply, Request, SOCKET, client};
 use crate::daemon::reports::Metrics;
 use crate::metrics::text::{self, Compat};
 
-/// How long the running gthctl may take: it answers between two of its steps.
+/// How long the running gthctl may take to answer: it does so between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Prints the metrics of the running gthctl, or replaces a file with them.
@@ -28,7 +28,7 @@ pub fn run(args: &MetricsArgs) -> Result<()> {
     }
 }
 
-/// The metrics' text; with `compat` also what another program exports.
+/// The text of the metrics; with `compat`, also what another program exports.
 pub fn current(compat: Option<Compat>) -> Result<String> {
     text::write(ask()?, compat)
 }

@@ -31,8 +31,8 @@ use crate::daemon::reports::{Applied, Plan};
 use crate::irq::host::Host;
 use crate::kernel::topology::{self, Topology};
 
-/// Runs one of the subcommands. A code other than success is an answer, no error.
-/// `colored`: whether errors are.
+/// Runs one of the subcommands. An exit code other than success is an answer, not an error.
+/// `colored` says whether errors are coloured.
 pub fn run(command: &PolicyCommand, colored: bool) -> Result<ExitCode> {
     match command {
         PolicyCommand::Apply(args) => apply(args),
@@ -78,7 +78,7 @@ fn change(proposal: Proposal, args: &ChangeArgs) -> Result<()> {
     }
 }
 
-/// Shows what a policy would change; there need be no file to replace.
+/// Shows what a policy would change. There need not be a file to replace.
 fn diff(args: &FileArgs) -> Result<ExitCode> {
     let request = Request::Diff(proposal(&args.file)?);
     let Reply::Plan(plan) = ask(&request)? else { return Err(puzzled()) };
@@ -109,8 +109,9 @@ fn in_force(applied: &Applied, whole_ms: f64) -> String {
     )
 }
 
-/// Asks on the terminal; anything but yes is an error, and so is no terminal. A table has shown the plan
-/// already. Otherwise standard output is for another program: all is on standard error.
+/// Asks on the terminal. Any answer but yes is an error, and so is the lack of a terminal. In the table
+/// format, the plan has been shown already. In other formats, standard output is for another program, so
+/// all of this goes to standard error.
 fn confirm(proposal: &Proposal, format: Format, plan: &Plan) -> Result<()> {
     let typed = |path: &Path| path == Path::new(STDIN);
     let piped = matches!(proposal, Proposal::Text { path, .. } if typed(path));
@@ -202,8 +203,8 @@ fn init(args: &InitArgs) -> Result<()> {
     ))
 }
 
-/// Writes the file, with its directory if that is missing. Replaces one only if `force` is set, and no
-/// symbolic link: any user may have put that into a directory such as /tmp.
+/// Writes the file, and creates its directory if that is missing. Replaces an existing file only if
+/// `force` is set, and never a symbolic link: any user may have put one into a directory such as /tmp.
 fn write_new(file: &Path, text: &str, force: bool) -> Result<()> {
     let failed = |e| Error::because_of(file.display(), e);
     if let Some(dir) = file.parent() {
@@ -228,7 +229,7 @@ fn ask(request: &Request) -> Result<Reply> {
     client::ask(Path::new(SOCKET), request)
 }
 
-/// The content of `file` as a policy to come.
+/// The content of `file` as a proposed policy.
 fn proposal(file: &Path) -> Result<Proposal> {
     Ok(Proposal::Text { path: named(file).to_owned(), text: read(file)? })
 }

@@ -16,8 +16,8 @@ use crate::metrics::stats_socket::{self, StatsSocket};
 
 /// Runs the scheduler until told to stop, or until the kernel ends it.
 pub fn run(args: &RunArgs) -> Result<()> {
-    // The reader of its output may go; gthctl stays, and later leaves the machine as it
-    // was. SAFETY: no other thread runs yet, and ignoring a signal takes no handler.
+    // The reader of gthctl's output may go away. gthctl keeps running, and later leaves the machine
+    // as it was. SAFETY: no other thread runs yet, and ignoring a signal takes no handler.
     let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
     log::start()?;
     let options = Options {
@@ -43,10 +43,10 @@ pub fn run(args: &RunArgs) -> Result<()> {
     }
 }
 
-/// All that comes before the interrupts and the scheduler.
+/// Everything that comes before the interrupts and the scheduler.
 fn start(args: &RunArgs, options: Options) -> Result<(Service, Lock, Option<Server>)> {
     let service = Service::read(options)?;
-    // Before the metrics: a second gthctl would only say that their port is taken.
+    // Before the metrics: otherwise a second gthctl would only say that their port is taken.
     let lock = Service::claim()?;
     let compat = args.metrics_compat;
     let start = |address| Server::start(address, move || current(compat));
@@ -57,7 +57,7 @@ fn start(args: &RunArgs, options: Options) -> Result<(Service, Lock, Option<Serv
     Ok((service, lock, metrics))
 }
 
-/// For sched_ext's tools; gthctl works as well without.
+/// Serves sched_ext's tools. gthctl works as well without it.
 fn serve_tools() -> Option<StatsSocket> {
     let path = Path::new(stats_socket::PATH);
     let socket = StatsSocket::start(path, ask);

@@ -15,16 +15,16 @@ use crate::daemon::reports::Health;
 use crate::irq::host::Host;
 use crate::overview::Overview;
 
-/// How long the running gthctl may take: it answers between two of its steps.
+/// How long the running gthctl may take to answer: it does so between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// How long it may take at least, however little time is left.
+/// The least time that it gets to answer, however little is left.
 const BRIEF: Duration = Duration::from_millis(100);
 
 /// How often to ask whether it is ready.
 const EVERY: Duration = Duration::from_millis(100);
 
-/// Prints how the running gthctl does; with `--ready`, only whether it does its work.
+/// Prints the state of the running gthctl; with `--ready`, only whether it does its work.
 pub fn run(args: &StatusArgs) -> Result<ExitCode> {
     let ready = match args.wait {
         Some(seconds) => wait(Duration::from_secs(seconds), ready),
@@ -61,8 +61,8 @@ fn show(args: &StatusArgs) -> Result<ExitCode> {
     }
 }
 
-/// The generation in force. Fails unless the kernel schedules by it, or without an answer within
-/// `patience`.
+/// The generation in force. Fails if the kernel does not schedule by it, or if there is no answer
+/// within `patience`.
 fn ready(patience: Duration) -> Result<u32> {
     let reply = client::ask_within(Path::new(SOCKET), &Request::Health, patience)?;
     let Reply::Health(health) = reply else { return Err(client::puzzled()) };
@@ -80,8 +80,8 @@ fn in_force(health: &Health) -> Result<u32> {
     Err(Error::failure(what).help("gthctl will retry"))
 }
 
-/// Asks until it is ready; after `patience`, returns why it is not. Whoever may not ask hears so at
-/// once. `ready` gets the time that it may take.
+/// Asks until it is ready. After `patience`, returns why it is not. A lack of permission is
+/// returned at once. `ready` gets the time that it may take.
 fn wait(patience: Duration, ready: impl Fn(Duration) -> Result<u32>) -> Result<u32> {
     let begin = Instant::now();
     loop {
@@ -125,7 +125,7 @@ mod tests {
         let may_not = |_| Err(Error::new(ExitCode::Permission, "root only"));
         let e = wait(Duration::from_secs(3600), may_not).unwrap_err();
         assert_eq!(e.code, ExitCode::Permission);
-        // One that does not answer gets no more time than there is.
+        // A gthctl that does not answer gets no more time than is left.
         let begin = Instant::now();
         let silent = |patience| {
             sleep(patience);

@@ -9,7 +9,8 @@ use crate::base::output::{self, count};
 use crate::cli::TestArgs;
 use crate::roundtrip::{Plan, table};
 
-/// Says what it is about to do, measures, and prints the times, those up to an error, too.
+/// Says what it is about to do, measures, and prints the times, including those measured before an
+/// error.
 pub fn run(args: &TestArgs) -> Result<()> {
     let plan = Plan {
         to: SocketAddr::new(args.address, args.port),

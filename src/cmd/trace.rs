@@ -128,7 +128,7 @@ fn extras(args: &TraceArgs) -> Extras {
     }
 }
 
-/// Refuses a PID that may mean another task to the kernel.
+/// Refuses a PID that the kernel may take for another task.
 fn check_pid(pid: Option<u32>, proc_root: &Path) -> Result<()> {
     if pid.is_none() || procfs::is_of_first_namespace(proc_root) {
         return Ok(());
@@ -138,7 +138,7 @@ fn check_pid(pid: Option<u32>, proc_root: &Path) -> Result<()> {
     Err(Error::new(ExitCode::Usage, what).help(help))
 }
 
-/// Refuses what the functions of sockets cannot tell.
+/// Refuses options that need more than the functions of sockets show.
 fn check_options_of_port(port: u16, args: &TraceArgs) -> Result<()> {
     let no_times = "no times are taken: a receiver waits within the function";
     let others = [

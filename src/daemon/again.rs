@@ -1,5 +1,5 @@
-//! Retries steps that failed, say for want of descriptors or memory: a running service
-//! does not end because the machine is briefly short of something.
+//! Retries steps that failed, for example because the machine ran out of descriptors or
+//! memory. A brief shortage does not end a running service.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -10,7 +10,7 @@ use crate::base::log;
 /// Delay from a failure to the retry.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What may fail.
+/// A step that may fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
     /// Reading the config file.
@@ -27,7 +27,7 @@ pub enum Step {
     Marks,
     /// Making up for changes the kernel has missed.
     Missed,
-    /// Looking for the cpusets of rules' tasks.
+    /// Looking up the cpusets of rules' tasks.
     Cpusets,
     /// Starting the kernel's ext servers.
     ExtServers,
@@ -42,7 +42,7 @@ pub enum Step {
 /// The failed steps, each with its reason.
 #[derive(Debug, Default)]
 pub struct Again {
-    /// Without the error if it was reported elsewhere.
+    /// The failed steps with their errors; `None` if the error was reported elsewhere.
     failed: BTreeMap<Step, Option<Error>>,
     /// When to retry them.
     at: Option<Instant>,
@@ -73,7 +73,7 @@ impl Again {
         self.at.get_or_insert(Instant::now() + RETRY);
     }
 
-    /// As [`Again::note`], for a step to be repeated after some time.
+    /// As [`Again::note`], for a step that returns when it is next due.
     pub fn note_due(&mut self, step: Step, done: Result<Option<Duration>>) -> Option<Duration> {
         match done {
             Ok(due) => {
@@ -107,18 +107,19 @@ impl Again {
         self.last.as_ref()
     }
 
-    /// When [`Again::due`] has something; `None` while nothing fails.
+    /// The time until [`Again::due`] returns something; `None` while nothing fails.
     pub fn left(&self) -> Option<Duration> {
         self.at.map(|at| at.saturating_duration_since(Instant::now()))
     }
 }
 
-/// The error of a step, with the time since when it is the same as `before`.
+/// `e` with the time of its first occurrence: the time in `before` if that is the same error,
+/// else now.
 pub fn since_when(before: Option<(Error, SystemTime)>, e: &Error) -> (Error, SystemTime) {
     before.filter(|(same, _)| same == e).unwrap_or_else(|| (e.clone(), SystemTime::now()))
 }
 
-/// An error that only a changed file can fix.
+/// Whether only a changed file can fix the error.
 fn is_mistake(e: &Error) -> bool {
     e.at.is_some()
 }

@@ -1,10 +1,10 @@
 //! Follows the cpusets of `cpus: allocated`: which ones the rules' tasks are in, and their CPUs.
 //!
 //! The kernel keeps each task within its cpuset. The policy's next generation only says which of
-//! these CPUs others have to leave, so no task waits for what happens here.
+//! these CPUs other tasks have to leave, so no task waits for this module.
 //!
-//! The scheduler tells when any task's affinity changes, as it does with its cpuset, when a task
-//! comes under such a rule, leaves it or ends, and when a cgroup is removed.
+//! The scheduler reports when any task's affinity changes, as it does when its cpuset changes;
+//! when a task comes under such a rule, leaves it or ends; and when a cgroup is removed.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,15 @@ use crate::base::error::{Error, Result};
 use crate::base::time;
 use crate::sched::Scheduler;
 
-/// Delay from a first change to the look: several count as one, as when a pod starts.
+/// Delay from a first change to the look, so that several changes cause one look, as when a pod
+/// starts.
 const SETTLE: Duration = Duration::from_millis(50);
 
-/// Looks take at most one part in so many of a CPU's time.
+/// Looks use at most 1/`PART` of a CPU's time.
 const PART: u32 = 10;
 
-/// How often to look without having been told: the last task of a cgroup that is no rule's may have
-/// ended, and the CPUs that it shared are somebody's alone.
+/// How often to look without a reported change. The last task of a cgroup outside all rules may
+/// have ended, and another cgroup may now have the CPUs that it shared to itself.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// Delay from a failure to the next look.
@@ -33,7 +34,7 @@ pub struct Allocations {
     due: Option<Instant>,
     /// Why the last look failed.
     failed: Option<Error>,
-    /// However much changes, not before.
+    /// Changes cause no look before this time, however many there are.
     rests_until: Option<Instant>,
 }
 

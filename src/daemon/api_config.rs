@@ -9,7 +9,7 @@ use crate::base::error::Result;
 use crate::base::yaml::{Field, Source, Value, quote};
 use crate::decision_maker::{Identity, Part, Settings, base_url, check_public_key};
 
-/// The time between two questions if `api.interval` is 0 or not given, as in Gthulhu
+/// The time between two requests if `api.interval` is 0 or not given, as in Gthulhu
 /// (`NormalizeAPIInterval` in internal/scheduler/policy of github.com/Gthulhu/Gthulhu).
 const INTERVAL: Duration = Duration::from_secs(5);
 
@@ -25,8 +25,8 @@ struct Keys<'a> {
     fields: Vec<&'a Field<'a>>,
 }
 
-/// What the keys say, if `api.enabled` is true. `fields` are those of the config file at
-/// `path`, each of the right type.
+/// The settings that the keys give, if `api.enabled` is true. `fields` are the fields of
+/// the config file at `path`, each of the right type.
 pub(super) fn read<'a>(
     path: &'a Path,
     fields: impl Iterator<Item = &'a Field<'a>>,
@@ -46,7 +46,7 @@ pub(super) fn read<'a>(
     Ok(Some(Settings { url, interval, public_key, identity }))
 }
 
-/// Whether PEM, or a file with it, is given: a text, of several lines perhaps.
+/// Whether the field gives PEM or a PEM file. The text may have several lines.
 pub(super) fn is_pem_given(field: &Field) -> Result<bool> {
     match &field.value.value {
         Value::Text(text) => Ok(!text.is_empty()),
@@ -59,12 +59,12 @@ impl<'a> Keys<'a> {
         self.fields.iter().copied().find(|field| field.path == key)
     }
 
-    /// The field of a key that is true.
+    /// The key's field, if its value is true.
     fn is_on(&self, key: &str) -> Option<&'a Field<'a>> {
         self.find(key).filter(|field| matches!(field.value.value, Value::Bool(true)))
     }
 
-    /// A field that must be there, because the one in `because` is true.
+    /// A field that must be there because the field `because` is true.
     fn needed(&self, key: &str, because: &Field) -> Result<&'a Field<'a>> {
         let missing = || because.error(format!("true needs {key}, which is missing"));
         self.find(key).filter(|field| !field.value.is_empty()).ok_or_else(missing)
@@ -106,8 +106,8 @@ impl<'a> Keys<'a> {
         )
     }
 
-    /// The PEM that the field holds, or that is in the file that it names: Gthulhu takes the
-    /// former, and describes the key as the latter.
+    /// The PEM text in the field, or in the file that it names. Gthulhu takes PEM text, but
+    /// describes the key as a file.
     ///
     /// The error does not quote the value, which may be a private key without its first line.
     fn pem(&self, field: &Field) -> Result<String> {
@@ -116,13 +116,13 @@ impl<'a> Keys<'a> {
             return Ok(text.clone());
         }
         self.file(text).map_err(|e| {
-            // The file's name comes first.
+            // The message begins with the file's name, which is left out.
             let why = e.what.rsplit_once(": ").map_or(e.what.as_str(), |(_, why)| why);
             field.error(format!("neither PEM (-----BEGIN ...) nor a file that can be read: {why}"))
         })
     }
 
-    /// What is in the file `name`.
+    /// The content of the file `name`.
     fn file(&self, name: &str) -> Result<String> {
         Source::new(&beside(self.path, name)).read("PEM file")
     }

@@ -109,8 +109,8 @@ impl Config {
     /// Reads a config file. The second value is notes for the user, one line each: keys
     /// accepted but ignored.
     ///
-    /// An empty file gives the defaults. Every error is of
-    /// [`ExitCode::Usage`](crate::base::error::ExitCode::Usage) and says where.
+    /// An empty file gives the defaults. Every error has
+    /// [`ExitCode::Usage`](crate::base::error::ExitCode::Usage) and gives its location.
     pub fn load(path: &Path) -> Result<(Config, Vec<String>)> {
         let text = Source::new(path).read("config file").map_err(|e| match e.at {
             None => e.help("name one with --config FILE"),
@@ -146,7 +146,7 @@ impl Config {
         let monitor_on = in_effect.iter().any(|field| field.path == "monitor.enabled");
         let notes = in_effect
             .iter()
-            // The first of these two sections takes effect if it is switched on.
+            // Of the sections `api` and `monitor`, `api` takes effect if it is switched on.
             .filter(|field| !field.path.starts_with("api."))
             .filter(|field| !field.path.starts_with("monitor.") || monitor_on)
             .map(|field| {
@@ -155,7 +155,7 @@ impl Config {
         Ok((config, notes.collect()))
     }
 
-    /// Takes over one key. True if it is Gthulhu's and set.
+    /// Applies one key. Returns true if it is one of Gthulhu's and set.
     fn set(&mut self, field: &Field, kind: Kind, path: &Path) -> Result<bool> {
         match kind {
             Kind::Ours => match field.path.as_str() {
@@ -237,7 +237,7 @@ fn kubelet_roots(field: &Field) -> Result<Vec<String>> {
     items.iter().map(root).collect()
 }
 
-/// `file`; if relative, from the directory of the config file at `path`.
+/// The path `file`; a relative one starts at the directory of the config file at `path`.
 pub(super) fn beside(path: &Path, file: &str) -> PathBuf {
     path.parent().unwrap_or(Path::new("")).join(file)
 }
@@ -290,7 +290,7 @@ mod tests {
         }
     }
 
-    /// A dangling link is a mistake, not a file that is still to be written.
+    /// A dangling link is a mistake, not a file that does not exist yet.
     #[test]
     fn no_file_is_no_config() {
         let dir = tempfile::tempdir().unwrap();

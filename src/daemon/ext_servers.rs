@@ -1,6 +1,6 @@
-//! Starts the kernel's ext servers that have stopped though tasks wait for their CPUs
-//! (bpf/sched/server.bpf.h). The kernel itself starts one only when a CPU that had no task of sched_ext
-//! gets one.
+//! Starts the kernel's ext servers that have stopped although tasks wait for their CPUs
+//! (bpf/sched/server.bpf.h). The kernel itself starts a server only when a CPU without sched_ext tasks
+//! gets its first one.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -9,7 +9,8 @@ use crate::base::error::{Error, Result};
 use crate::kernel::ext_server::{self, EXT_SERVERS};
 use crate::sched::Scheduler;
 
-/// How often to look. The kernel takes 0.95 s more before a server gives its part.
+/// How often to look for stopped servers. After a start, the kernel takes another 0.95 s before the
+/// server gives tasks their share.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// When to look for servers to start.
@@ -17,12 +18,14 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct ExtServers {
     /// The next look; `None`: now.
     due: Option<Instant>,
-    /// Why the last look failed. The same until one succeeds, whichever CPUs it is about.
+    /// Why the last look failed. Until a look succeeds, this stays the first error, even if later
+    /// errors concern other CPUs.
     failed: Option<Error>,
 }
 
 impl ExtServers {
-    /// Starts those that have stopped, when it is time to. Returns the time until the next look.
+    /// Starts the servers that have stopped, if it is time to look. Returns the time until the next
+    /// look.
     pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Duration> {
         let now = Instant::now();
         if let Some(due) = self.due.filter(|&due| due > now) {
@@ -36,7 +39,7 @@ impl ExtServers {
     }
 }
 
-/// Starts each of them; the first error.
+/// Starts the servers of all these CPUs. Returns the first error.
 fn start_all(root: &Path, cpus: impl IntoIterator<Item = u32>) -> Result<()> {
     let started: Vec<Result<()>> =
         cpus.into_iter().map(|cpu| ext_server::start(root, cpu)).collect();

@@ -1,4 +1,4 @@
-//! What became of `gthctl run`: a file that outlives it.
+//! Records what became of `gthctl run` in a file that outlives it.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -32,12 +32,13 @@ pub struct End {
     pub at: String,
     /// The process's exit code.
     pub exit_code: u8,
-    /// With the kernel's message, which names the task that stalled.
+    /// The reason. If the kernel ended the scheduler, it includes the kernel's message, which names
+    /// the task if one stalled.
     pub why: String,
 }
 
 impl End {
-    /// The end of a run now; a signal may have asked for it.
+    /// The record of a run that ends now with the result `ended`, perhaps because of `signal`.
     pub fn of(ended: &Result<()>, signal: Option<&str>) -> Self {
         let (exit_code, why) = match (ended, signal) {
             (Err(e), _) => (e.exit_code(), e.to_string()),
@@ -65,8 +66,8 @@ impl Record {
     }
 }
 
-/// Records at `path` that this process runs since `started`. Returns the run before this one. The
-/// caller holds the lock, so that one has ended.
+/// Records at `path` that this process has run since `started`. Returns the run before this one.
+/// The caller holds the lock, so that run has ended.
 pub fn begin(path: &Path, started: SystemTime) -> Result<Option<Run>> {
     let before = read(path).unwrap_or_default();
     let run = Run { pid: std::process::id(), since: rfc3339(started), ended: None };

@@ -1,5 +1,5 @@
-//! The service manager that started gthctl, such as systemd: what it hears from gthctl (sd_notify(3))
-//! and its watchdog (sd_watchdog_enabled(3)).
+//! Notifies the service manager that started gthctl, such as systemd (sd_notify(3)), and serves its
+//! watchdog (sd_watchdog_enabled(3)).
 
 use std::collections::VecDeque;
 use std::env;
@@ -16,37 +16,37 @@ use crate::base::time::monotonic;
 
 /// How often to retry while the manager has no room for a message.
 const RETRY: Duration = Duration::from_millis(100);
-/// How many messages wait for room; the oldest is dropped for another one.
+/// How many messages may wait for room. Beyond that, a new message replaces the oldest.
 const MOST: usize = 64;
 
 /// Does nothing where no manager listens.
 #[derive(Default)]
 pub struct Manager {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// Messages that it had no room for, oldest first.
+    /// Messages that the manager had no room for, oldest first.
     unsent: VecDeque<String>,
-    /// The status that it was told last.
+    /// The last status that the manager was told.
     status: String,
-    /// It was told that gthctl schedules.
+    /// The manager was told that gthctl schedules.
     is_ready: bool,
-    /// It was told of a reload that has not ended yet.
+    /// The manager was told of a reload that has not ended yet.
     is_reloading: bool,
-    /// It was told that gthctl ends.
+    /// The manager was told that gthctl is stopping.
     is_stopping: bool,
     watchdog: Option<Watchdog>,
     /// A failure to send was reported.
     has_failed: bool,
 }
 
-/// The manager restarts a gthctl that shows no sign of life.
+/// The manager's watchdog, which restarts gthctl if it sends no keep-alive message.
 struct Watchdog {
-    /// How often to show one.
+    /// How often to send one.
     every: Duration,
     next: Instant,
 }
 
 impl Manager {
-    /// The one that the environment names, if any.
+    /// The manager that the environment names, if any.
     pub fn of_environment() -> Self {
         let Some(name) = env::var_os("NOTIFY_SOCKET") else { return Self::default() };
         let text = |name| env::var(name).ok();
@@ -57,7 +57,7 @@ impl Manager {
         })
     }
 
-    /// The one that listens at `name`; its `watchdog` waits that long.
+    /// The manager that listens at `name`; `watchdog` is the timeout of its watchdog.
     fn at(name: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
         // gthctl does not wait for the manager.
@@ -70,12 +70,13 @@ impl Manager {
         })
     }
 
-    /// Whether one listens.
+    /// Whether a manager listens.
     pub fn listens(&self) -> bool {
         self.socket.is_some()
     }
 
-    /// The scheduler is in force, and a reload, if there was one, has ended.
+    /// Tells the manager that the scheduler is in force, and that a reload, if there was one, has
+    /// ended.
     pub fn ready(&mut self, status: &str) {
         if !self.is_ready || self.is_reloading {
             (self.is_ready, self.is_reloading) = (true, false);
@@ -85,14 +86,15 @@ impl Manager {
         self.status(status);
     }
 
-    /// The files are about to be read again (systemd.service(5), `Type=notify-reload`).
+    /// Tells the manager that the files are about to be read again (systemd.service(5),
+    /// `Type=notify-reload`).
     pub fn reloading(&mut self) {
         self.is_reloading = true;
         let now = monotonic().map(|ns| format!("\nMONOTONIC_USEC={}", ns / 1000));
         self.tell(format!("RELOADING=1{}", now.unwrap_or_default()));
     }
 
-    /// What gthctl does, in one line.
+    /// Tells the manager what gthctl does, in one line.
     pub fn status(&mut self, status: &str) {
         if self.status != status {
             self.status = status.to_owned();
@@ -100,7 +102,7 @@ impl Manager {
         }
     }
 
-    /// gthctl ends.
+    /// Tells the manager that gthctl is stopping.
     pub fn stopping(&mut self) {
         if !self.is_stopping {
             self.is_stopping = true;
@@ -108,8 +110,8 @@ impl Manager {
         }
     }
 
-    /// Shows a sign of life if it is time, and retries what could not be sent. Returns when to
-    /// call again.
+    /// Sends a keep-alive message if one is due, and retries what could not be sent. Returns
+    /// when to call again.
     pub fn go_on(&mut self) -> Option<Duration> {
         self.send();
         let now = Instant::now();
@@ -138,7 +140,7 @@ impl Manager {
         }
     }
 
-    /// Sends what there is room for.
+    /// Sends as many messages as there is room for.
     fn send(&mut self) {
         let Some((socket, address)) = &self.socket else { return };
         while let Some(message) = self.unsent.front() {
@@ -156,7 +158,7 @@ impl Manager {
     }
 }
 
-/// A path, or after an `@` a name in the abstract namespace (unix(7)).
+/// The address of a path, or of a name in the abstract namespace after an `@` (unix(7)).
 fn address(name: &OsStr) -> io::Result<SocketAddr> {
     match name.as_bytes() {
         [b'@', rest @ ..] => SocketAddr::from_abstract_name(rest),
@@ -165,8 +167,8 @@ fn address(name: &OsStr) -> io::Result<SocketAddr> {
     }
 }
 
-/// A line feed would begin another message. systemd reads no message of more than 4096 bytes
-/// (NOTIFY_BUFFER_MAX, src/core/manager.c).
+/// The message for this status, escaped and cut. A line feed would begin another message.
+/// systemd reads no message of more than 4096 bytes (NOTIFY_BUFFER_MAX, src/core/manager.c).
 fn status_line(status: &str) -> String {
     const LONGEST: usize = 1000;
     let status = escape::line(status);
@@ -177,7 +179,7 @@ fn status_line(status: &str) -> String {
     }
 }
 
-/// How long the watchdog of this process waits.
+/// The timeout of this process's watchdog, if it has one.
 fn watchdog_time(usec: Option<String>, pid: Option<String>) -> Option<Duration> {
     if pid.is_some_and(|pid| pid != std::process::id().to_string()) {
         return None;
@@ -216,7 +218,7 @@ mod tests {
             Manager::at(self.path().as_os_str(), watchdog).unwrap()
         }
 
-        /// What has come since.
+        /// The messages that have come since the last call.
         fn heard(&self) -> Vec<String> {
             heard(&self.socket)
         }
@@ -268,7 +270,7 @@ mod tests {
         assert_eq!(listener.heard(), ["STATUS=of /a\\nREADY=1"]);
     }
 
-    /// It would not read READY=1 either.
+    /// The manager would not read the READY=1 in a longer message either.
     #[test]
     fn a_status_is_no_longer_than_the_manager_reads() {
         let listener = Listener::new();

@@ -1,5 +1,5 @@
 //! Keeps bpf/mark.bpf.c attached to the functions that the live policy asks about, while
-//! their modules come and go. The ports that it asks about are of marker_udp.rs.
+//! their modules come and go. marker_udp.rs handles the ports that it asks about.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ use crate::sched::Scheduler;
 use crate::sched::passed::{self, Way};
 use crate::sched::traffic::Traced;
 
-/// The map of bpf/mark.bpf.c and bpf/mark_udp.bpf.c with what has passed.
+/// The map in which bpf/mark.bpf.c and bpf/mark_udp.bpf.c count what has passed.
 pub(super) const PASSED: &str = "passed";
 const BEGINS: &str = "function_begins";
 const ENDS: &str = "function_ends";
@@ -40,10 +40,10 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub struct Marker {
     measures_time: bool,
     wanted: BTreeMap<Traced, u32>,
-    /// Loaded for the first function to attach to.
+    /// Loaded when there is a first function to attach to.
     object: Option<std::result::Result<Object, Unattached>>,
     functions: BTreeMap<Traced, Tried>,
-    /// Modules searched for in the kernel itself.
+    /// Whether modules that were looked up are built into the kernel.
     built_in: BTreeMap<Module, bool>,
     notes: Vec<String>,
     udp: UdpMarker,
@@ -58,7 +58,7 @@ pub struct Marker {
 enum Found {
     Missing,
     Loaded(Life),
-    /// Into the kernel.
+    /// Built into the kernel.
     BuiltIn,
 }
 
@@ -96,8 +96,8 @@ impl Marker {
     }
 
     /// Attaches and detaches as the policy and the modules require, and ends expired marks.
-    /// Returns when it is due again, unless [`Marker::fd`] is readable before; `None`: not
-    /// before the policy changes.
+    /// Returns the time until it is due again, unless [`Marker::fd`] becomes readable
+    /// earlier; `None`: not before the policy changes.
     pub fn follow(&mut self, scheduler: &mut Scheduler<'_>) -> Result<Option<Duration>> {
         if scheduler.traced().is_empty() && scheduler.ports().is_empty() {
             *self = Self::new(self.measures_time);
@@ -115,11 +115,11 @@ impl Marker {
         Ok(Some(look_in.map_or(sweep_in, |look_in| look_in.min(sweep_in))))
     }
 
-    /// Returns when to look at the modules again, if no event tells.
+    /// Returns the time until the next look at the modules, if no events report their changes.
     fn follow_modules(&mut self, scheduler: &Scheduler<'_>) -> Option<Duration> {
         let new = *scheduler.traced() != self.wanted;
         if new && self.uevents.is_none() {
-            // Before the first check: later changes send an event.
+            // Opened before the first check, so that every later change sends an event.
             self.uevents = Uevents::open().ok();
         }
         let due = match &self.uevents {
@@ -158,7 +158,7 @@ impl Marker {
                 Found::Loaded(_) | Found::BuiltIn => self.attach(module, found, scheduler),
             }
         }
-        // Of modules that the policy no longer asks about.
+        // Drops the functions of modules that the policy no longer asks about.
         self.functions.retain(|traced, _| self.wanted.contains_key(traced));
         notes.extend(self.functions.iter().filter_map(|(traced, tried)| {
             let why = tried.links.as_ref().err()?;
@@ -183,7 +183,7 @@ impl Marker {
         if *built_in { Found::BuiltIn } else { Found::Missing }
     }
 
-    /// Attaches to a module's wanted functions that were not tried yet.
+    /// Attaches to a module's wanted functions that have not been tried yet.
     fn attach(&mut self, module: Module, found: Found, scheduler: &Scheduler<'_>) {
         let mut now = Vec::new();
         for (traced, &number) in self.wanted.iter().filter(|(traced, _)| traced.module == module) {
@@ -202,7 +202,7 @@ impl Marker {
                     .collect(),
                 Err(why) => Err(why.clone()),
             };
-            // They are dropped in this order: no call has a beginning only.
+            // The links are dropped in this order, so that no call is seen at its beginning only.
             links.iter_mut().for_each(|links| links.reverse());
             if links.is_ok() {
                 now.push(traced.symbol.as_str());
@@ -227,7 +227,7 @@ impl Marker {
         attached.chain(self.udp.ports()).collect()
     }
 
-    /// What has passed the data planes where packets are seen, or were.
+    /// What has passed the data planes where packets are or were seen.
     pub fn passed(&self) -> Result<Vec<GtpTraffic>> {
         let mut all = self.udp.passed()?;
         let mut maps = self.object.iter().flatten().flat_map(Object::maps);
@@ -246,12 +246,12 @@ impl Marker {
     }
 }
 
-/// What is left of `time`.
+/// What is left of `time` after `since`.
 fn left(since: Option<Instant>, time: Duration) -> Duration {
     since.map_or(Duration::ZERO, |since| time.saturating_sub(since.elapsed()))
 }
 
-/// Attaches a program to one function, or says why not.
+/// Attaches a program to one function, or returns why that is not possible.
 fn attach(
     object: &Object,
     name: &str,
@@ -268,7 +268,7 @@ fn attach(
     let module = traced.module.name();
     let here = Some(module).filter(|_| found != Found::BuiltIn);
     attach(&traced.symbol, here).or_else(|e| {
-        // The compiler may have given it another name.
+        // The compiler may have given the function another name.
         match symbols([traced.symbol.as_str()].into_iter()).of(&traced.symbol, Some(module)) {
             None => Err(Unattached::Missing),
             Some(symbol) if symbol.name == traced.symbol && symbol.module.as_deref() == here => {
@@ -297,7 +297,7 @@ fn load(scheduler: &Scheduler<'_>, measures_time: bool) -> std::result::Result<O
     object.map_err(|e| Unattached::NotLoaded(Rc::new(e)))
 }
 
-/// Loads an object that has the scheduler's maps, after `prepare`.
+/// Loads an object that shares the scheduler's maps, after `prepare`.
 pub(super) fn load_sharing(
     object: &[u8],
     scheduler: &Scheduler<'_>,

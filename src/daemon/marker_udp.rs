@@ -14,7 +14,7 @@ use crate::kernel::skeletons::MARK_UDP_OBJECT;
 use crate::sched::Scheduler;
 use crate::sched::passed::{self, port_key};
 
-/// The functions of IPv6, which may be a module or missing.
+/// The programs for IPv6 and the functions they attach to. IPv6 may be a module or missing.
 const IPV6: [(&str, &str); 2] =
     [("udpv6_received", "udpv6_recvmsg"), ("udpv6_sent", "udpv6_sendmsg")];
 
@@ -27,7 +27,7 @@ pub struct UdpMarker {
 }
 
 struct Attached {
-    /// Of the programs.
+    /// Keep the programs attached.
     _links: Vec<Link>,
     /// What has passed each port in each direction.
     passed: MapHandle,
@@ -97,7 +97,8 @@ impl UdpMarker {
 }
 
 impl Attached {
-    /// Counts what passes these ports, and no longer what passes others. Those of `before` go on.
+    /// Counts what passes these ports, and stops counting others. Ports in `before` keep their
+    /// counts.
     fn count_on(&self, ports: &BTreeSet<u16>, before: &BTreeSet<u16>) -> libbpf_rs::Result<()> {
         let keys = |ports: &BTreeSet<u16>| -> BTreeSet<u32> {
             let of = |port: &u16| DIRECTIONS.map(|direction| port_key(*port, direction));
@@ -105,7 +106,7 @@ impl Attached {
         };
         let (keys, before) = (keys(ports), keys(before));
         for gone in before.difference(&keys) {
-            // It may not have come to be counted.
+            // Its counter may never have been created.
             let _ = self.passed.delete(&gone.to_ne_bytes());
         }
         let zeroes = vec![vec![0; self.passed.value_size() as usize]; num_possible_cpus()?];

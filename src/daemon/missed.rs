@@ -12,11 +12,11 @@ const MISSED_CHECK: Duration = Duration::from_millis(100);
 /// Makes up for task changes that the kernel has missed.
 #[derive(Default)]
 pub struct Missed {
-    /// Whether there were rules the last time.
+    /// Whether there were rules at the last call.
     follows: bool,
     /// When the next check is due.
     due: Option<Instant>,
-    /// Match tasks once more: the missed change may have been a name not yet stored.
+    /// Match tasks once more: the missed change may have been a new name that was not stored yet.
     again: bool,
 }
 
@@ -43,7 +43,7 @@ impl Missed {
         }
         let missed = scheduler.has_missed_changes()?;
         if missed || self.again {
-            // Even if it fails now.
+            // Set first, so that a failure here is retried.
             self.again = true;
             scheduler.rematch()?;
         }

@@ -18,8 +18,8 @@ impl Pods {
         Self { kubeconfig, watch: None, state: PodState::default() }
     }
 
-    /// Starts or stops following them. What is known of them stays: the API may not answer when it is
-    /// asked again.
+    /// Starts or stops following them. What is known of them stays, because the API may not answer
+    /// when it is asked again.
     pub fn follow(&mut self, wanted: bool) -> Result<()> {
         if wanted && self.watch.is_none() {
             self.watch = Some(PodWatch::start(self.settings())?);
@@ -43,7 +43,7 @@ impl Pods {
         PodSettings { kubeconfig: self.kubeconfig.clone(), node: None }
     }
 
-    /// Whether anything known has changed.
+    /// Takes over what the API has sent. Returns whether anything known has changed.
     pub fn update(&mut self) -> bool {
         let Some(watch) = &self.watch else { return false };
         let state = watch.state().or_known(&self.state);

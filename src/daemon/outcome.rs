@@ -4,9 +4,10 @@ use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::sched::exit::{Cause, Ended};
 
-/// Why a scheduler has ended that was watched with that result.
+/// Why a scheduler has ended; `watched` is the result of watching it.
 ///
-/// Fails when nobody has asked for the end: the kernel's reason says more than what failed before.
+/// Fails if the end was not requested. The kernel's reason then takes precedence over an error in
+/// `watched`, because it says more.
 pub fn outcome(watched: Result<()>, ended: Option<Ended>) -> Result<Cause> {
     if let Some(ended) = &ended {
         report(ended)?;

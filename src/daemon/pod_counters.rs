@@ -1,7 +1,7 @@
-//! What the tasks of each pod do: which of the scheduler's counters are whose.
+//! Counts what the tasks of each pod do: maps pods to the scheduler's counters.
 //!
-//! A pod's tasks count from the first look after its cgroup was made. A new cgroup inside counts from
-//! its first task on.
+//! A pod's tasks count from the first look after its cgroup was created. A new cgroup inside it
+//! counts from its first task on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +15,12 @@ use crate::sched::counter_rows::{NONE, Rows};
 use crate::sched::layout::Limits;
 use crate::sched::verdict::Verdict;
 
-/// Whose the counters of the loaded scheduler are.
+/// Which pods the counters of the loaded scheduler belong to.
 pub struct CountedPods {
     /// Finds the cgroups that the kubelet made for pods.
     pattern: Vec<Dfa>,
     rows: Rows,
-    /// The row of each cgroup, by the scheduler's number.
+    /// The row of each cgroup, by the scheduler's number of the cgroup.
     set: BTreeMap<u32, u16>,
 }
 
@@ -47,7 +47,8 @@ impl CountedPods {
         let of_pods: BTreeMap<&str, u16> =
             paths.values().filter_map(|path| Some((path.as_str(), self.row_of(path)?))).collect();
         self.set = paths.iter().map(|(&index, path)| (index, row_at(path, &of_pods))).collect();
-        // Those of pods before those inside: a new cgroup takes over its parent's row.
+        // Pods' cgroups come before the cgroups inside them: a new cgroup takes over its parent's
+        // row.
         let mut in_order: Vec<_> = paths.iter().collect();
         in_order.sort_by_key(|(_, path)| path.len());
         for (index, _) in in_order {
@@ -75,7 +76,7 @@ impl CountedPods {
         for row in verdicts.iter().filter_map(|verdict| self.set.get(&verdict.group)) {
             *tasks.entry(*row).or_insert(0) += 1;
         }
-        // A pod beyond those that the scheduler has counters for has no row.
+        // A pod has no row if there are more pods than the scheduler has counters for.
         let seen: BTreeSet<u16> = self.set.values().copied().filter(|&row| row != NONE).collect();
         let has_cgroup = |pod: &&Pod| seen.contains(&self.rows.of(&pod.uid));
         let counters = |pod: &Pod| {

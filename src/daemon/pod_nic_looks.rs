@@ -1,17 +1,18 @@
 //! When to look at the NICs of pods whose interrupts the policy places.
 //!
-//! The API tells of a change of a pod, which is followed at once. No event tells of a device that comes
-//! into the pod's network namespace, or of a pod's first process.
+//! The API reports each change of a pod, which gthctl follows at once. No event reports a device that
+//! comes into the pod's network namespace, or a pod's first process.
 
 use std::time::{Duration, Instant};
 
 use super::live::{LivePolicy, PolicyContext};
 use crate::policy::pod_nics::PodNic;
 
-/// How soon to look again while something may come. The wait doubles while nothing does.
+/// How soon to look again while something missing may still come. The wait doubles as long as
+/// nothing changes.
 const SOON: Duration = Duration::from_secs(1);
 
-/// How often to look when nothing is missing: a pod's sandbox may have been made anew.
+/// How often to look when nothing is missing: a pod's sandbox may have been recreated.
 const LOOK: Duration = Duration::from_secs(30);
 
 /// The next look.

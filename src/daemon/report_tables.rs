@@ -57,7 +57,7 @@ pub fn plan(plan: &Plan) -> String {
         let mut cells = vec![sign.into(), name, conditions, effects, tasks];
         if let (Some(before), Some(_)) = (&change.before, &change.after) {
             let before = self::cells(before);
-            // Of a rule that has moved, only the name may be another one.
+            // Only the name of a moved rule may differ.
             let compared = if change.kind == ChangeKind::Changed { 1..5 } else { 1..2 };
             for (cell, before) in cells[compared].iter_mut().zip(before) {
                 if *cell != before {
@@ -87,7 +87,7 @@ pub fn plan(plan: &Plan) -> String {
     text
 }
 
-/// What becomes of the entries of `irq`, a line each, after a line break.
+/// The changes to the entries of `irq`, one per line, each after a line break.
 fn irq_changes(before: &[Keys], after: &[Keys]) -> String {
     let lines = |sign: &str, here: &[Keys], there: &[Keys]| -> String {
         let changed = here.iter().filter(|placement| !there.contains(placement));
@@ -531,7 +531,7 @@ mod tests {
         let nothing = "no rule changes\nunchanged rules: 1\nexclusive CPUs: 2-3";
         assert_eq!(super::plan(&plan), nothing);
         assert!(plan.is_empty());
-        // Also where no such NIC has an interrupt to move.
+        // Changed entries are shown even where no such NIC has an interrupt to move.
         let of = |cpus: &str| keys(json!({"nic": "n6", "cpus": cpus}));
         plan.irq_before = vec![of("1"), of("3")];
         plan.irq = vec![of("3"), of("2")];
@@ -688,7 +688,7 @@ mod tests {
         assert!(rows(&bad).contains(&held_back.to_vec()), "{bad}");
     }
 
-    /// Others choose the names: none may reach the terminal unescaped or add rows.
+    /// Others choose the names. No name may reach the terminal unescaped or add rows.
     #[test]
     fn no_name_moves_the_cursor() {
         let asks = keys(json!({"exe": NASTY, "k8s_namespace": [NASTY]}));
@@ -712,8 +712,8 @@ mod tests {
             notes: Vec::new(),
         };
         let table = written(Format::Table, &explanation, super::explanation).unwrap();
-        // A line each for two heads, five facts, the rule's two conditions and why, a thread;
-        // and one under each head and between the facts.
+        // One line each for two headers, five facts, the rule's two conditions, the reason
+        // and a thread. The lines under each header and between the facts do not count.
         assert_eq!(table.lines().filter(|line| !line.starts_with('-')).count(), 11, "{table}");
         let task = MarkedTask {
             tid: 12,
@@ -726,7 +726,7 @@ mod tests {
             ends_in_ms: 1500,
         };
         let marked = super::table(vec![marked_task(&task)]);
-        // Its two rules, and what is under the first row of a table.
+        // Its two rules, and the line under the first row of a table.
         assert_eq!(marked.lines().count(), 3, "{marked}");
         let moved = |nic: &str| IrqMove {
             nic: nic.into(),

@@ -34,14 +34,14 @@ pub struct Status {
     pub pid: u32,
     /// When it was started. All times here are in RFC 3339, UTC.
     pub running_since: String,
-    /// When it loaded its scheduler; it does that again when a CPU goes on- or offline.
+    /// When it loaded its scheduler; it loads it again when a CPU goes online or offline.
     pub scheduler_since: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_file: Option<PathBuf>,
     pub generation: u32,
     pub in_force_since: String,
     pub rules: usize,
-    /// The rules of the policy file among them; the others are the API's.
+    /// How many of them come from the policy file; the others come from the API.
     pub file_rules: usize,
     pub exclusive_cpus: String,
     /// The cpusets of the tasks of rules with `cpus: allocated`.
@@ -73,13 +73,13 @@ pub struct Status {
     /// Why pods may be missing from those that are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kubernetes_doubt: Option<String>,
-    /// What this kernel lacks, and what does not work therefore.
+    /// What this kernel lacks, and what therefore does not work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_lacks: Vec<String>,
     /// The GTP traffic seen, if the policy asks for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
-    /// The cgroups that have used up their `cpu.max` since gthctl was started.
+    /// The cgroups that have used up their `cpu.max` since the scheduler was loaded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub throttled_cgroups: Vec<ThrottledCgroup>,
     /// The NICs of pods whose interrupts the policy places.
@@ -93,26 +93,27 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
-/// What the exported metrics come from.
+/// The source of the exported metrics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Metrics {
     pub status: Status,
     pub version: String,
-    /// Times in seconds since 1970.
+    /// When gthctl was started. Times here are in seconds since 1970.
     pub started: f64,
     /// When it loaded its scheduler: its counters and those of cgroups begin there.
     pub scheduler_started: f64,
     pub in_force: f64,
     /// How often another policy came into force.
     pub policy_changes: u64,
-    /// How often a policy file was not taken.
+    /// How often a policy file was rejected.
     pub policy_rejections: u64,
     /// The number of exclusive CPUs.
     pub exclusive_cpus: usize,
     /// The threads under each rule, in the policy's order.
     pub rules: Vec<RuleCount>,
     pub counters: Counters,
-    /// What the tasks of each rule did, in the policy's order; then what those without a rule did.
+    /// What the tasks of each rule did, in the policy's order, followed by what tasks without a
+    /// rule did.
     #[serde(default)]
     pub rule_counters: Vec<RuleCounters>,
     /// How long tasks ran on each CPU.
@@ -129,7 +130,7 @@ pub struct Metrics {
     pub gtp: Vec<GtpTraffic>,
 }
 
-/// What has passed a data plane in one direction since gthctl began to look there.
+/// What has passed a data plane in one direction since gthctl began to count there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GtpTraffic {
     /// As in a policy: `gtp5g`, `gtp` or `udp:PORT`.
@@ -143,7 +144,7 @@ pub struct GtpTraffic {
 }
 
 impl GtpTraffic {
-    /// Without a time.
+    /// Traffic without a time.
     pub fn new(plane: Plane, direction: Direction, passed: Passed) -> Self {
         Self {
             plane: plane.to_string(),
@@ -155,7 +156,7 @@ impl GtpTraffic {
     }
 }
 
-/// What the tasks of a rule did since the scheduler was loaded, or since the rule came.
+/// What the tasks of a rule did since the scheduler was loaded, or since the rule was added.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleCounters {
     /// Absent for the tasks without a rule.
@@ -170,7 +171,7 @@ pub struct RuleCounters {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuRun {
     pub cpu: u32,
-    /// Under a rule with priority, also after they have used up their burst.
+    /// The time of tasks under a rule with priority, even after they have used up their burst.
     pub priority_ns: u64,
     pub normal_ns: u64,
 }
@@ -181,7 +182,7 @@ pub struct PodCounters {
     pub namespace: String,
     pub pod: String,
     pub uid: String,
-    /// Its threads.
+    /// How many threads it has.
     pub tasks: usize,
     #[serde(flatten)]
     pub did: Activity,
@@ -197,7 +198,7 @@ pub struct RuleCount {
 /// The scheduler's counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counters {
-    /// How often a task got a CPU each way.
+    /// How often tasks got a CPU, by path.
     pub paths: BTreeMap<String, u64>,
     pub counts: BTreeMap<String, u64>,
     /// Priority wake-ups that took `2^b` to `2^(b+1)` ns, for each b from 0.
@@ -208,13 +209,13 @@ pub struct Counters {
 /// Tasks that rules hold for because they process packets (`gtp`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// The functions where packets are seen, each after its module.
+    /// The functions, each after its module, and the ports where packets are seen.
     pub functions: Vec<String>,
     /// How often a task was marked since the scheduler was loaded.
     pub marked: u64,
     /// How many of these marks have ended.
     pub ended: u64,
-    /// How often a task was not marked because `max_tasks` were.
+    /// How often a task was not marked because `max_tasks` tasks were marked already.
     pub refused: u64,
     /// The tasks marked now.
     pub tasks: Vec<MarkedTask>,
@@ -226,29 +227,29 @@ pub struct MarkedTask {
     pub tid: u32,
     pub pid: u32,
     pub comm: String,
-    /// The rules that ask for it.
+    /// The rules with the condition that it was marked for.
     pub rules: Vec<String>,
     pub since: String,
     /// Where its packets were seen.
     pub function: String,
-    /// Since it was marked, including those that led to the mark.
+    /// Packets since it was marked, including those that led to the mark.
     pub packets: u64,
-    /// If no further packet comes.
+    /// How soon the mark ends if no further packet comes.
     pub ends_in_ms: u64,
 }
 
-/// A cgroup that its limit has held back. The counts are named as in cpu.stat, but these are
-/// gthctl's: the kernel counts nothing there while a sched_ext scheduler runs.
+/// A cgroup that its CPU limit has throttled. The counts are named as in cpu.stat, but
+/// gthctl keeps them: the kernel counts nothing there while a sched_ext scheduler runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThrottledCgroup {
     /// Its path below the root, or `inode N` if it cannot be seen from here.
     pub cgroup: String,
-    /// The CPUs that it may use on average: quota through period.
+    /// The CPUs that it may use on average: quota divided by period.
     pub limit_cpus: f64,
     pub nr_periods: u64,
     pub nr_throttled: u64,
     pub throttled_usec: u64,
-    /// Its tasks wait for the next period.
+    /// Whether its tasks are waiting for the next period.
     pub throttled: bool,
 }
 
@@ -256,12 +257,12 @@ pub struct ThrottledCgroup {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApiStatus {
     pub url: String,
-    /// How many of the rules in force are its.
+    /// How many of the rules in force come from it.
     pub rules: usize,
     /// The time since its last good answer; absent before the first.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub answer_age_ms: Option<u64>,
-    /// Why there is no answer now, or why it is not in force.
+    /// Why there is no answer now, or why the last answer is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Failed>,
 }
@@ -286,7 +287,7 @@ pub struct PodNic {
     pub pod: String,
     /// The network, as in the policy.
     pub nic: String,
-    /// How it leads to devices of this machine.
+    /// How the network leads to devices of this machine.
     pub found: Vec<String>,
     /// Network devices, or addresses of PCI functions.
     pub devices: Vec<String>,
@@ -304,7 +305,7 @@ pub struct Failed {
 /// The policy in force.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shown {
-    /// Absent when it was only checked.
+    /// Absent if the policy was only checked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u32>,
     pub rules: Vec<Rule>,
@@ -329,7 +330,7 @@ pub struct Rule {
 /// What a policy would change.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The live policy's, which the plan starts from.
+    /// The generation of the live policy, which the plan starts from.
     pub generation: u32,
     /// In the order of the new policy; removed rules come last.
     pub changes: Vec<Change>,
@@ -371,11 +372,11 @@ pub struct Change {
 pub struct Applied {
     pub generation: u32,
     pub policy_file: PathBuf,
-    /// Time from the request until the kernel scheduled by it.
+    /// Time from the request until the kernel scheduled by the policy.
     pub took_ms: f64,
 }
 
-/// The threads that fall under a rule, by rule, process and thread.
+/// The threads that fall under a rule, sorted by rule, process and thread.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleTasks {
     pub generation: u32,
@@ -392,9 +393,10 @@ pub struct RuleTask {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
     pub rule: String,
-    /// The generation by which the kernel schedules it; 0 if none, as after a new name.
+    /// The generation by which the kernel schedules it; 0 if none, for example just after the
+    /// thread's name has changed.
     pub generation: u32,
-    /// False while an older match still schedules it; that ends when it next runs.
+    /// False while the kernel still schedules it by an older match, until it next runs.
     pub in_force: bool,
 }
 
@@ -409,7 +411,7 @@ pub struct Explanation {
     /// The rule that it falls under.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// False while an older match still schedules it; that ends when it next runs.
+    /// False while the kernel still schedules it by an older match, until it next runs.
     pub in_force: bool,
     /// Every rule, in order.
     pub rules: Vec<RuleCheck>,
@@ -435,7 +437,7 @@ pub struct ConditionCheck {
     /// The keys of the policy file with their values.
     pub asks: Keys,
     pub holds: bool,
-    /// What it depends on, if not on a fact of the task.
+    /// What the result depends on, if not on a fact about the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }

@@ -18,7 +18,7 @@ pub fn list(
     context: &PolicyContext<'_>,
 ) -> Result<RuleTasks> {
     let mut verdicts = scheduler.verdicts(None)?;
-    // Those without a rule come first, and are dropped below.
+    // Threads without a rule come first, and are dropped below.
     verdicts.sort_by_key(|verdict| (verdict.rule, verdict.tgid, verdict.tid));
     let generation = scheduler.generation();
     let pods = context.pods.unwrap_or_default();
@@ -37,7 +37,7 @@ pub fn list(
     Ok(RuleTasks { generation, tasks: verdicts.into_iter().filter_map(task).collect() })
 }
 
-/// The pod of the cgroup at this path: `namespace/name`, or the uid of one that is unknown.
+/// The pod of the cgroup at this path: `namespace/name`, or the uid if the pod is unknown.
 fn pod(cgroup: &str, pods: &[Pod]) -> Option<String> {
     let uid = Home::of(cgroup).pod?;
     let known = pods.iter().find(|pod| pod.uid == uid);

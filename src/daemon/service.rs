@@ -1,5 +1,5 @@
-//! The running service: the files, the scheduler that carries them out, and all events
-//! until the end.
+//! The running service: the files, the scheduler that puts them into force, and all
+//! events until the end.
 
 use std::fs;
 use std::mem::MaybeUninit;
@@ -82,7 +82,7 @@ pub struct Service {
     lacks_config: bool,
     policy: LivePolicy,
     pods: Pods,
-    /// Of the loaded scheduler, if it counts what they do.
+    /// The pods' counters in the loaded scheduler, if it counts what their tasks do.
     counted_pods: Option<CountedPods>,
     api: Api,
     signals: SignalFd,
@@ -103,7 +103,7 @@ pub struct Service {
     loaded: SystemTime,
     /// The run of gthctl before this one.
     before: Option<Run>,
-    /// The signal that told it to stop.
+    /// The signal that told gthctl to stop.
     stopped_by: Option<Signal>,
 }
 
@@ -169,20 +169,20 @@ impl Service {
 
     /// Makes this process the one that schedules, until the lock is dropped.
     ///
-    /// Fails without the capabilities, and when another process does already.
+    /// Fails without the capabilities, and if another process already schedules.
     pub fn claim() -> Result<Lock> {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         capabilities::check_capabilities("loading a scheduler", &status)?;
         Lock::take(Path::new(RUN_LOCK))
     }
 
-    /// Records for `gthctl status` that a start failed before anything was placed or loaded. The
-    /// record is another gthctl's while one runs.
+    /// Records for `gthctl status` that a start failed before anything was placed or loaded.
+    /// While another gthctl runs, leaves that one's record alone.
     pub fn note_failed_start(since: SystemTime, ended: &Result<()>) {
         let Ok(_lock) = Lock::take(Path::new(RUN_LOCK)) else { return };
         let record = Path::new(last_run::FILE);
         let before = last_run::read(record).unwrap_or_default();
-        // The error itself is what the caller says.
+        // The caller reports the error itself.
         let _ = last_run::end(record, since, before, last_run::End::of(ended, None));
     }
 
@@ -204,7 +204,7 @@ impl Service {
 
     fn serve(&mut self, loaded: &mut dyn FnMut()) -> Result<()> {
         let mut server = Server::listen(Path::new(control::SOCKET))?;
-        // Before interrupts are placed for a scheduler that cannot be loaded.
+        // Checked before interrupts are placed, in case no scheduler can be loaded.
         sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))?;
         self.manager.status("Loading the scheduler");
         self.policy.place(self.signals.as_fd(), PLACED)?;
@@ -219,7 +219,7 @@ impl Service {
 
     fn schedule(&mut self, server: &mut Server, loaded: &mut dyn FnMut()) -> Result<()> {
         while self.load_and_watch(server, loaded)? == Cause::Restart {
-            // Both may happen at the same time.
+            // A restart and a signal to stop may coincide.
             if self.stopped_by.is_some() {
                 break;
             }
@@ -356,7 +356,7 @@ impl Service {
         }
     }
 
-    /// Tells the service manager how it goes; returns when to call again.
+    /// Tells the service manager the current state; returns when to call again.
     fn tell_manager(&mut self, generation: u32) -> Option<Duration> {
         if self.manager.listens() {
             let mut status = self.policy.status_line(generation);
@@ -371,7 +371,7 @@ impl Service {
         self.manager.go_on()
     }
 
-    /// Takes the pending signals.
+    /// Takes the pending signals. Returns whether one of them tells gthctl to stop.
     fn is_told_to_stop(&mut self) -> bool {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo != Signal::SIGHUP as u32 || terminal_has_hung_up() {
@@ -387,7 +387,7 @@ impl Service {
         false
     }
 
-    /// Prints the counters since `printed` if it is time; returns when it is next due.
+    /// Prints the counters since `earlier` if it is time; returns the time until it is next due.
     fn print_stats(
         &mut self,
         scheduler: &Scheduler<'_>,
@@ -417,7 +417,7 @@ impl Service {
         let changed: Vec<Watched> = changed.iter().map(|&i| self.watched[i].clone()).collect();
         let again = self.again.due();
         let reread = std::mem::take(&mut self.reread);
-        // What is being written will be told of.
+        // A file that is still changing is not retried here: the watch will report it.
         let is_again = |what: &Watched, step| {
             let file = number_of(&self.watched, what);
             again.contains(&step) && file.is_none_or(|file| self.watch.is_settled(file))
@@ -457,7 +457,8 @@ impl Service {
             self.again.note(Step::PodCounters, counted);
         }
         self.follow_api(scheduler, topology);
-        // The file may be as before by then, so that reading it again repairs nothing.
+        // The retry refreshes the policy. By then the file may be as before, and reading it
+        // again would repair nothing.
         if self.policy.is_out_of_step() {
             self.again.add(Step::Refresh);
         }
@@ -481,8 +482,8 @@ impl Service {
         self.again.note(Step::Policy, done);
     }
 
-    /// Reads the config file anew. Returns whether that says something of it: nothing is known of a file with a
-    /// mistake that a program still writes.
+    /// Reads the config file again. Returns false if the result says nothing yet: the file has a mistake, but
+    /// a program is still writing it.
     fn reload_config(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -514,7 +515,7 @@ impl Service {
             let context = PolicyContext { slice_ns: slices.0, ..context };
             self.policy.refresh(scheduler, &context)?;
             scheduler.set_slices(slices.0, slices.1);
-            // Not before both are in force: else gthctl would not try again.
+            // Stored only once both are in force; otherwise gthctl would not try again.
             (self.config.slice_ns_default, self.config.slice_ns_min) = slices;
             log::info(format_args!("{path}: slices are in force"));
         }
@@ -524,7 +525,7 @@ impl Service {
         Ok(true)
     }
 
-    /// Follows the policy file that the config has come to name.
+    /// Follows the policy file that the config now names.
     fn follow_policy(
         &mut self,
         file: PathBuf,
@@ -541,7 +542,7 @@ impl Service {
         Ok(())
     }
 
-    /// Notes what in `config` is not in force before gthctl restarts.
+    /// Notes what in `config` takes effect only when gthctl restarts.
     fn note_what_waits(&self, config: &Config) {
         let path = self.options.config.display();
         let follows_policy = self.policy.file().is_none() || self.options.policy.is_some();
@@ -662,7 +663,7 @@ impl Service {
         topology: &Topology,
         marker: &Marker,
     ) -> Result<Metrics> {
-        // Before the tasks of each cgroup are counted.
+        // Must come before the tasks of each cgroup are counted.
         self.follow_counted_pods(scheduler)?;
         let verdicts = scheduler.verdicts(None)?;
         let changes = self.policy.changes();
@@ -689,13 +690,13 @@ impl Service {
         })
     }
 
-    /// Gives pods that have come their counters.
+    /// Gives new pods their counters.
     fn follow_counted_pods(&mut self, scheduler: &mut Scheduler<'_>) -> Result<()> {
         let pods = self.pods.state.pods.as_deref().unwrap_or_default();
         self.counted_pods.as_mut().map_or(Ok(()), |counted| counted.follow(scheduler, pods))
     }
 
-    /// What the tasks of each rule did, and those of all rules on each CPU.
+    /// What the tasks of each rule did, and how long tasks ran on each CPU.
     fn rule_counters(
         &self,
         scheduler: &Scheduler<'_>,
@@ -717,7 +718,7 @@ impl Service {
     }
 }
 
-/// In seconds.
+/// The time since 1970, in seconds.
 fn since_1970(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -749,7 +750,7 @@ fn policy_context<'a>(
     }
 }
 
-/// Reads the config file; `None` if there is none and need be none.
+/// Reads the config file; `None` if it does not exist and need not exist.
 fn load_config(options: &Options) -> Result<Option<(Config, Vec<String>)>> {
     match options.may_lack_config {
         true => Config::load_if_any(&options.config),
@@ -757,7 +758,7 @@ fn load_config(options: &Options) -> Result<Option<(Config, Vec<String>)>> {
     }
 }
 
-/// The note of a start without a config file.
+/// The note about a start without a config file.
 fn no_config(options: &Options) -> Vec<String> {
     let file = options.config.display();
     let note = match &options.policy {
@@ -770,17 +771,17 @@ fn no_config(options: &Options) -> Vec<String> {
     vec![note]
 }
 
-/// Whether a writer has not closed `file` yet, so that its content is not complete.
+/// Whether a writer has not closed `file` yet, so that its content is incomplete.
 fn is_being_written(watch: &mut Watch, watched: &[Watched], file: &Watched) -> bool {
     number_of(watched, file).is_some_and(|file| watch.is_being_written(file))
 }
 
-/// Its number in [`Watch`].
+/// The number of `file` in [`Watch`].
 fn number_of(watched: &[Watched], file: &Watched) -> Option<usize> {
     watched.iter().position(|watched| watched == file)
 }
 
-/// What this kernel lacks, and what does not work therefore.
+/// What this kernel lacks, and what therefore does not work.
 fn lacks(scheduler: &Scheduler<'_>) -> Vec<String> {
     let malformed = scheduler.malformed_kfuncs();
     let note = (!malformed.is_empty()).then(|| {

@@ -18,17 +18,18 @@ pub struct Api {
     watch: Option<StrategyWatch>,
     /// What the API has sent, as last seen.
     state: Strategies,
-    /// Since when there is the problem of `state`.
+    /// When the problem in `state` began.
     failing_since: Option<SystemTime>,
     /// The strategies in force.
     rules: Arc<Vec<Rule>>,
-    /// Why those of `state` are not in force, since when, and beside which generation.
+    /// Why the strategies in `state` are not in force, since when, and beside which generation they
+    /// were refused.
     refused: Option<(Error, SystemTime, u32)>,
 }
 
 impl Api {
-    /// Starts or stops following; with other settings, the rules in force stay until the API
-    /// has answered.
+    /// Starts or stops following the API. With other settings, the rules in force stay until
+    /// the API has answered.
     pub fn follow(&mut self, settings: Option<&Settings>) -> Result<()> {
         let watch = settings.cloned().map(StrategyWatch::start).transpose()?;
         self.watch = watch;
@@ -53,7 +54,7 @@ impl Api {
         self.url.as_ref().map_or("api".into(), |url| format!("Gthulhu's API at {url}"))
     }
 
-    /// Looks at what the API has sent, and logs a new problem and the end of one. Returns
+    /// Looks at what the API has sent, and logs when a problem begins or ends. Returns
     /// strategies to bring into force beside the policy of `generation`.
     pub fn update(&mut self, generation: u32) -> Option<Arc<Vec<Rule>>> {
         if let Some(watch) = &self.watch {
@@ -86,7 +87,7 @@ impl Api {
     }
 
     /// Remembers whether `rules`, from [`Api::update`], came into force. Returns an error
-    /// that has not been told yet.
+    /// that has not been reported yet.
     pub fn settle(
         &mut self,
         rules: Arc<Vec<Rule>>,
@@ -99,7 +100,7 @@ impl Api {
             return Ok(());
         };
         if e.at.is_none() {
-            // It will be tried again.
+            // The strategies will be tried again.
             return Err(e);
         }
         let since = before.as_ref().filter(|(told, ..)| *told == e).map(|(_, since, _)| *since);

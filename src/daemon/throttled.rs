@@ -1,11 +1,11 @@
-//! The cgroups that their limit has held back.
+//! The cgroups that their CPU limit has throttled.
 
 use super::reports::ThrottledCgroup;
 use crate::base::error::Result;
 use crate::kernel::cgroupfs;
 use crate::sched::Scheduler;
 
-/// Those that have used up their quota since the scheduler was loaded, by path.
+/// The cgroups that have used up their quota since the scheduler was loaded, sorted by path.
 pub fn cgroups(scheduler: &Scheduler<'_>) -> Result<Vec<ThrottledCgroup>> {
     let mut limited = scheduler.limited_cgroups()?;
     limited.retain(|limit| limit.nr_throttled > 0);

@@ -1,4 +1,4 @@
-//! Tells when a file has new content, however it got there.
+//! Reports when a file has new content, however it got there.
 //!
 //! It watches the directories that the file's path leads through (inotify(7), by the
 //! `notify` crate), so it follows a file that is renamed over, deleted and recreated, or
@@ -30,20 +30,20 @@ const SETTLE: Duration = Duration::from_millis(5);
 const SETTLE_CREATED: Duration = Duration::from_millis(20);
 /// Delay after a removal: many programs rewrite a file by deleting it first.
 const SETTLE_REMOVED: Duration = Duration::from_millis(250);
-/// A file that changes again and again within these delays counts as new content this often.
+/// How often a file that keeps changing within these delays counts as new content.
 const LONGEST: Duration = Duration::from_secs(1);
 
-/// How long a writer may take from its open(2), which empties the file, to the kernel's event. In
-/// tests it has returned from there.
+/// How long it may take from a writer's open(2), which empties the file, to the kernel's event.
+/// In tests, the writer has already returned from open(2).
 const REOPENED: Duration = Duration::from_millis(if cfg!(test) { 0 } else { 20 });
-/// How long the watcher's thread may take until it has handed over what the kernel has told.
+/// How long the watcher's thread may take to hand over the events that the kernel has sent.
 const HANDED_OVER: Duration = Duration::from_secs(1);
 
 /// How often to check the files without inotify.
 const LOOK: Duration = Duration::from_secs(1);
-/// How often to check them with it. Nobody sends an event when a directory farther up is renamed, when
-/// something is mounted over one, or when another machine changes a file on NFS. A path through a process
-/// is checked as often as without it: nobody sends an event when that ends.
+/// How often to check the files with inotify. There is no event when a directory farther up is renamed,
+/// when something is mounted over one, or when another machine changes a file on NFS. A path through a
+/// process is checked as often as without inotify: there is no event when the process ends.
 const SELDOM: Duration = Duration::from_secs(30);
 /// How often a file's path may change while the watches are set up; later changes are left
 /// to their events.
@@ -59,7 +59,7 @@ pub struct Watch {
     /// Directories and files with device and inode number.
     watched: BTreeMap<PathBuf, (u64, u64)>,
     inbox: Arc<Inbox>,
-    /// Its events come after all that the kernel has told before.
+    /// Its events come after all events that the kernel sent earlier.
     marker: Option<Marker>,
     /// Why the files are checked once a second.
     problem: Option<String>,
@@ -87,13 +87,13 @@ enum State {
     Unchanged,
     /// A writer has not closed it yet.
     Writing,
-    /// It has new content, unless more comes before that time.
+    /// It counts as new content at this time, unless more comes before.
     Settling(Instant),
 }
 
-/// A file of this process alone.
+/// A file that only this process uses.
 struct Marker {
-    /// Keeps it.
+    /// Keeps the file open.
     _file: OwnedFd,
     path: PathBuf,
 }
@@ -106,7 +106,7 @@ struct Inbox {
 #[derive(Default)]
 struct Mail {
     events: Vec<Event>,
-    /// The paths whose events count; those of neighbours, as in /etc, wake no one.
+    /// The paths whose events count. Events of neighbouring files, as in /etc, wake nobody.
     awaited: BTreeSet<PathBuf>,
 }
 
@@ -143,7 +143,7 @@ impl Watch {
         Ok(self.files.len() - 1)
     }
 
-    /// Stops watching those files whose numbers `is_kept` does not hold for. The others are numbered anew.
+    /// Stops watching the files for whose numbers `is_kept` is false. Renumbers the others.
     pub fn retain(&mut self, is_kept: impl Fn(usize) -> bool) {
         let mut number = 0..;
         self.files.retain(|_| number.next().is_some_and(&is_kept));
@@ -158,7 +158,7 @@ impl Watch {
         let told = self.take_events(now);
         let look = self.look_at.is_some_and(|at| at <= now);
         if look {
-            // Else the end of a write may stay unknown.
+            // Without events, the end of a write may stay unknown.
             let is_told = self.watcher.is_some() && self.problem.is_none();
             self.files.iter_mut().for_each(|file| file.look(now, is_told));
         }
@@ -196,7 +196,7 @@ impl Watch {
         !self.is_settled(file)
     }
 
-    /// Whether nothing is known to come that [`Watch::changed`] has yet to name.
+    /// Whether no change of the file is known that [`Watch::changed`] has yet to name.
     pub fn is_settled(&self, file: usize) -> bool {
         self.files[file].state == State::Unchanged
     }
@@ -206,7 +206,7 @@ impl Watch {
     fn wait_for_events(&self) {
         let Some(marker) = &self.marker else { return };
         let begin = Instant::now();
-        // Its close is an event.
+        // Closing it is an event.
         let marked = OpenOptions::new().write(true).open(&marker.path).is_ok();
         let is_there = || {
             let mail = self.inbox.mail();
@@ -217,7 +217,7 @@ impl Watch {
         }
     }
 
-    /// Notes what has happened to the files. Returns whether something has.
+    /// Notes what has happened to the files. Returns whether there were events.
     fn take_events(&mut self, now: Instant) -> bool {
         let events = std::mem::take(&mut self.inbox.mail().events);
         for event in &events {
@@ -278,7 +278,7 @@ impl Watch {
             }
         }
         let mut problem = Ok(());
-        // New ones, and those that may be new under an old inode number.
+        // Also those already known: a new file may have an old inode number.
         for path in self.watched.keys() {
             match watcher.watch(path, RecursiveMode::NonRecursive) {
                 Err(e) if !is_gone(&e) => {
@@ -341,7 +341,7 @@ fn start(inbox: &Arc<Inbox>) -> notify::Result<RecommendedWatcher> {
     })
 }
 
-/// Whether the event may mean new content; a mere reader causes none.
+/// Whether the event may mean new content. Events of mere readers do not count.
 fn concerns(event: &Event, awaited: &BTreeSet<PathBuf>) -> bool {
     let changes = match event.kind {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
@@ -355,7 +355,8 @@ fn is_any(event: &Event) -> bool {
     event.need_rescan() || event.kind == EventKind::Any
 }
 
-/// It vanished after it was found and before it was watched; its directory reports that.
+/// Whether the file vanished after it was found and before it was watched; its directory reports
+/// that.
 fn is_gone(e: &notify::Error) -> bool {
     match &e.kind {
         notify::ErrorKind::PathNotFound => true,
@@ -369,8 +370,8 @@ fn limit(name: &str) -> String {
     value.trim_end().to_owned()
 }
 
-/// Whether it is a file that may be written to. A namespace is none, and would live for as long as it is
-/// watched (nsfs_evict(), fs/nsfs.c).
+/// Whether it is a file that may be written to. A namespace is not, and a watch would keep it alive
+/// (nsfs_evict(), fs/nsfs.c).
 fn is_written_to(path: &Path) -> bool {
     path.is_file() && statfs(path).is_ok_and(|fs| fs.filesystem_type() != NSFS_MAGIC)
 }
@@ -397,7 +398,7 @@ impl AsFd for Watch {
 }
 
 impl Marker {
-    /// One that `watcher` watches; none without memory or /proc.
+    /// A marker that `watcher` watches; `None` without memory or /proc.
     fn new(watcher: &mut RecommendedWatcher) -> Option<Self> {
         let file = memfd_create("gthctl-watch", MFdFlags::MFD_CLOEXEC).ok()?;
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -413,14 +414,14 @@ impl Inbox {
 }
 
 impl Watched {
-    /// It has new content after `delay`, unless more comes before.
+    /// The file counts as new content after `delay`, unless more comes before.
     fn settle(&mut self, now: Instant, delay: Duration) {
         let since = *self.since.get_or_insert(now);
         self.state = State::Settling((now + delay).min(since + LONGEST));
     }
 
-    /// Treats new content as still being written. With `is_told` leaves a file alone that a writer has
-    /// open: closing it is an event.
+    /// Treats new content as still being written. With `is_told`, leaves alone a file that a writer
+    /// has open: closing it is an event.
     fn look(&mut self, now: Instant, is_told: bool) {
         let print = print(&self.path);
         let inode = |print: Option<Print>| print.map(|(dev, ino, ..)| (dev, ino));
@@ -437,7 +438,8 @@ impl Watched {
         self.entries.iter().any(|entry| entry.starts_with("/proc"))
     }
 
-    /// Whether an event for this path is one for the file, too. A directory that is renamed takes along what is in it.
+    /// Whether an event for `path` is also one for the file. Renaming a directory moves what is in
+    /// it.
     fn is_of(&self, kind: EventKind, path: &Path) -> bool {
         let is_renamed = matches!(kind, EventKind::Modify(ModifyKind::Name(_)));
         let is_in_it = |entry: &PathBuf| entry.parent() == Some(path);
@@ -456,7 +458,7 @@ impl Watched {
                 return;
             }
             EventKind::Create(CreateKind::Folder) => SETTLE,
-            // Its writer may take longer to its first write. Closing it is an event, too.
+            // The writer may take longer until its first write. Closing the file is an event, too.
             EventKind::Create(_) if is_empty(&self.path) => LONGEST,
             EventKind::Create(_) => SETTLE_CREATED,
             // The removal of a file that another one has replaced.
@@ -497,7 +499,7 @@ mod tests {
             fs::write(self.path(name), text).unwrap();
         }
 
-        /// Leaves it open.
+        /// Writes half of the file and leaves it open.
         fn write_half(&self, name: &str) -> File {
             let mut file = File::create(self.path(name)).unwrap();
             file.write_all(b"half").unwrap();
@@ -596,7 +598,7 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        // With the delay of a removed file all three would be slow; on a busy machine only some
+        // With the delay of a removal, all three would be slow. On a busy machine, only some
         // are.
         let took = [(); 3].map(|()| {
             dir.write("g", "2");
@@ -611,7 +613,8 @@ mod tests {
         let mut dir = Dir::new();
         dir.write("f", "1");
         dir.watch("f");
-        // The delay of a removal takes half of the time; on a busy machine only some are told in it.
+        // The delay of a removal takes half of the allowed time. On a busy machine, only some
+        // removals are reported in time.
         let took = [(); 3].map(|()| {
             fs::remove_file(dir.path("f")).unwrap();
             dir.write("f", "2");
@@ -739,7 +742,7 @@ mod tests {
         assert!(dir.is_woken(1000));
     }
 
-    /// No event comes from there.
+    /// There is no event for that.
     #[test]
     fn a_directory_farther_up_is_exchanged() {
         let mut dir = Dir::new();
@@ -756,7 +759,7 @@ mod tests {
         assert!(left > LOOK && left <= SELDOM, "{left:?}");
         watch.look_at = Some(Instant::now());
         assert!(dir.told().is_some());
-        // It watches the new ones from then on, and says each change once.
+        // The new directories are watched from then on, and each change is reported once.
         dir.write("now/conf/f", "2");
         dir.assert_told();
         dir.watch.as_mut().unwrap().look_at = Some(Instant::now());
@@ -779,7 +782,7 @@ mod tests {
         dir.assert_told();
     }
 
-    /// The kernel sends no event for it, and would keep a namespace that is watched.
+    /// The kernel sends no event for that, and a watch would keep the namespace alive.
     #[test]
     fn the_namespace_of_a_process_that_ends() {
         let mut process = Command::new("sleep").arg("60").spawn().unwrap();
@@ -812,7 +815,7 @@ mod tests {
         assert_eq!(dir.watch.as_ref().unwrap().files.len(), 1);
     }
 
-    /// It may be valid up to there.
+    /// The half that is already written may be valid.
     #[test]
     fn a_look_leaves_alone_what_is_half_written() {
         let mut dir = Dir::new();
@@ -824,7 +827,7 @@ mod tests {
         assert_eq!(watch.files[0].state, State::Writing);
         watch.look_at = Some(Instant::now());
         assert_eq!(dir.told(), None);
-        // Another file comes in its place: that one is whole.
+        // Another file replaces it, and that one is complete.
         dir.write("new", "2");
         let watch = dir.watch.as_mut().unwrap();
         (watch.watcher, watch.look_at) = (None, None);
@@ -845,7 +848,7 @@ mod tests {
         dir.write("f", "22");
         let told = (0..5).find_map(|_| dir.told());
         assert!(told.is_some());
-        // It has restarted by then.
+        // The watcher has restarted by then.
         assert_eq!(dir.watch.as_ref().unwrap().problem(), None);
         dir.write("f", "333");
         dir.assert_told();

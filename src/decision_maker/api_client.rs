@@ -1,4 +1,4 @@
-//! The client of the API: tokens, questions, answers.
+//! The client of the API: tokens, requests, responses.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,10 +24,10 @@ pub const MAX_ANSWER: usize = 10 << 20;
 /// The name by which the server's log knows the client of a token.
 const CLIENT_ID: &str = "gthctl";
 
-/// Asks one server; keeps the connection and the token while they work.
+/// Sends requests to one server; keeps the connection and the token while they work.
 pub(super) struct Client {
     http: legacy::Client<HttpsConnector<HttpConnector<Resolver>>, String>,
-    /// Of the strategies.
+    /// The URL of the strategies.
     url: String,
     token_url: String,
     server: String,
@@ -37,15 +37,15 @@ pub(super) struct Client {
 }
 
 struct Token {
-    /// The value of the header.
+    /// The value of the Authorization header.
     bearer: String,
-    /// When to ask for the next one; `None`: when the server refuses this one.
+    /// When to ask for the next token; `None`: when the server refuses this one.
     renew: Option<Instant>,
 }
 
-/// What the server sends for a token (`TokenRequest` and `TokenResponse` in
-/// api/decisionmaker/rest of github.com/Gthulhu/Gthulhu; it decides by itself how long the
-/// token is good).
+/// The request for a token, and below its answer (`TokenRequest` and `TokenResponse` in
+/// api/decisionmaker/rest of github.com/Gthulhu/Gthulhu; the server alone decides how long the
+/// token is valid).
 #[derive(Serialize)]
 struct TokenRequest<'a> {
     public_key: &'a str,
@@ -65,7 +65,7 @@ struct TokenData {
     expired_at: i64,
 }
 
-/// What the server sends in place of an answer.
+/// What the server sends instead of an answer.
 #[derive(Deserialize)]
 struct Refusal {
     error: String,
@@ -84,8 +84,8 @@ pub enum BadUrl {
     OtherPort,
 }
 
-/// The URL of a server without the slash at its end, if it is one to ask: `http` or `https`,
-/// a host, perhaps a port and a path.
+/// The URL of a server without the slash at its end, if gthctl can use it: `http` or `https`, a
+/// host, and optionally a port and a path.
 pub fn base_url(text: &str) -> std::result::Result<String, BadUrl> {
     let url: Uri = text.parse().map_err(|_| BadUrl::NoUrl)?;
     let Some((scheme @ ("http" | "https"), authority)) = url.scheme_str().zip(url.authority())
@@ -95,7 +95,8 @@ pub fn base_url(text: &str) -> std::result::Result<String, BadUrl> {
     if authority.host().is_empty() || authority.as_str().contains('@') || url.query().is_some() {
         return Err(BadUrl::OtherParts);
     }
-    // A port that is no number is none to `http`, and the scheme's own would be asked.
+    // The `http` crate ignores a port that is not a number, and the scheme's own port would be
+    // used.
     let port = authority.as_str().strip_prefix(authority.host()).unwrap_or_default();
     let is_port = |port: &str| port.parse::<u16>().is_ok_and(|port| port != 0);
     if !port.is_empty() && !port.strip_prefix(':').is_some_and(is_port) {
@@ -105,7 +106,7 @@ pub fn base_url(text: &str) -> std::result::Result<String, BadUrl> {
 }
 
 impl Client {
-    /// Prepares it; sends nothing yet.
+    /// Prepares a client; sends nothing yet.
     pub fn new(settings: &Settings, root: &Root, patience: Duration) -> Result<Self> {
         let server = &settings.url;
         let tls = match &settings.identity {
@@ -117,7 +118,7 @@ impl Client {
         Ok(Self::with_tls(settings, tls, root, patience))
     }
 
-    /// As [`Client::new`], with that TLS.
+    /// As [`Client::new`], with this TLS configuration.
     pub(super) fn with_tls(
         settings: &Settings,
         tls: ClientConfig,
@@ -141,12 +142,12 @@ impl Client {
         }
     }
 
-    /// Where the strategies are.
+    /// The URL of the strategies.
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The server's answer: text, whatever it says.
+    /// The text of the server's answer, whatever it says.
     pub async fn strategies(&mut self) -> Result<String> {
         let is_new = self.renew_token().await?;
         let (mut status, mut text) = self.ask(Method::GET, &self.url, String::new()).await?;
@@ -164,7 +165,7 @@ impl Client {
         }
     }
 
-    /// Gets a token if one is needed; true if it did.
+    /// Gets a token if one is needed; returns true if it did.
     async fn renew_token(&mut self) -> Result<bool> {
         let Some(public_key) = &self.public_key else { return Ok(false) };
         let is_due = |token: &Token| token.renew.is_some_and(|at| at <= Instant::now());
@@ -230,8 +231,8 @@ impl Client {
 }
 
 impl Token {
-    /// It is renewed after nine tenths of its life. The server's clock may be wrong: a token
-    /// that seems to have ended already is used until it is refused.
+    /// The token is renewed after nine tenths of its lifetime. The server's clock may be wrong: a
+    /// token that seems to have expired already is used until the server refuses it.
     fn new(TokenData { token, expired_at }: TokenData) -> Self {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let left = u64::try_from(expired_at).unwrap_or(0).checked_sub(now.as_secs());

@@ -1,4 +1,4 @@
-//! Certificates and keys: what they are read from, and TLS with them.
+//! Certificates and keys: reads them, and configures TLS with them.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer};
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 
-/// A client's certificate and key, and the authorities whose servers it believes.
+/// A client's certificate and key, and the authorities whose servers it trusts.
 #[derive(PartialEq, Eq)]
 pub struct Identity {
     certificates: Vec<CertificateDer<'static>>,
@@ -46,7 +46,7 @@ pub enum Unfit {
 
 type Bad = (Part, Unfit);
 
-/// Says nothing of the key.
+/// Does not show the key.
 impl fmt::Debug for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Identity").finish_non_exhaustive()
@@ -54,8 +54,8 @@ impl fmt::Debug for Identity {
 }
 
 impl Identity {
-    /// Reads the three from PEM. The certificate may be followed by those between it and its
-    /// authority.
+    /// Reads the certificate, the key and the authorities from PEM. The certificate may be followed
+    /// by the intermediate ones between it and its authority.
     ///
     /// Fails with the part that is wrong if one is missing, cannot be read or does not fit
     /// the others.
@@ -70,7 +70,7 @@ impl Identity {
         Ok(this)
     }
 
-    /// TLS as this client.
+    /// The TLS configuration of this client.
     pub fn client_config(&self) -> Result<ClientConfig, Unfit> {
         self.build().map_err(|(_, why)| why)
     }
@@ -87,14 +87,14 @@ impl Identity {
     }
 }
 
-/// TLS without a certificate of our own; this machine's authorities are believed.
+/// TLS without a client certificate, which trusts this machine's authorities.
 pub(super) fn machines_config() -> Result<ClientConfig, Unfit> {
     let builder: io::Result<ConfigBuilder<ClientConfig, WantsClientCert>> =
         versions()?.with_native_roots();
     builder.map(|builder| builder.with_no_client_auth()).map_err(Unfit::NoAuthorities)
 }
 
-/// TLS that believes nobody, for a server without it.
+/// TLS that trusts nobody, for a server without TLS.
 pub(super) fn no_config() -> Result<ClientConfig, Unfit> {
     Ok(versions()?.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }

@@ -1,7 +1,7 @@
-//! The strategies of a Gthulhu decision maker, fetched again and again through its API.
+//! The strategies of a Gthulhu decision maker, fetched periodically through its API.
 //!
-//! A problem is reported beside the strategies; the last good ones stay. Then the pauses
-//! become longer, up to a minute, and differ from node to node.
+//! A problem is reported beside the strategies, and the last good ones stay. Then the pauses become
+//! longer, up to a minute, and differ from node to node.
 
 mod api_client;
 mod identity;
@@ -28,21 +28,22 @@ use crate::net::test_server;
 use crate::net::{Follower, Known};
 use crate::policy::{Policy, Rule};
 
-/// Where the decision maker is, and how to ask it.
+/// Where the decision maker is, and how to send it requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// As [`base_url`] returns it.
     pub url: String,
-    /// The time between two questions, if all is well.
+    /// The time between two requests, if all is well.
     pub interval: Duration,
-    /// The public key, in PEM, by which it gives out tokens; `None`: it asks for none.
+    /// The public key, in PEM, for which the decision maker issues tokens; `None`: it asks for no
+    /// token.
     pub public_key: Option<String>,
-    /// For mutual TLS; without it, a server with TLS is checked against the certificate
+    /// For mutual TLS. `None`: the certificate of a server with TLS is checked against the
     /// authorities of this machine.
     pub identity: Option<Arc<Identity>>,
 }
 
-/// What is known about its strategies.
+/// What is known about the decision maker's strategies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Strategies {
     /// The last good ones; `None` until there are any.
@@ -100,7 +101,7 @@ impl StrategyWatch {
         Ok(Self(Follower::start("gthctl-api", what, run)?))
     }
 
-    /// What is known now; the descriptor is not readable until that changes.
+    /// What is known now; the descriptor is not readable again until that changes.
     pub fn state(&self) -> Strategies {
         self.0.state()
     }
@@ -112,7 +113,7 @@ impl AsFd for StrategyWatch {
     }
 }
 
-/// Asks for ever. After a failure it connects anew and asks for a new token.
+/// Fetches the strategies for ever. After a failure it reconnects and asks for a new token.
 async fn follow(settings: &Settings, root: &Root, patience: Patience, known: &Known<Strategies>) {
     let mut client = None;
     let mut backoff = patience.backoff();
@@ -148,7 +149,7 @@ async fn fetch(
 }
 
 impl Strategies {
-    /// Takes a good answer over.
+    /// Takes over a good answer.
     fn take(&mut self, rules: Vec<Rule>) {
         if self.rules.as_ref().is_none_or(|known| !means_the_same(known, &rules)) {
             self.rules = Some(Arc::new(rules));
@@ -158,9 +159,9 @@ impl Strategies {
     }
 }
 
-/// Whether both have the same strategies, wherever they stand in the answers. The order
-/// counts, except that of strategies for different processes: the server lists processes in
-/// a random order (`resolveNodeSchedulingIntents` in api/decisionmaker/service of
+/// Whether both have the same strategies, whatever their locations in the answers. The order
+/// counts, except among strategies for different processes: the server lists processes in a random
+/// order (`resolveNodeSchedulingIntents` in api/decisionmaker/service of
 /// github.com/Gthulhu/Gthulhu).
 fn means_the_same(a: &[Rule], b: &[Rule]) -> bool {
     let content = |rules: &[Rule]| {

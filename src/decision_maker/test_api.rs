@@ -11,7 +11,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::test_server::{LIMIT, TestServer, answer, head};
 
-/// The key that it takes as proof.
+/// The public key that the server accepts as proof.
 pub const PUBLIC_KEY: &str = "-----BEGIN PUBLIC KEY-----
 MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE/9LhxS1sSgemNeb2+vCAhzOjy+bv
 suqFdVDbcSho39KpCTENJDAybHlXN+78G7O1AlIIJpbAByulOwEiwIz+xg==
@@ -28,15 +28,15 @@ pub struct TestDecisionMaker {
 }
 
 struct Server {
-    /// Status and body for who asks for strategies.
+    /// Status and body of the answer to a request for strategies.
     strategies: (u16, String),
-    /// How long it waits before it answers that.
+    /// How long the server waits before that answer.
     delay: Duration,
-    /// Whether it asks for tokens.
+    /// Whether the server asks for tokens.
     auth: bool,
-    /// How many tokens it has given out; only the last one is good.
+    /// How many tokens the server has issued; only the last one is valid.
     tokens: usize,
-    /// How long they last, in seconds.
+    /// How long tokens last, in seconds.
     lifetime: i64,
     requests: Sender<String>,
 }
@@ -83,12 +83,12 @@ impl TestDecisionMaker {
         self.server.lock().unwrap()
     }
 
-    /// Gives these strategies, a list in JSON, from now on.
+    /// From now on, answers with these strategies, a list in JSON.
     pub fn put(&self, strategies: &str) {
         self.answer(200, &success(strategies));
     }
 
-    /// Answers so whoever asks for strategies.
+    /// Sets the answer to requests for strategies.
     pub fn answer(&self, code: u16, body: &str) {
         self.lock().strategies = (code, body.to_owned());
     }
@@ -97,17 +97,17 @@ impl TestDecisionMaker {
         self.lock().delay = delay;
     }
 
-    /// Whether it asks for tokens.
+    /// Sets whether the server asks for tokens.
     pub fn ask_for_tokens(&self, auth: bool) {
         self.lock().auth = auth;
     }
 
-    /// Refuses the tokens it has given out.
+    /// Refuses the tokens issued so far.
     pub fn revoke(&self) {
         self.lock().tokens += 1;
     }
 
-    /// How long later tokens last, in seconds; less than 0 as if its clock were wrong.
+    /// Sets how long later tokens last, in seconds; less than 0 simulates a wrong clock.
     pub fn lifetime(&self, seconds: i64) {
         self.lock().lifetime = seconds;
     }
@@ -127,7 +127,7 @@ impl TestDecisionMaker {
 }
 
 fn success(strategies: &str) -> String {
-    // As the real one does, with another text each time.
+    // Like the real server's answer, whose text differs each time.
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
     format!(
         "{{\"success\":true,\"message\":\"Scheduling intents retrieved successfully\",\
@@ -154,7 +154,7 @@ fn serve(server: &Mutex<Server>, stream: impl Read + Write) {
     let (delay, text) = locked.respond(&head, &body);
     drop(locked);
     thread::sleep(delay);
-    // The client may not wait for the end.
+    // The client may have stopped waiting.
     let _ = reader.get_mut().write_all(text.as_bytes()).and_then(|()| reader.get_mut().flush());
 }
 

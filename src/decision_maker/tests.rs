@@ -90,7 +90,7 @@ fn a_token_and_then_the_strategies() {
     assert!(head.contains("content-type: application/json") && !head.contains("authorization"));
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     assert_eq!(body, serde_json::json!({"public_key": PUBLIC_KEY, "client_id": "gthctl"}));
-    // One token for all questions.
+    // One token serves all requests.
     for _ in 0..3 {
         assert!(api.request("").starts_with("GET "));
     }
@@ -105,19 +105,19 @@ fn a_token_is_renewed_when_it_is_refused() {
     api.put(TWO);
     api.request("POST ");
     api.request("POST ");
-    // At once: nobody hears of a problem.
+    // The renewal is immediate: no problem is reported.
     assert!(has(&wait(&watch, |state| state.problem.is_some() || has(state, 2)), 2));
 }
 
 #[test]
 fn a_token_is_renewed_before_it_ends() {
     let api = api();
-    // Two seconds, or a little more than one: its end is given in whole seconds.
+    // The lifetime is two seconds, or a little more than one: the end is given in whole seconds.
     api.lifetime(2);
     let begin = Instant::now();
     let watch = watch(settings(&api));
     api.request("POST ");
-    // The server goes on accepting the first one.
+    // The server still accepts the first token.
     api.request("POST ");
     assert!(begin.elapsed() > Duration::from_millis(800), "{:?}", begin.elapsed());
     assert!(has(&watch.state(), 1));
@@ -171,7 +171,7 @@ fn what_says_the_same_is_no_change() {
     let after = watch.state();
     assert!(Arc::ptr_eq(&before.rules.unwrap(), &after.rules.unwrap()));
     assert!(after.answered > before.answered);
-    // The order of others counts.
+    // The order of other strategies counts.
     api.put(TWO);
     let upf = wait(&watch, |state| {
         has(state, 2) && state.rules.as_ref().unwrap()[0].effects.priority.is_none()
@@ -351,8 +351,8 @@ fn mutual_tls() {
 fn neither_side_believes_a_stranger() {
     let (ours, others) = (Authority::new("ours"), Authority::new("others"));
     let (api, url) = tls_api(tls(&ours, &ours, &rustls::version::TLS13));
-    // A server of another authority, one with another name, a client of another authority,
-    // and one without a certificate.
+    // A server with another authority, a server with another name, a client with another authority,
+    // and a client without a certificate.
     let tree = tree();
     let fails = |url: &str, identity, why: &str| {
         let settings = tls_settings(&api, url, identity);

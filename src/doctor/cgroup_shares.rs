@@ -32,7 +32,7 @@ fn controller(sight: &Sight<'_>, mounts: &str) -> Option<Finding> {
         let names = sight.text(&format!("{at}/{file}"))?;
         Some(names.split_whitespace().any(|name| name == "cpu"))
     };
-    // The root cgroup alone has no type.
+    // Only the root cgroup has no cgroup.type.
     if sight.exists(&format!("{at}/cgroup.type")) {
         let what = format!("unknown: {at} shows this process's own cgroup and those below only");
         return Some(Finding::note(CHECK, what));

@@ -39,7 +39,7 @@ fn tickless(sight: &Sight<'_>) -> Finding {
     Finding::ok("nohz_full", what)
 }
 
-/// The CPUs in the file, if there are any: "(null)" or nothing means none.
+/// The CPUs that the file lists, if there are any: "(null)" or nothing means none.
 fn list(sight: &Sight<'_>, file: &str) -> Option<String> {
     sight.text(file).filter(|cpus| cpus.starts_with(|c: char| c.is_ascii_digit()))
 }

@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(found().len(), 1);
         assert!(Module::Gtp.is_there(&host.root));
         assert!(!Module::Gtp5g.is_there(&host.root));
-        // Built in: it has no directory, as it has no parameters.
+        // Built in: the module has no directory in /sys/module, as it has no parameters.
         let tree = Tree::new();
         let host = tree.host();
         tree.write("proc/kallsyms", "0 t gtp_encap_recv\n0 t gtp_dev_xmit\n");

@@ -69,8 +69,8 @@ fn mistakes(check: &'static str, all: &Error) -> Vec<Finding> {
     all.all().map(|e| Finding::of(check, Level::Error, e)).collect()
 }
 
-/// The notes on the policy on this machine. Fails if `gthctl run` refuses it, whatever pods
-/// there are.
+/// The notes on the policy for this machine. Fails if `gthctl run` refuses the policy, whatever
+/// pods there are.
 fn check_rules(path: &Path, config: &Config) -> Result<Vec<String>> {
     let text = Source::new(path).read("policy file")?;
     let topology = Topology::read(Path::new(topology::SYSFS))?;
@@ -79,7 +79,7 @@ fn check_rules(path: &Path, config: &Config) -> Result<Vec<String>> {
     live::check_rules(path, text, &context)
 }
 
-/// Whether Gthulhu's decision maker answers. `gthctl run` goes on asking one that does not.
+/// Whether Gthulhu's decision maker answers. If it does not, `gthctl run` keeps asking.
 fn api(settings: Settings, patience: Duration) -> Finding {
     const CHECK: &str = "api";
     let url = settings.url.clone();
@@ -116,7 +116,8 @@ fn kubernetes(settings: PodSettings, patience: Duration) -> Finding {
     }
 }
 
-/// Waits until `known` has something, whenever the descriptor of `watch` is readable.
+/// Waits until `known` returns something. Calls it again whenever the descriptor of `watch` is
+/// readable.
 fn wait<T>(
     watch: &impl AsFd,
     patience: Duration,
@@ -148,13 +149,13 @@ mod tests {
 
     use super::*;
 
-    /// The level and the text of each finding about a config file, beside which the policy is.
+    /// The level and the text of each finding about a config file with the policy beside it.
     fn found(config: &str, policy: &str) -> Vec<(&'static str, Level, String)> {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("c.yaml"), config).unwrap();
         fs::write(dir.path().join("p.yaml"), policy).unwrap();
         let findings = findings(&dir.path().join("c.yaml"));
-        // Who may write to the directory for temporary files is up to the machine.
+        // Whether others may write to the directory for temporary files depends on the machine.
         let of_file = findings.into_iter().filter(|finding| !finding.what.contains("can change"));
         of_file.map(|finding| (finding.check, finding.level, finding.what)).collect()
     }

@@ -29,7 +29,7 @@ pub fn irqbalance(host: &Host) -> Vec<Finding> {
     }
     let finding = |daemon: &Irqbalance| {
         let (pid, except) = (daemon.pid, daemon.except());
-        // It may leave more alone then.
+        // An irqbalance that did not answer may leave more alone.
         let unanswered = daemon.busy().map_or(String::new(), |why| format!(" (no answer: {why})"));
         let what = format!("irqbalance (PID {pid}) moves interrupts{except}{unanswered}");
         Finding::note(CHECK, what).fix(

@@ -22,7 +22,8 @@ fn capabilities(status: &str) -> Vec<Finding> {
         Ok(()) => Finding::ok(CHECK, "this process may load a scheduler"),
         Err(e) => Finding::of(CHECK, Level::Error, &e),
     };
-    // Some kernels attach kprobes, and all open programs of others, only for these (docs/kernels.md).
+    // Some kernels require CAP_SYS_ADMIN to attach kprobes, and all require it to open BPF programs
+    // of others (docs/kernels.md).
     let admin = (!has(status, CAP_SYS_ADMIN)).then(|| {
         let what = "trace xdp:DEV needs CAP_SYS_ADMIN, which this process lacks, and so do rules \
                     with gtp about a module where kernel.perf_event_paranoid is above 2";
@@ -50,7 +51,7 @@ fn user_namespace(sight: &Sight<'_>) -> Option<Finding> {
 }
 
 /// Whether the kernel tells this process where its functions are (kallsyms_show_value(),
-/// kernel/ksyms_common.c). With a low sysctl kernel.perf_event_paranoid it tells everybody.
+/// kernel/ksyms_common.c). It tells every process if the sysctl kernel.perf_event_paranoid is low.
 fn addresses(sight: &Sight<'_>, status: &str) -> Option<Finding> {
     const CHECK: &str = "kernel-addresses";
     let hidden = "rules with gtp and traces see no task process packets in its own softirqs";
@@ -67,8 +68,8 @@ fn addresses(sight: &Sight<'_>, status: &str) -> Option<Finding> {
     })
 }
 
-/// In the mode `confidentiality`, the kernel lets no BPF program read its memory
-/// (LOCKDOWN_BPF_READ_KERNEL, security/security.c), as gthctl's do.
+/// In the mode `confidentiality`, the kernel lets no BPF program read kernel memory
+/// (LOCKDOWN_BPF_READ_KERNEL, security/security.c), which gthctl's programs do.
 fn lockdown(sight: &Sight<'_>) -> Finding {
     const CHECK: &str = "lockdown";
     let Some(modes) = sight.text("/sys/kernel/security/lockdown") else {
@@ -86,7 +87,7 @@ fn lockdown(sight: &Sight<'_>) -> Finding {
 }
 
 /// Since Linux 5.11 the kernel charges the memory of BPF to cgroups and does not count it for
-/// RLIMIT_MEMLOCK (probe_memcg_account() in libbpf). So every kernel with sched_ext does.
+/// RLIMIT_MEMLOCK (probe_memcg_account() in libbpf). This holds for every kernel with sched_ext.
 fn memlock(sight: &Sight<'_>) -> Finding {
     let limits = sight.text("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"));

@@ -1,4 +1,5 @@
-//! Real-time tasks: they are above sched_ext, and one that never sleeps can keep its CPU for itself.
+//! Real-time tasks: they run before sched_ext's tasks, and one that never sleeps can keep its CPU
+//! for itself.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -56,7 +57,7 @@ pub fn finding(sight: &Sight<'_>) -> Finding {
     ))
 }
 
-/// Whether the kernel itself gives the tasks of sched_ext a part of each CPU.
+/// Whether the kernel itself reserves a part of each CPU for the tasks of sched_ext.
 fn is_served(sight: &Sight<'_>) -> bool {
     let online = sight.host.topology().map(|topology| topology.online).unwrap_or_default();
     let runtime = |cpu| sight.text(&format!("{EXT_SERVERS}/cpu{cpu}/runtime"));
@@ -65,8 +66,8 @@ fn is_served(sight: &Sight<'_>) -> bool {
         && online.iter().all(|cpu| runtime(cpu).is_some_and(|runtime| runtime != "0"))
 }
 
-/// Whether the kernel may have servers that this process cannot see: by the rights of its user, by
-/// lockdown (debugfs_locked_down(), fs/debugfs/file.c), or in a container without debugfs.
+/// Whether the kernel may have servers that this process cannot see: because of its user's rights
+/// or of lockdown (debugfs_locked_down(), fs/debugfs/file.c), or in a container without debugfs.
 fn servers_are_hidden(sight: &Sight<'_>) -> bool {
     let release = sight.text(OSRELEASE).unwrap_or_default();
     let major = version(&release).map(|(major, _)| major);
@@ -81,8 +82,8 @@ fn servers_are_hidden(sight: &Sight<'_>) -> bool {
         || (sight.exists(&of_cpu_0) && sight.text(&of_cpu_0).is_none())
 }
 
-/// Whether the kernel lets real-time tasks have no more than a part of each CPU. Since Linux 6.12 the
-/// sysctl does that only with CONFIG_RT_GROUP_SCHED (commit 5f6bd380c7bd, kernel/sched/rt.c).
+/// Whether the kernel limits real-time tasks to a part of each CPU. Since Linux 6.12 the sysctl does
+/// that only with CONFIG_RT_GROUP_SCHED (commit 5f6bd380c7bd, kernel/sched/rt.c).
 fn is_limited(sight: &Sight<'_>) -> bool {
     let release = sight.text(OSRELEASE).unwrap_or_default();
     let config = Kconfig::read(&sight.host.root, &release);

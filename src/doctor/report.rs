@@ -15,7 +15,8 @@ pub struct Report {
     pub counts: Counts,
     /// In the order of the checks.
     pub findings: Vec<Finding>,
-    /// What the machine has, by the names for node-feature-discovery. What is unknown is missing.
+    /// What the machine has, by the names for node-feature-discovery. Unknown features are left
+    /// out.
     pub features: BTreeMap<&'static str, bool>,
 }
 

@@ -22,7 +22,7 @@ pub struct Kernel {
     module_btf: Option<bool>,
 }
 
-/// What the BTF says of what gthctl needs.
+/// What the BTF says about what gthctl needs.
 struct Btf {
     unfit: Option<Error>,
     malformed: Vec<&'static str>,
@@ -102,7 +102,7 @@ impl Kernel {
         self.sched_ext != sched_ext::State::Missing
     }
 
-    /// Whether BTF is there and as gthctl needs it; unknown without sched_ext.
+    /// Whether the BTF is there and sound for gthctl; unknown without sched_ext.
     pub fn has_sound_btf(&self) -> Option<bool> {
         match &self.btf {
             Err(_) => Some(false),
@@ -111,7 +111,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the kernel tells a scheduler of cgroups' weights and limits.
+    /// Whether the kernel reports the weights and limits of cgroups to a scheduler.
     pub fn has_cgroups(&self) -> Option<bool> {
         self.has("CONFIG_EXT_GROUP_SCHED")
     }
@@ -148,7 +148,7 @@ impl Kernel {
         }
     }
 
-    /// Whether the option is set: by the config, or else by what the kernel shows.
+    /// Whether the option is set: by the config, or without one by what the kernel shows.
     fn has(&self, name: &str) -> Option<bool> {
         if let Some(config) = &self.config {
             return Some(config.has(name));
@@ -162,7 +162,7 @@ impl Kernel {
             "CONFIG_DEBUG_INFO_BTF" => Some(self.btf.is_ok()),
             "CONFIG_EXT_GROUP_SCHED" if !sched_ext => Some(false),
             "CONFIG_EXT_GROUP_SCHED" => self.btf.as_ref().ok().map(|btf| btf.knows_cgroups),
-            // BPF programs are attached to kprobes by the event source (kernel/trace/Kconfig:
+            // BPF programs attach to kprobes through the event source (kernel/trace/Kconfig:
             // CONFIG_BPF_EVENTS is set wherever it can be).
             "CONFIG_KPROBE_EVENTS" | "CONFIG_BPF_EVENTS" => Some(self.kprobes),
             "CONFIG_DEBUG_INFO_BTF_MODULES" => self.module_btf,
@@ -204,7 +204,7 @@ impl Kernel {
         Finding::warning(CHECK, what).fix("boot a kernel whose BTF is sound (docs/kernels.md)")
     }
 
-    /// What BTF says about cgroups' limits, where it is more than CONFIG_EXT_GROUP_SCHED says.
+    /// What the BTF says about the limits of cgroups, beyond what CONFIG_EXT_GROUP_SCHED says.
     fn limits(&self) -> Option<Finding> {
         let btf = self.btf.as_ref().ok().filter(|btf| self.has_sched_ext() && btf.knows_cgroups);
         btf?.lacks_for_cgroups.map(|lack| {
@@ -213,8 +213,8 @@ impl Kernel {
         })
     }
 
-    /// kfuncs cannot be called from programs that are not compiled (kernel/bpf/verifier.c), and
-    /// gthctl's call some.
+    /// Programs that are not JIT-compiled cannot call kfuncs (kernel/bpf/verifier.c), and gthctl's
+    /// programs call some.
     fn jit(&self) -> Finding {
         const CHECK: &str = "bpf-jit";
         match self.jit.as_deref() {

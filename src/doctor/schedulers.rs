@@ -57,7 +57,7 @@ fn loaded(state: &State) -> Finding {
 fn processes(sight: &Sight<'_>) -> Vec<Process> {
     let proc = sight.host.proc();
     let process = |pid: u32| {
-        // The kernel's own ones for sched_ext have names such as scx_enable_helper.
+        // The kernel's own tasks for sched_ext have names such as scx_enable_helper.
         let stat = procfs::text(proc.join(format!("{pid}/stat"))).ok()?;
         if procfs::is_of_kernel(&stat) {
             return None;
@@ -73,7 +73,7 @@ fn processes(sight: &Sight<'_>) -> Vec<Process> {
 impl Process {
     fn finding(&self) -> Option<Finding> {
         let Self { pid, comm, service } = self;
-        // Any user can give a process any name, so none is an error.
+        // Any user can give a process any name, so no finding here is an error.
         let (what, fix) = match service {
             Some(service) => (
                 format!("{comm} (PID {pid}) of {service} loads schedulers"),

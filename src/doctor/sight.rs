@@ -43,7 +43,7 @@ impl<'a> Sight<'a> {
         read.ok()
     }
 
-    /// What was missed: in one finding.
+    /// The files that this user may not read, in one finding.
     pub fn findings(&self) -> Vec<Finding> {
         let forbidden = self.forbidden.borrow();
         if forbidden.is_empty() {
@@ -73,7 +73,7 @@ mod tests {
         assert_eq!(sight.findings(), []);
     }
 
-    /// Root may read every file with a mode, so the error is made.
+    /// Root may read every file, whatever its mode, so the test makes up the error.
     #[test]
     fn what_is_forbidden_is_told_in_one_line() {
         let tree = Tree::new();

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::sight::Sight;
 use crate::base::finding::Finding;
 
-/// Where profiles are; the first one of a name counts.
+/// Directories of profiles. Of the profiles with one name, the first one counts.
 const PROFILES: [&str; 4] =
     ["/etc/tuned/profiles", "/etc/tuned", "/usr/lib/tuned/profiles", "/usr/lib/tuned"];
 const ACTIVE: &str = "/etc/tuned/active_profile";
@@ -26,13 +26,13 @@ type Options<'a> = BTreeMap<&'a str, &'a str>;
 /// The active profiles, merged with those that they include.
 #[derive(Default)]
 struct Profiles {
-    /// By the names of their sections.
+    /// The units, by the names of their sections.
     units: BTreeMap<String, Unit>,
     /// The files that were read.
     files: BTreeSet<String>,
-    /// The one that has the last word.
+    /// The file that was merged last: its settings override the others'.
     last: String,
-    /// The names of those that could not be read.
+    /// The names of the profiles that could not be read.
     missing: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ struct Profiles {
 struct Unit {
     plugin: String,
     enabled: bool,
-    /// The options of [`MOVES`].
+    /// The options that begin with one of [`MOVES`].
     moves: BTreeSet<String>,
 }
 
@@ -71,15 +71,15 @@ pub fn finding(sight: &Sight<'_>, pid: Option<u32>) -> Finding {
 }
 
 impl Profiles {
-    /// Adds the profiles of these names, each after those that it includes: the later one has the
-    /// last word.
+    /// Adds the profiles of these names, each after those that it includes. The later one overrides
+    /// the earlier ones.
     fn add(&mut self, sight: &Sight<'_>, names: Vec<&str>) {
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            // With a minus sign, a profile may be missing.
+            // A profile whose name follows a minus sign may be missing.
             let (name, required) =
                 name.strip_prefix('-').map_or((name, true), |name| (name, false));
             let files = PROFILES.map(|dir| format!("{dir}/{name}/tuned.conf"));
-            // A profile may include the one that it takes the place of.
+            // A profile may include the one of the same name that it replaces.
             let (read, left): (Vec<_>, Vec<_>) =
                 files.into_iter().partition(|file| self.files.contains(file));
             let found = left.into_iter().find_map(|file| Some((sight.text(&file)?, file)));
@@ -101,8 +101,8 @@ impl Profiles {
         }
     }
 
-    /// Adds a section to those of its name: its options to theirs. Its `type` and its `enabled` go
-    /// before theirs, also where it does not give them.
+    /// Adds a section to the earlier ones of its name: its options to theirs. Its `type` and
+    /// `enabled` replace theirs, and so do their defaults if it does not give them.
     fn merge(&mut self, name: &str, options: &Options<'_>) {
         let is = |key| options.get(key).map(|value| ["True", "true", "1"].contains(value));
         let dropped = options.get("drop").copied().unwrap_or_default();
@@ -117,7 +117,7 @@ impl Profiles {
             .insert(name.into(), Unit { plugin, enabled: is("enabled") != Some(false), moves });
     }
 
-    /// A section that moves tasks or interrupts, and its options that do.
+    /// A section that moves tasks or interrupts, and the options that make it do so.
     fn moving(&self) -> Option<(&str, String)> {
         let moves =
             |unit: &Unit| unit.enabled && unit.plugin == "scheduler" && !unit.moves.is_empty();
@@ -182,7 +182,7 @@ mod tests {
         let warned = found(&tree);
         assert_eq!(warned.level, Level::Warning);
         assert!(warned.what.contains("[pin] moves tasks or IRQs by group.upf"), "{}", warned.what);
-        // That which includes the others has the last word.
+        // The profile that includes the others overrides them.
         let fix = warned.fix.unwrap();
         assert!(fix.contains("enabled=false under [pin] of /etc/tuned/mine/tuned.conf"), "{fix}");
         for (section, level) in [
@@ -219,7 +219,7 @@ mod tests {
         let gone = found(&tree);
         assert_eq!(gone.level, Level::Note, "{gone:?}");
         assert!(gone.what.contains("\"gone\""), "{gone:?}");
-        // One that it includes may be the one that moves tasks.
+        // A profile that it includes may be the one that moves tasks.
         tree.write("etc/tuned/active_profile", "mine\n");
         tree.write("etc/tuned/mine/tuned.conf", "[main]\ninclude=rt${x}\n[scheduler]\n");
         assert_eq!(found(&tree).level, Level::Note);

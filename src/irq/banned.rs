@@ -1,8 +1,8 @@
 //! The CPUs that irqbalance's configuration bans: irqbalance moves no interrupt there.
 //!
-//! Administrators set them, and so does CRI-O, while a container with the annotation
-//! `irq-load-balancing.crio.io: disable` runs: it bans the container's CPUs, and starts irqbalance
-//! anew (irqbalance(1), ENVIRONMENT VARIABLES).
+//! Administrators set them. So does CRI-O while a container with the annotation
+//! `irq-load-balancing.crio.io: disable` runs: it bans the container's CPUs and restarts irqbalance
+//! (irqbalance(1), ENVIRONMENT VARIABLES).
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,10 +16,11 @@ pub const OF_RED_HAT: &str = "/etc/sysconfig/irqbalance";
 /// The same on Debian.
 pub const OF_DEBIAN: &str = "/etc/default/irqbalance";
 
-/// The root of the first process: from a container that sees the host's processes, the host's.
+/// The root directories to look in: this process's, and that of PID 1. In a container that sees the
+/// host's processes, the latter is the host's.
 const ROOTS: [&str; 2] = ["", "/proc/1/root"];
 
-/// Where such a file of the host is.
+/// The paths where the host may have this file.
 pub fn places(host: &Host, file: &str) -> [PathBuf; 2] {
     ROOTS.map(|root| host.root.path(&format!("{root}{file}")))
 }
@@ -31,7 +32,7 @@ pub fn cpus(host: &Host) -> CpuList {
     texts.flat_map(|text| banned_by(&text).iter().collect::<Vec<_>>()).collect()
 }
 
-/// The last line for a variable counts.
+/// The CPUs that `text` bans. The last line that sets a variable counts.
 fn banned_by(text: &str) -> CpuList {
     let value = |name: &str| {
         let of = |line: &str| {

@@ -13,13 +13,13 @@ use crate::kernel::topology::Topology;
 #[derive(Clone, Debug)]
 pub struct Host {
     pub root: Root,
-    /// The kind of a network device, where sysfs does not tell it.
+    /// Returns the kind of a network device, for one whose kind sysfs does not show.
     pub kind_of: fn(&str) -> Option<String>,
-    /// All clones share it.
+    /// Shared by all clones.
     pub hurry: Hurry,
 }
 
-/// Whether the program is about to end. Then it waits only briefly for others.
+/// Whether the program is about to exit. It then waits only briefly for other processes.
 #[derive(Clone, Debug, Default)]
 pub struct Hurry(Arc<AtomicBool>);
 
@@ -49,7 +49,7 @@ impl Host {
         self.root.sys()
     }
 
-    /// Where gthctl saves what was there before. Only root can read it.
+    /// Where gthctl saves the settings from before its changes. Only root can read it.
     pub fn state(&self) -> PathBuf {
         self.root.path("/run/gthctl/irq")
     }

@@ -14,7 +14,7 @@ use super::place::target::{Target, shown};
 use crate::base::cpulist::CpuList;
 use crate::base::output::{listing, listing_without, row, table};
 
-/// What a narrow terminal does without.
+/// The columns that are left out on a narrow terminal.
 const SPARE: [&str; 5] = ["XPS", "managed", "RPS", "driver", "busiest CPU"];
 
 /// NICs and their IRQs.

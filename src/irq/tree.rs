@@ -100,14 +100,14 @@ impl Tree {
         fs::write(path, text).unwrap();
     }
 
-    /// Links `path` to `target`, both from the top of the tree.
+    /// Links `path` to `target`, both relative to the top of the tree.
     pub fn link(&self, path: &str, target: &str) {
         let path = self.path(path);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         symlink(self.path(target), path).unwrap();
     }
 
-    /// A process of root's that runs irqbalance.
+    /// A process of root that runs irqbalance.
     pub fn irqbalance(&self, pid: u32) {
         let program = "usr/sbin/irqbalance";
         self.write(program, "");
@@ -170,7 +170,7 @@ impl Tree {
         self.nic(name, device);
     }
 
-    /// A machine whose IRQs may all go everywhere, and have arrived on CPU 0.
+    /// A machine whose IRQs may all go to any CPU, and have arrived on CPU 0.
     pub fn machine(machine: &Machine) -> Self {
         let tree = Self::new();
         let &Machine { device, driver, nic, virtio, nodes, irqs, queues } = machine;
@@ -213,7 +213,7 @@ impl Tree {
         symlink("/proc/sys/kernel/cap_last_cap", path).unwrap();
     }
 
-    /// Lets the kernel refuse to move an IRQ, until the result is dropped.
+    /// Makes the kernel refuse to move an IRQ until the result is dropped.
     pub fn fix(&self, irq: u32, cpus: &str) -> File {
         let file = File::from(memfd_create("irq", MFdFlags::MFD_ALLOW_SEALING).unwrap());
         (&file).write_all(format!("{cpus}\n").as_bytes()).unwrap();
@@ -244,14 +244,14 @@ impl Tree {
         }
     }
 
-    /// The number of a network device of type Ethernet, and that of its other end.
+    /// Sets the index of a network device of type Ethernet, and that of its other end.
     pub fn index(&self, name: &str, ifindex: u32, iflink: u32) {
         for (file, number) in [("ifindex", ifindex), ("iflink", iflink), ("type", 1)] {
             self.write(&format!("sys/class/net/{name}/{file}"), &format!("{number}\n"));
         }
     }
 
-    /// A veth with this number, whose other end has the number `iflink`.
+    /// A veth with the index `ifindex`, whose other end has the index `iflink`.
     pub fn veth(&self, name: &str, ifindex: u32, iflink: u32) {
         self.on_top(name, &[]);
         self.index(name, ifindex, iflink);
@@ -274,12 +274,12 @@ pub fn saved(tree: &Tree) -> Option<Saved> {
     Saved::load(&tree.host()).unwrap()
 }
 
-/// All IRQs of `nic` to `cpus`.
+/// The placement of all IRQs of `nic` on `cpus`.
 pub fn on(nic: &str, cpus: &str) -> Placement {
     Placement { nic: nic.into(), cpus: cpus.parse().unwrap(), ..Placement::default() }
 }
 
-/// Those of n3 of pods, which stands for these devices, to `cpus`.
+/// The placement of the IRQs of the pods' n3, which stands for these devices, on `cpus`.
 pub fn of_pods(devices: &[&str], cpus: &str) -> Placement {
     let of_pods = Some(devices.iter().map(|&name| name.into()).collect());
     Placement { of_pods, ..on("n3", cpus) }
@@ -339,7 +339,7 @@ impl Daemon {
                     }
                 };
                 if request == "setup" {
-                    // Nobody may be waiting any more.
+                    // The client may have stopped waiting.
                     let _ = write!(stream, "SLEEP 10 {banned}BANNED 0");
                 } else if let Some(list) = request.strip_prefix("settings ban irqs ") {
                     let irqs = list.trim_end_matches('\0').split(' ').filter(|irq| *irq != "NONE");

@@ -14,11 +14,12 @@ pub struct KernelBtf {
     kernel: Handle,
 }
 
-/// A function that BTF knows.
+/// A function that BTF describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BtfFunction {
     pub id: u32,
-    /// The module's BTF object; 0: the kernel's. Valid as long as the [`KernelBtf`].
+    /// A descriptor of the module's BTF object; 0 for the kernel's. Valid as long as the
+    /// [`KernelBtf`].
     pub object: RawFd,
     /// Which argument is a `struct sk_buff *`, from 0.
     pub packet: Option<u8>,
@@ -26,7 +27,7 @@ pub struct BtfFunction {
 
 struct Module {
     btf: Handle,
-    /// The kernel's own object, for attaching programs.
+    /// A descriptor of the kernel's own object, for attaching programs.
     object: OwnedFd,
 }
 
@@ -47,7 +48,7 @@ const KIND_FUNC: u32 = 12;
 impl KernelBtf {
     /// `None` when the kernel has no BTF.
     pub fn load() -> Option<Self> {
-        // SAFETY: takes nothing.
+        // SAFETY: takes no arguments.
         let kernel = unsafe { sys::btf__load_vmlinux_btf() };
         Some(Self { modules: Vec::new(), kernel: Handle(NonNull::new(kernel)?) })
     }
@@ -83,8 +84,8 @@ impl KernelBtf {
 
 fn load_module(name: &str, kernel: &Handle) -> Option<Module> {
     let info = BtfInfoIter::default().find(|info| info.name == name)?;
-    // SAFETY: a number, and the kernel's BTF, which outlives the module's. Both
-    // results are ours.
+    // SAFETY: the arguments are a number and the kernel's BTF, which outlives the module's. We own
+    // both results.
     unsafe {
         let object = sys::bpf_btf_get_fd_by_id(info.id);
         let object = (object >= 0).then(|| OwnedFd::from_raw_fd(object))?;
@@ -99,8 +100,8 @@ fn load_module(name: &str, kernel: &Handle) -> Option<Module> {
 ///
 /// `btf` must be valid and `id` one of its functions.
 unsafe fn packet(btf: *const sys::btf, id: u32) -> Option<u8> {
-    // SAFETY: libbpf has checked that every id is of a type; a FUNC refers to a
-    // FUNC_PROTO, which its parameters follow (Documentation/bpf/btf.rst).
+    // SAFETY: libbpf has checked that every id is that of a type. A FUNC refers to a FUNC_PROTO,
+    // which is followed by its parameters (Documentation/bpf/btf.rst).
     unsafe {
         let type_of = |id: u32| sys::btf__type_by_id(btf, id).as_ref();
         let refers_to = |t: &sys::btf_type| t.__bindgen_anon_1.type_;

@@ -1,4 +1,4 @@
-//! Where cgroups are, by their ids.
+//! Finds the paths of cgroups by their ids.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -21,7 +21,7 @@ struct Hierarchy {
     dir: PathBuf,
     /// The file with the CPUs that a cgroup's tasks may run on.
     effective: &'static str,
-    /// Cgroup v2.
+    /// True for cgroup v2.
     unified: bool,
 }
 
@@ -38,20 +38,20 @@ pub struct CpuLimit {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cpusets {
     own: BTreeMap<String, CpuList>,
-    /// Of those whose time cpu.max limits.
+    /// The limits of those cgroups whose CPU time cpu.max limits.
     limits: BTreeMap<String, CpuLimit>,
     unified: bool,
 }
 
 impl Cpusets {
-    /// Those of cgroups with tasks, in them or below. Under cgroup v1, of all cgroups.
+    /// Reads the cpusets of cgroups with tasks, in them or below; under cgroup v1, of all cgroups.
     ///
-    /// Reads only the cgroups with the cpuset controller: one file each, and up to three more of those
-    /// with a cpuset of their own.
+    /// Reads only the cgroups with the cpuset controller: one file each, and up to three more for each
+    /// cgroup with a cpuset of its own.
     ///
     /// # Errors
     ///
-    /// A file cannot be read, say for want of descriptors.
+    /// A file cannot be read, for example because there are no more descriptors.
     pub fn read(root: &Root) -> Result<Self> {
         let hierarchy = Hierarchy::find(root);
         let mut found =
@@ -79,7 +79,7 @@ impl Cpusets {
         Ok(())
     }
 
-    /// The cgroup with a cpuset of its own that is nearest to `cgroup`: that or one above it.
+    /// The nearest cgroup with a cpuset of its own: `cgroup` itself or one above it.
     pub fn nearest(&self, cgroup: &str) -> Option<(&str, &CpuList)> {
         let mut path = cgroup;
         loop {
@@ -90,7 +90,7 @@ impl Cpusets {
         }
     }
 
-    /// All of them.
+    /// All cpusets, each with the path of its cgroup.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &CpuList)> {
         self.own.iter().map(|(path, cpus)| (path.as_str(), cpus))
     }
@@ -107,7 +107,7 @@ impl Cpusets {
     }
 }
 
-/// Whether the cgroup `below` is in the cgroup `path`, or is that.
+/// Whether the cgroup `below` is the cgroup `path` or is below it.
 pub fn is_in(below: &str, path: &str) -> bool {
     below.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -127,7 +127,8 @@ impl Hierarchy {
         Ok(text.map(|text| text.trim_end().parse().unwrap_or_default()))
     }
 
-    /// `QUOTA PERIOD`, in microseconds, or `max PERIOD` (Documentation/admin-guide/cgroup-v2.rst).
+    /// The cgroup's limit in CPUs. cpu.max contains `QUOTA PERIOD`, in microseconds, or `max
+    /// PERIOD` (Documentation/admin-guide/cgroup-v2.rst).
     fn limit(&self, dir: &Path) -> Result<Option<f64>> {
         let text = self.text(dir, "cpu.max")?.unwrap_or_default();
         let mut words = text.split_ascii_whitespace().map(|word| word.parse::<f64>().ok());
@@ -135,14 +136,14 @@ impl Hierarchy {
         Ok(quota.zip(period).map(|(quota, period)| quota / period))
     }
 
-    /// How many CPUs the cgroup was given; `None` if none by itself.
+    /// How many CPUs the cgroup was given; `None` if it was given none itself.
     fn given(&self, dir: &Path) -> Result<Option<usize>> {
         let text = self.text(dir, "cpuset.cpus")?.unwrap_or_default();
         let given: CpuList = text.trim_end().parse().unwrap_or_default();
         Ok(Some(given.len()).filter(|&given| given > 0))
     }
 
-    /// True if unknown.
+    /// Whether there are tasks in the cgroup or below; true if unknown.
     fn has_tasks(&self, dir: &Path) -> Result<bool> {
         let events = self.text(dir, "cgroup.events")?;
         Ok(!events.is_some_and(|events| events.lines().any(|line| line == "populated 0")))
@@ -179,7 +180,8 @@ impl Hierarchy {
     }
 }
 
-/// A cgroup that is removed while a file of it is open answers with ENODEV (kernfs).
+/// If a cgroup is removed while one of its files is open, reading the file fails with ENODEV
+/// (kernfs).
 fn unless_removed<T>(e: io::Error) -> io::Result<Option<T>> {
     if e.raw_os_error() == Some(libc::ENODEV) { Ok(None) } else { Err(e) }
 }
@@ -211,7 +213,7 @@ pub(crate) mod tests {
             fs::write(path, text).unwrap();
         }
 
-        /// Makes a cgroup with tasks and these effective CPUs, or changes them.
+        /// Makes a cgroup with tasks and these effective CPUs, or changes its CPUs.
         pub(crate) fn set(&self, cgroup: &str, cpus: &str) {
             let dir = format!("sys/fs/cgroup{cgroup}");
             self.write(&format!("{dir}/cpuset.cpus.effective"), &format!("{cpus}\n"));

@@ -1,5 +1,5 @@
-//! The kernel's ext servers: each gives the tasks of sched_ext a part of its CPU beside real-time tasks
-//! that never sleep, by default 50 ms of each second. The kernel has them since Linux 7.0
+//! The kernel's ext servers: each one gives sched_ext tasks a part of its CPU even when real-time tasks
+//! never sleep, by default 50 ms of each second. The kernel has them since Linux 7.0
 //! (kernel/sched/debug.c, debugfs_ext_server_init()).
 
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 
-/// Where the kernel shows them, with a directory for each CPU.
+/// Where the kernel shows the servers, with a directory for each CPU.
 pub const EXT_SERVERS: &str = "/sys/kernel/debug/sched/ext_server";
 
-/// Starts the server of `cpu`, whether or not it runs; `root` is [`EXT_SERVERS`] except in tests. A
-/// write to its parameters does that, also of the value that they have (sched_server_write_common()).
-/// One that the administrator has turned off stays off.
+/// Starts the server of `cpu`, whether or not it is running; `root` is [`EXT_SERVERS`] except in
+/// tests. Any write to the server's parameters starts it, even a write of the current value
+/// (sched_server_write_common()). A server that the administrator has turned off stays off.
 pub fn start(root: &Path, cpu: u32) -> Result<()> {
     let runtime = root.join(format!("cpu{cpu}/runtime"));
     let rewrite = |value: String| match value.trim() {

@@ -1,14 +1,14 @@
-//! CPUs that the kernel was booted to keep apart (`isolcpus=`).
+//! CPUs that the kernel's command line isolates (`isolcpus=`).
 
-/// Whether a kernel with this command line has CPUs isolated from scheduling domains. It loads no
-/// sched_ext scheduler then (scx_enable(), kernel/sched/ext.c).
+/// Whether a kernel with this command line has CPUs isolated from scheduling domains. Such a kernel
+/// loads no sched_ext scheduler (scx_enable(), kernel/sched/ext.c).
 pub fn isolates_domains(command_line: &str) -> bool {
     let mut values =
         command_line.split_whitespace().filter_map(|word| word.strip_prefix("isolcpus="));
     values.any(is_of_domains)
 }
 
-/// Whether that value of `isolcpus=` has the flag `domain`, or no flag at all
+/// Whether `value`, that of `isolcpus=`, has the flag `domain`, or no flag at all
 /// (Documentation/admin-guide/kernel-parameters.txt). The kernel skips flags that it does not know
 /// (housekeeping_isolcpus_setup(), kernel/sched/isolation.c).
 fn is_of_domains(value: &str) -> bool {

@@ -8,34 +8,35 @@ use std::path::Path;
 
 use crate::base::error::{Error, Result};
 
-/// Where the kernel lists them (proc(5)).
+/// Where the kernel lists its symbols (proc(5)).
 pub const KALLSYMS: &str = "/proc/kallsyms";
 
-/// What [`are_hidden`] means for who traces packets (bpf/marks/bh_enable.bpf.h).
+/// What [`are_hidden`] means when packets are traced (bpf/marks/bh_enable.bpf.h).
 pub const HIDDEN: &str = "the kernel hides its addresses from gthctl, which sees no task process \
     packets in its own softirqs then; give gthctl CAP_SYSLOG, and set the sysctl \
     kernel.kptr_restrict to 0 or 1";
 
 /// Whether the kernel hides its addresses from this process, BPF programs included
-/// (kallsyms_show_value(), kernel/ksyms_common.c). False if it does not say.
+/// (kallsyms_show_value(), kernel/ksyms_common.c). False if unknown.
 pub fn are_hidden(kallsyms: &Path) -> bool {
     let mut first = [0; 4096];
     let read = File::open(kallsyms).and_then(|mut file| file.read(&mut first));
     read.is_ok_and(|read| are_zero(&String::from_utf8_lossy(&first[..read])))
 }
 
-/// Some addresses may be 0: those of the per-CPU area.
+/// Whether all addresses are 0. Some may be 0 anyway: those of the per-CPU area.
 fn are_zero(kallsyms: &str) -> bool {
     let mut addresses = kallsyms.lines().filter_map(|line| line.split_once(' '));
     !kallsyms.is_empty() && addresses.all(|(address, _)| address.bytes().all(|digit| digit == b'0'))
 }
 
-/// A function's name for kprobes: several modules may have one of that name.
+/// A function's name for kprobes, with its module, because several modules may have a function of
+/// that name.
 pub fn place(name: &str, module: Option<&str>) -> String {
     module.map_or(name.to_owned(), |module| format!("{module}:{name}"))
 }
 
-/// Where some functions are.
+/// The functions found for the requested names.
 #[derive(Debug, Default)]
 pub struct Symbols(HashMap<String, Vec<Symbol>>);
 
@@ -117,15 +118,15 @@ impl fmt::Display for Place {
     }
 }
 
-/// The places of return addresses; `None` where the kernel hides its addresses (kptr_restrict) or
-/// has no function there.
+/// The places of return addresses; `None` if the kernel hides its addresses (kptr_restrict) or has
+/// no function there.
 pub fn places(kallsyms: &Path, addresses: &[u64]) -> Result<Vec<Option<Place>>> {
     let failed = |e| Error::failure(format!("{}: {e}", kallsyms.display()));
     Ok(places_in(&fs::read_to_string(kallsyms).map_err(failed)?, addresses))
 }
 
 fn places_in(kallsyms: &str, addresses: &[u64]) -> Vec<Option<Place>> {
-    // The nearest symbol at or below each.
+    // The nearest symbol below each address.
     let mut nearest: Vec<Option<(u64, &str)>> = vec![None; addresses.len()];
     for line in kallsyms.lines() {
         let mut fields = line.splitn(3, ' ');
@@ -136,7 +137,8 @@ fn places_in(kallsyms: &str, addresses: &[u64]) -> Vec<Option<Place>> {
         };
         let Ok(at) = u64::from_str_radix(at, 16) else { continue };
         for (address, nearest) in addresses.iter().zip(&mut nearest) {
-            // A call may be a function's last instruction: what it returns to is the next one's.
+            // A call may be a function's last instruction; its return address is then in the next
+            // function.
             let is_below = at > 0 && at < *address;
             if is_below && nearest.is_none_or(|(known, _)| known < at) {
                 *nearest = Some((at, names));

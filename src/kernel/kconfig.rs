@@ -22,8 +22,8 @@ impl Kconfig {
     /// The config of the running kernel, whose release is `release`. `None` if no file with it
     /// can be read.
     ///
-    /// The kernel shows it itself if it was built with CONFIG_IKCONFIG_PROC (init/Kconfig).
-    /// Distributions install it in /boot or beside the modules.
+    /// The kernel itself shows its config if it was built with CONFIG_IKCONFIG_PROC (init/Kconfig).
+    /// Distributions install the config in /boot or beside the modules.
     pub fn read(root: &Root, release: &str) -> Option<Self> {
         let places = [
             "/proc/config.gz".to_owned(),
@@ -62,7 +62,7 @@ unsafe extern "C" {
     fn gzclose(file: *mut c_void) -> c_int;
 }
 
-/// What the file holds, compressed by gzip or not; `None` if it cannot be read.
+/// The file's content, decompressed if gzip compressed it; `None` if the file cannot be read.
 fn unpacked(path: &Path) -> Option<Vec<u8>> {
     let name = CString::new(path.as_os_str().as_bytes()).ok()?;
     // SAFETY: two C strings.
@@ -77,7 +77,7 @@ fn unpacked(path: &Path) -> Option<Vec<u8>> {
             _ => break false,
         }
     };
-    // SAFETY: an open file, which nobody uses any more.
+    // SAFETY: an open file, which is not used any more.
     let closed = unsafe { gzclose(file.as_ptr()) } == 0;
     (complete && closed).then_some(bytes)
 }

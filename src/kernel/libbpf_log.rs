@@ -7,7 +7,7 @@ use libbpf_rs::{ErrorKind, PrintLevel, set_print};
 use crate::base::error::{Error, ExitCode};
 use crate::base::log;
 
-/// Since the last call of [`capture`].
+/// libbpf's messages since the last call of [`capture`].
 static MESSAGES: LazyLock<Mutex<Vec<String>>> = LazyLock::new(Mutex::default);
 
 /// Keeps libbpf's warnings from now on; with `debug` also prints all messages.
@@ -30,9 +30,10 @@ pub fn capture(debug: bool) {
     };
 }
 
-/// The kernel or libbpf refused `what`: the error, and the most telling message.
+/// The error that says that the kernel or libbpf refused `what`, with the most telling message.
 ///
-/// Its code is [`ExitCode::KernelUnsupported`], unless the machine is only short of something now.
+/// Its code is [`ExitCode::KernelUnsupported`], unless the machine only lacks some resource at the
+/// moment.
 pub fn refused(what: &str, e: &libbpf_rs::Error) -> Error {
     let messages = MESSAGES.lock().map(|m| m.concat()).unwrap_or_default();
     let telling = |line: &&str| {

@@ -36,19 +36,19 @@ pub struct Link {
 pub enum Lower {
     /// In the same network namespace.
     Beside(u32),
-    /// In gthctl's.
+    /// In gthctl's network namespace.
     Here(u32),
-    /// In a third one.
+    /// In a third network namespace.
     Elsewhere,
 }
 
 /// The devices of the network namespace in the file `netns`, such as /proc/PID/ns/net.
 ///
-/// Fails without CAP_SYS_ADMIN, unless that is gthctl's own.
+/// Fails without CAP_SYS_ADMIN, unless the namespace is gthctl's own.
 pub fn links(netns: &Path) -> Result<Vec<Link>> {
     let failed = |e: io::Error| Error::because_of(netns.display(), e);
     let theirs = File::open(netns).map_err(failed)?;
-    // setns(2) moves only the thread, which ends here.
+    // setns(2) moves only the calling thread, which ends here.
     let read = std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().spawn_scoped(scope, || read(&theirs))?;
         thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread ended")))
@@ -65,10 +65,12 @@ fn read(theirs: &File) -> io::Result<Vec<Link>> {
     }
     let flags = SockFlag::SOCK_CLOEXEC;
     let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute)?;
-    // From now on only the kernel can send to it (netlink_getsockbyportid(), net/netlink/af_netlink.c).
+    // From now on only the kernel can send to the socket (netlink_getsockbyportid(),
+    // net/netlink/af_netlink.c).
     connect(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
     let links = ask(&socket, &Message::all_links())?;
-    // Only now: the kernel numbers a namespace when it first tells of a device there.
+    // This request comes last, because the kernel numbers a namespace when it first reports a
+    // device there.
     let ours = match is_ours {
         true => None,
         false => number_of(&ask(&socket, &Message::number_of(&ours))?),
@@ -89,7 +91,7 @@ const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
 const IFLA_INFO_KIND: u16 = 1;
 const NETNSA_NSID: u16 = 1;
 const NETNSA_FD: u16 = 3;
-/// The flags in an attribute's type (linux/netlink.h).
+/// The type of an attribute, without the flags in the same field (linux/netlink.h).
 const TYPE: u16 = 0x3fff;
 const HEADER: usize = size_of::<libc::nlmsghdr>();
 /// `struct rtgenmsg`, padded.
@@ -122,7 +124,7 @@ impl Message {
         let mut bytes = ((HEADER + self.body.len()) as u32).to_ne_bytes().to_vec();
         bytes.extend(self.kind.to_ne_bytes());
         bytes.extend((self.flags | libc::NLM_F_REQUEST as u16).to_ne_bytes());
-        // The sequence and the port of the only request of a socket.
+        // The sequence and the port: 0, as a socket has only one request at a time.
         bytes.extend([0; 8]);
         bytes.extend(&self.body);
         bytes
@@ -157,7 +159,7 @@ fn ask(socket: &OwnedFd, request: &Message) -> io::Result<Vec<Message>> {
     }
 }
 
-/// The messages in what a socket sent.
+/// The messages in the bytes received from a socket.
 fn messages(mut bytes: &[u8]) -> Vec<Message> {
     let mut all = Vec::new();
     while let Some(length) = number(bytes).filter(|&length| length as usize >= HEADER) {
@@ -194,7 +196,7 @@ fn text(value: &[u8]) -> String {
     String::from_utf8_lossy(value.strip_suffix(&[0]).unwrap_or(value)).into_owned()
 }
 
-/// The device of a message; `ours` is the number of gthctl's network namespace.
+/// The device that a message describes; `ours` is the number of gthctl's network namespace.
 fn link(message: &Message, ours: Option<u32>) -> Option<Link> {
     let body = &message.body;
     let (fixed, rest) = body.split_at_checked(size_of::<libc::ifinfomsg>())?;

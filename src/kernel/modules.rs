@@ -11,13 +11,13 @@ pub const MODULES: &str = "/sys/module";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life(u64);
 
-/// The current life of the module `name`; `None` while it is not loaded. A built-in one
-/// has a life, too, if it has parameters. `root` is [`MODULES`] except in tests.
+/// The current life of the module `name`; `None` while it is not loaded. A built-in module has a
+/// life, too, if it has parameters. `root` is [`MODULES`] except in tests.
 ///
-/// A module being unloaded loses its files before the kernel announces that, and its
-/// directory after (mod_sysfs_teardown(), kernel/module/sysfs.c; __kobject_del(),
-/// lib/kobject.c). A built-in one has no `initstate`, but `uevent`, which a module loses
-/// first.
+/// A module that is being unloaded loses its files before the kernel announces the unload, and its
+/// directory after it (mod_sysfs_teardown(), kernel/module/sysfs.c; __kobject_del(),
+/// lib/kobject.c). A built-in module has no `initstate`, but it has `uevent`, which a loadable
+/// module loses first.
 pub fn life(root: &Path, name: &str) -> Option<Life> {
     let dir = root.join(name);
     let inode = fs::metadata(&dir).ok()?.ino();
@@ -43,7 +43,7 @@ mod tests {
         fs::write(dir.join("initstate"), "live\n").unwrap();
         let first = life(root.path(), "gtp");
         assert!(first.is_some() && first == life(root.path(), "gtp"));
-        // Announced as going: the kernel has removed the files but not yet the directory.
+        // The unload is announced: the kernel has removed the files but not yet the directory.
         fs::remove_file(dir.join("initstate")).unwrap();
         assert_eq!(life(root.path(), "gtp"), None);
         fs::create_dir(root.path().join("other")).unwrap();

@@ -14,8 +14,8 @@ use super::sysfs::entries;
 use crate::base::cpulist::CpuList;
 use crate::base::error::Result;
 
-/// The text of a file of /proc. The kernel prints names of tasks and cgroups as they are, and whoever
-/// gives them need not give UTF-8: what is none becomes U+FFFD.
+/// The text of a file of /proc. The kernel prints names of tasks and cgroups unchanged, and these
+/// names need not be UTF-8: invalid bytes become U+FFFD.
 pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
@@ -26,8 +26,8 @@ pub fn is_of_first_namespace(proc_root: &Path) -> bool {
     text(proc_root.join("2/comm")).is_ok_and(|comm| comm.trim_end() == "kthreadd")
 }
 
-/// What policies may ask about the thread `tid`, by the names that users know; `None` if
-/// there is no such thread. `proc_root` is /proc except in tests.
+/// What policies may ask about the thread `tid`, under the names that users know; `None` if there
+/// is no such thread. `proc_root` is /proc except in tests.
 pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> {
     let dir = proc_root.join(tid.to_string());
     let status = text(dir.join("status")).ok()?;
@@ -42,7 +42,7 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> 
     add("comm", comm(dir.clone()));
     add("comm of the process", comm(leader));
     add("exe", fs::read_link(dir.join("exe")).ok().map(|path| path.display().to_string()));
-    // Real, effective, saved and file system's.
+    // The UIDs are the real, effective, saved and file system's.
     let uid = field("Uid").and_then(|uids| uids.split_whitespace().nth(1));
     add("user", uid.map(Into::into));
     add("cgroup", cgroup(proc_root, tid));
@@ -51,8 +51,8 @@ pub fn facts(proc_root: &Path, tid: u32) -> Option<Vec<(&'static str, String)>> 
     Some(facts)
 }
 
-/// Whether the thread's mount namespace belongs to a user namespace other than the initial
-/// one, so that a user may have made its paths; `None` if unknown.
+/// Whether the thread's mount namespace belongs to a user namespace other than the initial one. If
+/// so, a user may have made its paths. `None` if unknown.
 pub fn has_mounts_of_users(proc_root: &Path, tid: u32) -> Option<bool> {
     /// ioctl_ns(2): `_IO(0xb7, 0x1)`.
     const NS_GET_USERNS: libc::Ioctl = 0xb701;
@@ -80,7 +80,8 @@ impl Process {
     ///
     /// # Errors
     ///
-    /// It is unknown whether there is one, say for want of descriptors or memory.
+    /// It is unknown whether there is one, for example because there are no more descriptors or
+    /// memory.
     pub fn find(proc_root: &Path, pid: u32) -> io::Result<Option<Self>> {
         let path = proc_root.join(format!("{pid}/stat"));
         Ok(if_there(text(path))?
@@ -95,7 +96,7 @@ pub fn stat_field<T: FromStr>(stat: &str, field: usize) -> Option<T> {
     after_comm.split_ascii_whitespace().nth(field.checked_sub(3)?)?.parse().ok()
 }
 
-/// Whether that is the text of /proc/PID/stat of a thread of the kernel's own.
+/// Whether `stat`, the text of /proc/PID/stat, is that of a kernel thread.
 pub fn is_of_kernel(stat: &str) -> bool {
     /// include/linux/sched.h.
     const PF_KTHREAD: u32 = 0x0020_0000;
@@ -110,7 +111,8 @@ pub fn processes(proc_root: &Path) -> Result<Vec<u32>> {
     Ok(pids)
 }
 
-/// `None` for a missing or forbidden file; an error if neither is certain.
+/// `None` for a missing or forbidden file; an error if it is not certain that the file is one of
+/// these.
 pub fn if_there<T>(done: io::Result<T>) -> io::Result<Option<T>> {
     match done {
         Ok(read) => Ok(Some(read)),
@@ -128,8 +130,8 @@ pub fn cgroup(proc_root: &Path, tid: u32) -> Option<String> {
     cgroup_of(&text(proc_root.join(tid.to_string()).join("cgroup")).ok()?)
 }
 
-/// The path of the thread's cgroup in the hierarchy with that controller of cgroup v1; the unified
-/// hierarchy has none (`""`). `None` when there is no such thread or hierarchy.
+/// The path of the thread's cgroup in the hierarchy with this controller of cgroup v1; `""` means
+/// the unified hierarchy. `None` when there is no such thread or hierarchy.
 pub fn cgroup_with(proc_root: &Path, tid: u32, controller: &str) -> Option<String> {
     let cgroups = text(proc_root.join(tid.to_string()).join("cgroup")).ok()?;
     cgroups.lines().find_map(|line| {
@@ -146,8 +148,8 @@ pub fn cpus_allowed(proc_root: &Path, tid: u32) -> Option<CpuList> {
     list.trim().parse().ok()
 }
 
-/// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)): that of
-/// the unified hierarchy, or, if that is not in use, of the cpu controller's.
+/// The path that policies match, from the text of /proc/PID/cgroup (cgroups(7)): the path in the
+/// unified hierarchy, or, if that is not in use, in the cpu controller's hierarchy.
 fn cgroup_of(text: &str) -> Option<String> {
     let mut unified = None;
     let mut cpu = None;
@@ -179,7 +181,7 @@ mod tests {
         assert!(super::facts(Path::new("/proc"), 4_194_304).is_none());
     }
 
-    /// Any user can give such a name to a task of theirs.
+    /// Any user can give a task of theirs such a name.
     #[test]
     fn names_that_are_no_utf8() {
         let dir = tempfile::tempdir().unwrap();

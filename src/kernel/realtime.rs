@@ -1,4 +1,4 @@
-//! Which tasks are real-time tasks (sched(7)): they go before everything that sched_ext schedules.
+//! Finds real-time tasks (sched(7)), which run before everything that sched_ext schedules.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ pub struct Thread {
     pub comm: String,
 }
 
-/// All such threads, without the kernel's own ones. Those that end meanwhile are missing.
+/// All such threads except kernel threads. Threads that end meanwhile are missing.
 pub fn threads(proc_root: &Path) -> Result<Vec<Thread>> {
     let mut found = Vec::new();
     for pid in processes(proc_root)? {
@@ -33,7 +33,7 @@ pub fn threads(proc_root: &Path) -> Result<Vec<Thread>> {
     Ok(found)
 }
 
-/// The thread with its files in `dir`, if it is a real-time one.
+/// The thread whose files are in `dir`, if it is a real-time thread.
 fn thread(dir: &Path, name: &str) -> Option<Thread> {
     let stat = text(dir.join("stat")).ok()?;
     let policy: u32 = stat_field(&stat, 41)?;

@@ -2,10 +2,10 @@
 
 use std::fs;
 
-/// Where the kernel shows it (proc_sys_kernel(5)).
+/// Where the kernel shows its release (proc_sys_kernel(5)).
 pub const OSRELEASE: &str = "/proc/sys/kernel/osrelease";
 
-/// That of the running kernel; empty if it is not shown.
+/// The release of the running kernel; empty if it cannot be read.
 pub fn running() -> String {
     fs::read_to_string(OSRELEASE).unwrap_or_default()
 }

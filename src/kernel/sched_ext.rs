@@ -24,7 +24,7 @@ pub enum State {
 }
 
 impl State {
-    /// Reads it; `root` is [`SCHED_EXT`] except in tests.
+    /// Reads the state; `root` is [`SCHED_EXT`] except in tests.
     pub fn read(root: &Path) -> Self {
         let Ok(state) = fs::read_to_string(root.join("state")) else { return Self::Missing };
         let state = state.trim().to_owned();
@@ -54,8 +54,8 @@ pub fn check_sched_ext(root: &Path) -> Result<()> {
     }
 }
 
-/// How often CPUs have come and gone since boot. 0, which the kernel does not compare, if
-/// unreadable.
+/// How often CPUs have come and gone since boot. If that cannot be read, 0, which the kernel does
+/// not compare.
 pub fn hotplug_seq(root: &Path) -> u64 {
     let text = fs::read_to_string(root.join("hotplug_seq")).unwrap_or_default();
     text.trim().parse().unwrap_or(0)

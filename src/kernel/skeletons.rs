@@ -17,13 +17,13 @@ pub mod tracer {
     pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace.bpf.o"));
 }
 
-/// bpf/trace_xdp.bpf.c, likewise.
+/// bpf/trace_xdp.bpf.c: its object file, and its shared types from its skeleton.
 pub mod xdp_tracer {
     #![allow(clippy::all, clippy::undocumented_unsafe_blocks, dead_code, missing_docs)]
 
     include!(concat!(env!("OUT_DIR"), "/trace_xdp.skel.rs"));
 
-    /// The object file, as that of the tracer.
+    /// The object file, for the same reason as the tracer's.
     pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/trace_xdp.bpf.o"));
 }
 

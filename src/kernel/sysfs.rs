@@ -47,8 +47,8 @@ pub fn entries(dir: &Path) -> Result<Vec<String>> {
     names.map_err(|e| failed(dir, e))
 }
 
-/// The number in the file at `path`; `None` if there is none, or a negative one, which
-/// means the same.
+/// The number in the file at `path`; `None` if there is none, or if it is negative, which means the
+/// same.
 pub fn number(path: &Path) -> Option<u32> {
     fs::read_to_string(path).ok()?.trim().parse().ok()
 }

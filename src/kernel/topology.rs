@@ -13,7 +13,7 @@ use crate::base::error::{Error, Result};
 /// Where the kernel describes the CPUs.
 pub const SYSFS: &str = "/sys/devices/system/cpu";
 
-/// The most CPUs that share run queues: more would wait for each other's locks.
+/// The most CPUs that share run queues: with more, CPUs would contend for the queues' locks.
 pub const MOST_IN_A_POOL: usize = 32;
 
 /// CPUs by number; the vectors have one entry for each id up to the highest possible.
@@ -26,7 +26,7 @@ pub struct Topology {
     /// The last-level cache of each CPU, numbered from 0; 0 for a CPU that is not online. A cache
     /// of more than [`MOST_IN_A_POOL`] CPUs counts as several.
     pub llc: Vec<u16>,
-    /// The next CPU of the same core, in a ring; a CPU alone is its own.
+    /// The next CPU of the same core, in a ring; a CPU alone on its core is its own sibling.
     pub sibling: Vec<u16>,
     /// The NUMA node of each CPU; -1 without one, and for a CPU that is not online.
     pub node: Vec<i16>,

@@ -13,11 +13,12 @@ use crate::base::error::Result;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UdpSocket {
     pub local: SocketAddr,
-    /// How much waits to be received, in bytes of the kernel's memory for it.
+    /// The kernel memory, in bytes, of what waits to be received.
     pub queued: u64,
-    /// Datagrams for it that were dropped: mostly, because that much was its limit.
+    /// Datagrams for this socket that were dropped, mostly because that memory had reached its
+    /// limit.
     pub drops: u64,
-    /// Its number, unique among sockets.
+    /// The socket's number, unique among sockets.
     pub inode: u64,
 }
 
@@ -26,7 +27,8 @@ pub struct UdpSocket {
 pub struct Namespaces {
     /// Their directories in /proc, ascending.
     pub processes: Vec<PathBuf>,
-    /// There may be others: this process may not see every process's (namespaces(7)).
+    /// There may be other namespaces: this process may not see the namespace of every process
+    /// (namespaces(7)).
     pub are_hidden: bool,
 }
 
@@ -54,8 +56,7 @@ pub fn with_port(dir: &Path, port: u16) -> Vec<UdpSocket> {
     sockets.filter(|socket| socket.local.port() == port).collect()
 }
 
-/// The sockets among those with these numbers that the process whose directory in /proc is
-/// `dir` has open.
+/// Those sockets among `inodes` that a process has open; `dir` is the process's directory in /proc.
 pub fn open_in<'a>(dir: &Path, inodes: &'a BTreeSet<u64>) -> impl Iterator<Item = u64> + 'a {
     let links = fs::read_dir(dir.join("fd")).into_iter().flatten().flatten();
     let sockets = links.filter_map(|fd| {
@@ -65,8 +66,8 @@ pub fn open_in<'a>(dir: &Path, inodes: &'a BTreeSet<u64>) -> impl Iterator<Item 
     sockets.filter(|inode| inodes.contains(inode))
 }
 
-/// Of a line: sl, local address, remote address, st, tx_queue:rx_queue, tr:tm->when, retrnsmt,
-/// uid, timeout, inode, ref, pointer, drops.
+/// The socket of a line: sl, local address, remote address, st, tx_queue:rx_queue, tr:tm->when,
+/// retrnsmt, uid, timeout, inode, ref, pointer, drops.
 fn socket(line: &str) -> Option<UdpSocket> {
     let fields: Vec<&str> = line.split_whitespace().collect();
     let (address, port) = fields.get(1)?.split_once(':')?;
@@ -79,7 +80,7 @@ fn socket(line: &str) -> Option<UdpSocket> {
     })
 }
 
-/// Each word of an address is printed as the host's number that its bytes make.
+/// The kernel prints each 32-bit word of an address as a number in the host's byte order.
 fn ip(text: &str) -> Option<IpAddr> {
     let word = |i: usize| u32::from_str_radix(text.get(8 * i..8 * i + 8)?, 16).ok();
     let bytes: Vec<u8> = (0..text.len() / 8).filter_map(word).flat_map(u32::to_ne_bytes).collect();
@@ -111,7 +112,7 @@ mod tests {
         assert_eq!(super::socket(&v4.replace("0201640A", "xx")), None);
     }
 
-    /// By the real /proc: what waits, what was dropped, and who has it open.
+    /// Reads the real /proc: what waits, what was dropped, and which process has the socket open.
     #[test]
     fn of_this_process() {
         let proc_root = Path::new("/proc");

@@ -11,7 +11,8 @@ use nix::sys::socket::{
 /// The kernel's own messages; 2 would be udev's.
 const KERNEL: u32 = 1;
 
-/// A socket that gets them. The kernel announces a module after it has started, and before it ends.
+/// A socket that receives the announcements. The kernel announces a module after it has started,
+/// and before it ends.
 pub struct Uevents(OwnedFd);
 
 impl Uevents {
@@ -43,7 +44,7 @@ impl Uevents {
     }
 }
 
-/// Of a message such as `add@/module/gtp`, NUL, `ACTION=add`, and so on.
+/// Whether a message such as `add@/module/gtp`, NUL, `ACTION=add`, and so on, is about a module.
 fn is_of_module(message: &[u8]) -> bool {
     let head = message.split(|&byte| byte == 0).next().unwrap_or_default();
     [&b"add@/module/"[..], b"remove@/module/"].iter().any(|start| head.starts_with(start))

@@ -1,4 +1,4 @@
-//! The XDP program at a network device.
+//! The XDP program of a network device.
 
 use std::ffi::CString;
 use std::fs;
@@ -20,7 +20,7 @@ pub struct XdpProgram {
     pub id: u32,
     /// At most 15 characters.
     pub name: String,
-    /// Its entry function by its BTF; `None` without BTF.
+    /// The name of its entry function, from its BTF; `None` without BTF.
     pub entry: Option<String>,
 }
 
@@ -53,9 +53,9 @@ pub fn device_index(name: &str) -> Option<u32> {
     Some(unsafe { libc::if_nametoindex(name.as_ptr()) }).filter(|&index| index != 0)
 }
 
-/// The devices for which the program of `device` runs: itself, and those that it is the master of.
-/// A bond and a virtual machine's NIC hand their program on to those (drivers/net/bonding,
-/// drivers/net/hyperv).
+/// The devices for which the program of `device` runs: `device` itself, and the devices whose
+/// master it is. A bond and a virtual machine's NIC pass their program on to these
+/// (drivers/net/bonding, drivers/net/hyperv).
 pub fn devices_of(sys_root: &Path, device: &str) -> Vec<String> {
     let net = sys_root.join("class/net");
     let links = fs::read_dir(net.join(device)).into_iter().flatten().flatten();
@@ -70,8 +70,8 @@ pub fn devices_of(sys_root: &Path, device: &str) -> Vec<String> {
     devices
 }
 
-/// The id of the program that runs first for packets from the device with this index, and who
-/// runs it. `None` if there is none, or no such device any longer.
+/// The id of the program that runs first for packets from the device with this index, and who runs
+/// it. `None` if there is no program, or if the device is gone.
 pub fn program_at(device: u32) -> io::Result<Option<(u32, Mode)>> {
     let mut found = sys::bpf_xdp_query_opts {
         sz: size_of::<sys::bpf_xdp_query_opts>() as _,
@@ -93,14 +93,13 @@ pub fn program_at(device: u32) -> io::Result<Option<(u32, Mode)>> {
     Ok(programs.into_iter().find(|&(id, _)| id != 0))
 }
 
-/// What is known about the program `id`, which does not go while `_open` is held. Takes
-/// CAP_SYS_ADMIN.
+/// Describes the program `id`, which stays loaded while `_open` is held. Needs CAP_SYS_ADMIN.
 pub fn program(id: u32, _open: &OwnedFd) -> Result<XdpProgram> {
     let failed = |why: String| Error::failure(format!("the BPF program with id {id}: {why}"));
     let options = ProgInfoQueryOptions::default().include_func_info(true);
     let info = ProgInfoIter::with_query_opts(options).find(|info| info.id == id);
     let info = info.ok_or_else(|| failed("the kernel does not describe it".into()))?;
-    // The first function is the one where it begins.
+    // The program begins in its first function.
     let entry = match info.func_info.first() {
         None => None,
         Some(first) => {
@@ -112,17 +111,17 @@ pub fn program(id: u32, _open: &OwnedFd) -> Result<XdpProgram> {
     Ok(XdpProgram { id, name: info.name.to_string_lossy().into_owned(), entry })
 }
 
-/// A descriptor of the program `id`; `None` if there is none any longer. Takes CAP_SYS_ADMIN.
+/// A descriptor of the program `id`; `None` if the program is gone. Needs CAP_SYS_ADMIN.
 pub fn open(id: u32) -> Result<Option<OwnedFd>> {
     const GONE: i32 = -libc::ENOENT;
-    // SAFETY: takes a number.
+    // SAFETY: takes only a number.
     match unsafe { sys::bpf_prog_get_fd_by_id(id) } {
         GONE => Ok(None),
         error @ ..0 => {
             let error = io::Error::from_raw_os_error(-error);
             Err(Error::because_of(format!("the BPF program with id {id}"), error))
         }
-        // SAFETY: it has just been made for us.
+        // SAFETY: the descriptor has just been made for us.
         fd => Ok(Some(unsafe { OwnedFd::from_raw_fd(fd) })),
     }
 }

@@ -46,7 +46,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         drop(self.stop.take());
-        // One that has panicked has ended, too.
+        // A thread that has panicked has ended, too.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,5 +1,5 @@
 //! The metrics of pods by the names that Gthulhu gives them (monitor/collector/prometheus.go there),
-//! so that its dashboards and its manager go on working.
+//! so that its dashboards and its manager keep working.
 
 use std::fmt;
 
@@ -10,14 +10,14 @@ use super::out::Out;
 use crate::daemon::reports::{Metrics, PodCounters};
 use crate::sched::activity::Activity;
 
-/// The beginning of every name.
+/// The prefix of every name.
 pub const PREFIX: &str = "gthulhu_pod";
 
-/// A name without its end `_total`, its help text, and what it counts.
+/// A name without its suffix `_total`, its help text, and what it counts.
 type Counter = (&'static str, &'static str, fn(&Activity) -> u64);
 
-/// As there, each migration counts as one of the three kinds. The counters are read while the kernel
-/// writes them, so one of a part may be ahead of that of the whole.
+/// As in Gthulhu, each migration counts as one of the three kinds. The counters are read while the
+/// kernel writes them, so the counter of a part may be ahead of the counter of the whole.
 const COUNTERS: [Counter; 9] = [
     ("voluntary_ctx_switches", "Turns on a CPU that ended by a sleep", |did| did.slept),
     ("involuntary_ctx_switches", "Turns on a CPU that ended otherwise", Activity::involuntary),

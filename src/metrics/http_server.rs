@@ -37,8 +37,8 @@ const CLIENTS: usize = 64;
 const ASKING: Duration = Duration::from_secs(2);
 /// How long a client may take until it has its answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For how long an answer also serves those who ask later. To make one, gthctl looks at every thread, and any
-/// user may ask as often as they like.
+/// How long an answer also serves later requests. To make one, gthctl looks at every thread, and any user may
+/// ask as often as they like.
 const FRESH: Duration = Duration::from_millis(500);
 /// How long to wait when the machine has no descriptors or memory left for a client.
 const RETRY: Duration = Duration::from_millis(100);
@@ -74,13 +74,13 @@ struct Answer {
 #[derive(Clone)]
 struct Answers {
     make: Arc<dyn Fn() -> Result<String> + Send + Sync>,
-    /// The last one. Locked while one is being made.
+    /// The last answer. Locked while a new one is being made.
     last: Arc<Mutex<Option<Answer>>>,
 }
 
 impl Answers {
-    /// The last one if it is fresh, else a new one. A client that leaves stops neither the thread that
-    /// makes one, nor the wait of the others for it.
+    /// The last answer if it is fresh, else a new one. A client that leaves does not stop the thread
+    /// that makes the new one, and the other clients go on waiting for it.
     async fn one(&self) -> std::result::Result<Result<String>, JoinError> {
         let mut last = Arc::clone(&self.last).lock_owned().await;
         if let Some(answer) = &*last
@@ -107,7 +107,7 @@ pub struct Server {
 impl Server {
     /// Listens at `address`; each request gets the text of an `answer` that is at most [`FRESH`] old.
     ///
-    /// An address that is none of this machine's may become one: it may start before the network.
+    /// The address need not belong to this machine yet: gthctl may start before the network.
     ///
     /// Fails if something else listens there.
     pub fn start(
@@ -280,7 +280,7 @@ mod tests {
         );
     }
 
-    /// Some silent clients leave seats for others; those that hold all seats lose them soon.
+    /// Some silent clients leave seats for others. Clients that hold all seats lose them soon.
     #[test]
     fn clients_that_say_nothing_are_let_go() {
         let server = start(|| Ok(String::new()));
@@ -303,7 +303,7 @@ mod tests {
             drop(passed.lock());
             Ok(String::new())
         });
-        // This answer comes after the server has seen what happened before.
+        // This answer comes only after the server has seen what happened before.
         let seen = || assert!(ask(&server, "GET /").starts_with("HTTP/1.1 404 "));
         let clients: Vec<_> = (0..CLIENTS / 2).map(|_| send(&server, "GET /metrics")).collect();
         seen();
@@ -315,7 +315,7 @@ mod tests {
         assert!(begun <= 2, "{begun}");
     }
 
-    /// However often somebody asks.
+    /// This holds however often clients ask.
     #[test]
     fn an_answer_serves_for_a_while() {
         let begun = Arc::new(AtomicUsize::new(0));

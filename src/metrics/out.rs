@@ -48,8 +48,8 @@ impl Out<'_> {
         self.family(MetricType::Counter, name, help, values)
     }
 
-    /// A gauge or counter with a value for each set of labels, by which values are told apart; nothing
-    /// without any.
+    /// A gauge or counter with one value for each set of labels. Writes nothing if there are no
+    /// values.
     fn family<L: EncodeLabelSet>(
         &mut self,
         kind: MetricType,
@@ -112,8 +112,8 @@ impl Out<'_> {
     }
 }
 
-/// Bounds in seconds with the count of what lies below each and not below the one before: from 1 us
-/// to 1 s, where bucket `b` of the counters ends at `2^(b+1)` ns.
+/// Upper bounds in seconds, each with the count of what lies below it and not below the bound
+/// before. They go from 1 us to 1 s. Bucket `b` of the counters ends at `2^(b+1)` ns.
 fn buckets(counts: &[u64; 32]) -> Vec<(f64, u64)> {
     const FIRST: usize = 9;
     const LAST: usize = 29;
@@ -124,7 +124,7 @@ fn buckets(counts: &[u64; 32]) -> Vec<(f64, u64)> {
     buckets
 }
 
-/// Of nanoseconds.
+/// Converts nanoseconds to seconds.
 pub(super) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

@@ -21,7 +21,7 @@ struct Request {
     args: BTreeMap<String, Value>,
 }
 
-/// A number of a rule: its name, what it says, and its value.
+/// A number of a rule: its name, its description, and its value.
 type RuleField = (&'static str, &'static str, fn(&RuleStats) -> u64);
 
 const RULE_FIELDS: [RuleField; 11] = [
@@ -42,7 +42,7 @@ const RULE_FIELDS: [RuleField; 11] = [
     ("wakeup_p99_ns", "99 % of the wake-ups took less, ns", |rule| bound(rule, 0.99)),
 ];
 
-/// 0 without any.
+/// A quantile of the rule's wake-up latencies; 0 if there were no wake-ups.
 fn bound(rule: &RuleStats, part: f64) -> u64 {
     quantile(&rule.wakeups, part).unwrap_or_default()
 }
@@ -99,7 +99,7 @@ fn stats(metrics: &Metrics) -> Value {
     Value::Object(top)
 }
 
-/// The name of the count of a way to a CPU.
+/// The name of the counter of one way to a CPU.
 fn by(path: &str) -> String {
     format!("by_{path}")
 }

@@ -38,17 +38,18 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Asks the running gthctl.
 type Ask = Arc<dyn Fn() -> Result<Metrics> + Send + Sync>;
 
-/// The socket, to which only root may connect. Dropping it removes it and lets its clients go.
+/// The socket, to which only root may connect. Dropping it removes it and disconnects its clients.
 pub struct StatsSocket {
-    // Dropped first: no further client comes to a server that ends.
+    // Dropped first, so that no further client comes to a server that is ending.
     _place: Place,
     _server: Background,
 }
 
 impl StatsSocket {
-    /// Listens at `path`. A socket that nobody listens at any more is replaced.
+    /// Listens at `path`. Replaces a socket that nobody listens at any more.
     ///
-    /// Fails if somebody does, such as another scheduler, and if something else is there.
+    /// Fails if another program listens there, such as another scheduler, or if something else is
+    /// there.
     pub fn start(
         path: &Path,
         ask: impl Fn() -> Result<Metrics> + Send + Sync + 'static,
@@ -59,7 +60,7 @@ impl StatsSocket {
     }
 }
 
-/// The socket's file. Dropping it removes it, unless another has taken its place.
+/// The socket's file. Dropping it removes the file, unless another has taken its place.
 struct Place {
     path: PathBuf,
     own: Metadata,
@@ -88,7 +89,7 @@ fn bind(path: &Path) -> io::Result<(UnixListener, Place)> {
         }
         _ => {}
     }
-    // Under another name until only root may connect.
+    // Binds under another name until only root may connect.
     let new = path.with_extension(format!("gthctl-{}", process::id()));
     let _ = fs::remove_file(&new);
     let listener = UnixListener::bind(&new)?;
@@ -181,7 +182,7 @@ mod tests {
     /// What the socket answers until it hangs up.
     fn rest(mut stream: UnixStream) -> String {
         let mut text = String::new();
-        // A client that is let go before all it has sent is read sees a reset.
+        // A client that is disconnected before all that it has sent is read sees a reset.
         let _ = stream.read_to_string(&mut text);
         text
     }

@@ -15,8 +15,8 @@ use tower::{BoxError, Service};
 
 use crate::base::root::Root;
 
-/// Resolves as the usual `hosts: files dns` of nsswitch.conf(5): by `/etc/hosts`, else by
-/// the name servers of `/etc/resolv.conf`.
+/// Resolves names like the usual `hosts: files dns` of nsswitch.conf(5): with `/etc/hosts`, or else
+/// with the name servers of `/etc/resolv.conf`.
 #[derive(Clone)]
 pub struct Resolver {
     hosts: Arc<str>,

@@ -46,7 +46,7 @@ impl<T: Clone + Default + PartialEq + Send + 'static> Follower<T> {
             runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let (stop, stopped) = oneshot::channel::<()>();
         let told = Arc::clone(&known);
-        // It takes no signals. Writing to a closed connection is an error to report there,
+        // The thread takes no signals. Writing to a closed connection is an error to report there,
         // not the end of the process (SIGPIPE).
         let run = move || {
             runtime.block_on(async {

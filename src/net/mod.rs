@@ -15,13 +15,13 @@ pub use self::dns::Resolver;
 pub use self::follower::{Follower, Known};
 use crate::base::root::Root;
 
-/// For the TCP and TLS handshakes.
+/// The time limit for the TCP and TLS handshakes.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// An open connection can be silent for minutes; this notices a server that has gone.
+/// An open connection can be silent for minutes; this detects a server that has gone.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 
-/// Makes TCP connections, below HTTP or TLS, to servers by name or address. Reads the files
-/// that say how names are resolved now.
+/// Makes TCP connections, below HTTP or TLS, to servers by name or address. Reads the files that
+/// configure name resolution once, when called.
 pub fn connector(root: &Root) -> HttpConnector<Resolver> {
     let mut tcp = HttpConnector::new_with_resolver(Resolver::new(root));
     tcp.enforce_http(false);
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Else a test beside it might get the port.
+    /// Otherwise a test that runs at the same time might get the port.
     #[test]
     fn the_port_stays_while_it_does_not_run() {
         let mut server = test_server::TestServer::new("127.0.0.1", drop);

@@ -20,7 +20,7 @@ pub const LIMIT: Duration = Duration::from_secs(20);
 /// Listens; can be stopped and started again at the same address.
 pub struct TestServer {
     pub addr: SocketAddr,
-    /// Keeps the port while the server does not run. Nobody listens there.
+    /// Keeps the port while the server does not run. This socket does not listen.
     _port: TcpListener,
     serve: Arc<dyn Fn(TcpStream) + Send + Sync>,
     stopping: Arc<AtomicBool>,
@@ -61,7 +61,7 @@ impl TestServer {
     pub fn stop(&mut self) {
         if let Some(running) = self.running.take() {
             self.stopping.store(true, Ordering::SeqCst);
-            // Fails if it took an earlier connection just now, and has ended.
+            // Fails if the thread has just accepted an earlier connection and has ended.
             let _ = TcpStream::connect(self.addr);
             running.join().unwrap();
             self.stopping.store(false, Ordering::SeqCst);
@@ -69,7 +69,7 @@ impl TestServer {
     }
 }
 
-/// A socket at the address, which several such sockets may have (SO_REUSEPORT), and nobody else.
+/// A socket at the address. Several such sockets may share it (SO_REUSEPORT), but no other socket.
 fn bound(addr: SocketAddr) -> OwnedFd {
     let family = if addr.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
     let socket = socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();

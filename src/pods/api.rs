@@ -44,11 +44,11 @@ const NODE_KUBECONFIGS: [&str; 9] = [
     // MicroK8s
     "/var/snap/microk8s/current/credentials/client.config",
 ];
-/// A path to the API server; it need not work.
+/// A way to reach the API server, which need not work.
 pub(super) struct Api {
     pub client: kube::Client,
     server: String,
-    /// What named the server and the credentials.
+    /// Where the server and the credentials come from.
     source: String,
 }
 
@@ -104,13 +104,13 @@ fn kubeconfig(settings: &PodSettings, root: &Root) -> Result<(Kubeconfig, String
     }
 }
 
-/// The files in `list`, as in `$KUBECONFIG`, without those that do not exist: kubectl leaves them
-/// out, too (tools/clientcmd/loader.go: `Load`).
+/// The files in `list`, which has the format of `$KUBECONFIG`, without those that do not exist.
+/// kubectl leaves them out, too (tools/clientcmd/loader.go: `Load`).
 fn existing(list: &OsStr) -> Vec<PathBuf> {
     std::env::split_paths(list).filter(|path| path.try_exists().unwrap_or(true)).collect()
 }
 
-/// Reads kubeconfig files; if two set the same, the first wins.
+/// Reads kubeconfig files; if two set the same value, the first wins.
 fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
     let mut merged = Kubeconfig::default();
     for path in paths {
@@ -131,9 +131,9 @@ fn read(paths: &[PathBuf]) -> Result<(Kubeconfig, String)> {
     Ok((merged, format!("kubeconfig {}", names.join(":"))))
 }
 
-/// Has `tokenFile` go before `token`, and hands it on without the line's end, which `kube` would send with
-/// it. kubectl does both (client-go, transport/token_source.go and round_trippers.go). The file is read
-/// again when the server no longer accepts the token.
+/// Gives `tokenFile` precedence over `token`, and passes it on without the end of the line, which
+/// `kube` would send, too. kubectl does both (client-go, transport/token_source.go and
+/// round_trippers.go). The file is read again when the server no longer accepts the token.
 fn prefer_token_file(user: &mut AuthInfo) {
     let Some(text) = user.token_file.as_ref().and_then(|file| fs::read_to_string(file).ok()) else {
         return;
@@ -203,13 +203,14 @@ fn uses_proxy(kubeconfig: &Kubeconfig) -> bool {
     proxy.is_some_and(|url| !url.is_empty())
 }
 
-/// For an answer of the API server. A watch without events gets a bookmark every minute or so.
+/// The time limit for an answer of the API server. A watch without events gets a bookmark every
+/// minute or so.
 const READ_TIMEOUT: Duration = Duration::from_secs(295);
 
 /// `kube`'s own client, except that [`net::Resolver`] resolves host names.
 fn client(mut config: kube::Config, root: &Root) -> kube::Result<kube::Client> {
     if config.cluster_url.scheme_str() == Some("http") {
-        // Else it asks for the machine's certificates; a small machine has none.
+        // Otherwise `kube` asks for the machine's certificates; a small machine has none.
         config.root_cert.get_or_insert_default();
     }
     let https = config.rustls_https_connector_with_connector(net::connector(root))?;
@@ -321,7 +322,7 @@ mod tests {
         assert_eq!(found(&none, |_| None), "http://node/");
         fs::remove_file(root.path().join("etc/kubernetes/kubelet.conf")).unwrap();
         assert_eq!(found(&none, |_| None), "http://node/");
-        // Outside a pod: the variables alone are nothing.
+        // Outside a pod, the variables alone do not count.
         fs::remove_dir_all(root.path().join("var/run")).unwrap();
         assert_eq!(found(&none, in_pod), "http://node/");
     }

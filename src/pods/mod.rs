@@ -1,8 +1,8 @@
 //! The pods of this Kubernetes node, from the Kubernetes API.
 //!
-//! They are listed once and then watched: the API server sends each change when it
-//! happens. A problem is reported beside the pods; retries follow, with pauses of
-//! `kube`'s choice (from about 1 s up to a minute). The last known pods stay until then.
+//! They are listed once and then watched: the API server sends each change when it happens. A
+//! problem is reported along with the pods. Retries follow after pauses that `kube` chooses (from
+//! about 1 s up to a minute). Until one succeeds, the last known pods stay.
 
 mod api;
 pub mod networks;
@@ -34,17 +34,16 @@ use crate::base::root::Root;
 use crate::net::test_server;
 use crate::net::{Follower, Known, one_line};
 
-/// The uid of a static pod. The API server makes the one in its `metadata`; the kubelet
-/// names the cgroups by this one (pkg/kubelet/config/common.go: `applyDefaults`). Anyone
-/// who may create a pod may give it this annotation.
+/// The annotation with the uid of a static pod. The kubelet names the cgroups by this uid
+/// (pkg/kubelet/config/common.go: `applyDefaults`), not by the one in `metadata`, which the API
+/// server makes. Anyone who may create a pod may give it this annotation.
 const STATIC_POD_UID: &str = "kubernetes.io/config.hash";
-/// The annotation of a mirror pod, by which the API shows a static pod. The kubelet gives
-/// it the value of [`STATIC_POD_UID`] (pkg/kubelet/pod/mirror_client.go:
-/// `CreateMirrorPod`), and deletes a mirror pod without a static pod. The API server lets
-/// nobody add, change or remove it (`ValidatePodSpecificAnnotationUpdates`,
-/// pkg/apis/core/validation/validation.go).
+/// The annotation of a mirror pod, through which the API shows a static pod. The kubelet gives it
+/// the value of [`STATIC_POD_UID`] (pkg/kubelet/pod/mirror_client.go: `CreateMirrorPod`), and
+/// deletes a mirror pod without a static pod. The API server lets nobody add, change or remove it
+/// (`ValidatePodSpecificAnnotationUpdates`, pkg/apis/core/validation/validation.go).
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// If an API that has worked this long fails, the retry comes soon.
+/// If an API that has worked for this long fails, gthctl retries soon.
 const WORKED: Duration = Duration::from_secs(10);
 
 /// A label of a pod and its value.
@@ -54,7 +53,7 @@ pub struct Selector {
     pub value: String,
 }
 
-/// A pod of this node, with what policies ask about.
+/// A pod of this node, with the properties that policies refer to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     /// The uid in the kubelet's names for the pod's cgroups.
@@ -85,10 +84,10 @@ struct ApiPodStatus {
 /// Where the API is and which node this is; each is discovered if not given.
 #[derive(Clone, Debug, Default)]
 pub struct PodSettings {
-    /// The only kubeconfig file to use. Else the first of: those in `$KUBECONFIG`, the
-    /// pod's service account, `~/.kube/config`, those of the node itself.
+    /// The only kubeconfig file to use. If `None`, the first of: those in `$KUBECONFIG`, the pod's
+    /// service account, `~/.kube/config`, those of the node itself.
     pub kubeconfig: Option<PathBuf>,
-    /// The node's name in the API. Else `$NODE_NAME`, else the host name in lower case.
+    /// The node's name in the API. If `None`, `$NODE_NAME`, or else the host name in lower case.
     pub node: Option<String>,
 }
 
@@ -101,11 +100,11 @@ pub struct PodState {
     pub problem: Option<String>,
 }
 
-/// Why nothing is known of the pods yet.
+/// Why nothing is known about the pods yet.
 pub const UNHEARD: &str = "the Kubernetes API has not answered yet";
 
 impl PodState {
-    /// This, or without pods those of `before`, which may be out of date.
+    /// This state; if it has no pods, with those of `before`, which may be out of date.
     pub fn or_known(self, before: &Self) -> Self {
         match (&self.pods, &before.pods) {
             (None, Some(pods)) => Self {
@@ -122,7 +121,7 @@ impl PodState {
 /// The descriptor is readable when [`PodWatch::state`] has something new.
 pub struct PodWatch(Follower<KnownPods>);
 
-/// As [`PodState`]; the pods by the uid of their `metadata`.
+/// Like [`PodState`], but with the pods by the uid of their `metadata`.
 #[derive(Clone, Default, PartialEq)]
 struct KnownPods {
     pods: Option<BTreeMap<String, Pod>>,
@@ -195,8 +194,8 @@ impl AsFd for PodWatch {
     }
 }
 
-/// Lists and watches for ever, each time from the start, so that it sees replaced
-/// credentials and a new kubeconfig.
+/// Lists and watches forever, each time from the start, so that it sees replaced credentials and a
+/// new kubeconfig.
 async fn follow(settings: &PodSettings, root: &Root, known: &Known<KnownPods>) {
     let mut backoff = DefaultBackoff::default();
     loop {
@@ -213,8 +212,8 @@ async fn follow(settings: &PodSettings, root: &Root, known: &Known<KnownPods>) {
 
 /// Reports the pods and their changes until that fails.
 ///
-/// `Ok`: the API server no longer has the changes since the last one sent (410), as
-/// happens after a pause; list again.
+/// Returns `Ok` when the API server no longer has the changes since the last one that it sent
+/// (410), which happens after a pause. The pods have to be listed again then.
 async fn list_and_watch(
     settings: &PodSettings,
     root: &Root,
@@ -276,8 +275,8 @@ fn static_uid(mut all: BTreeMap<String, String>) -> Option<String> {
     all.remove(STATIC_POD_UID).filter(|uid| *uid == mirrored)
 }
 
-/// True if `pod` has every label of `selectors`, with its value, and is in one of
-/// `namespaces`. Every pod meets empty `selectors`; empty `namespaces` mean all.
+/// True if `pod` has every label of `selectors`, with its value, and is in one of `namespaces`.
+/// Empty `selectors` match every pod; empty `namespaces` mean all namespaces.
 pub fn selects(selectors: &[Selector], namespaces: &[String], pod: &Pod) -> bool {
     selectors.iter().all(|label| pod.labels.get(&label.key) == Some(&label.value))
         && (namespaces.is_empty() || namespaces.contains(&pod.namespace))

@@ -1,7 +1,7 @@
-//! The networks of a pod, as Multus tells of them in an annotation (Kubernetes Network Custom
+//! The networks of a pod, as Multus describes them in an annotation (Kubernetes Network Custom
 //! Resource Definition De-facto Standard 1.3, 4.1: Network Status Annotation).
 //!
-//! Whoever may change a pod may change its annotations.
+//! Anyone who may change a pod may change its annotations.
 
 use serde::Deserialize;
 
@@ -41,7 +41,7 @@ struct Pci {
     address: Option<String>,
 }
 
-/// Why the annotation is not as the standard says.
+/// Why the annotation does not follow the standard.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreadable(pub String);
@@ -100,7 +100,7 @@ mod tests {
             (vec!["net1".into()], vec!["net1".into()], vec!["eth0".into()])
         );
         assert_eq!(of("n3"), ["net1", "net3"]);
-        // An interface goes before a name.
+        // An interface takes precedence over a name.
         assert_eq!((of("n6"), of("cbr0")), (vec!["n6".into()], vec!["eth0".into()]));
         assert_eq!((of("n9"), of("core"), of("/n3")), (vec![], vec![], vec![]));
         let pci: Vec<_> = all.iter().map(|network| network.pci.as_deref()).collect();

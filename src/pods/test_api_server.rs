@@ -111,7 +111,8 @@ impl TestApi {
         server.pods.insert(name.to_owned(), pod);
     }
 
-    /// Adds or changes a pod; its uid is `uid-` and its name. `metadata` adds to its metadata.
+    /// Adds or changes a pod. Its uid is `uid-` followed by its name. `metadata` is added to its
+    /// metadata.
     pub fn put(&self, name: &str, metadata: &str, phase: &str) {
         let mut server = lock(&self.server);
         server.version += 1;
@@ -214,7 +215,7 @@ fn serve(server: &Arc<Mutex<Server>>, mut stream: TcpStream) {
     let watching = watch && locked.refusal.is_none();
     stream.write_all(answer.as_bytes()).unwrap();
     if watching {
-        // What happened since the list, then what happens from now on.
+        // Sends what happened since the list, then what happens from now on.
         let since: usize = parameter(&head, "resourceVersion").parse().unwrap();
         for (_, line) in locked.events.iter().filter(|(version, _)| *version > since) {
             stream.write_all(chunk(line).as_bytes()).unwrap();

@@ -77,7 +77,7 @@ impl Node {
         self.wait(&format!("{names:?}"), wanted).pods.unwrap()
     }
 
-    /// As [`Node::wait_for`], but soon.
+    /// As [`Node::wait_for`], but the pods must come soon.
     fn wait_soon_for(&self, names: &[&str]) -> Vec<Pod> {
         let begin = Instant::now();
         let pods = self.wait_for(names);
@@ -214,7 +214,7 @@ fn a_static_pod_has_the_kubelets_uid() {
     // A deleted pod may have other annotations.
     api.delete("etcd");
     node.wait_soon_for(&["a"]);
-    // Not from a kubelet's mirror pod: anyone can make these annotations.
+    // These do not come from a kubelet's mirror pod: anyone can make such annotations.
     let alone = r#","annotations":{"kubernetes.io/config.hash":"0123abcd"}"#;
     for (name, annotations) in [("b", alone), ("c", &annotations("0123abcd", "4567abcd"))] {
         api.put(name, annotations, "Running");
@@ -290,7 +290,7 @@ fn a_version_that_is_gone() {
     api.request("watch=true");
     api.put_silently("b", "", "Running");
     api.compact();
-    // Reported only by a list, and no problem meanwhile.
+    // Only a new list reports the pod, and there is no problem meanwhile.
     let state = node.wait("relisted", |state| state.pods.as_ref().unwrap().len() == 2);
     assert_eq!(state.problem, None);
     api.request("watch=true");
@@ -346,7 +346,7 @@ fn tls_to_a_server_that_has_none() {
     let text = text.replace("cluster: {", "cluster: {certificate-authority: ca.crt, ");
     fs::write(node.root.path().join("tls"), text).unwrap();
     node.start(Some("tls"));
-    // TLS is there and has met plain HTTP.
+    // gthctl has used TLS and met plain HTTP.
     node.wait_for_problem("received corrupt message of type InvalidContentType");
 }
 

@@ -6,8 +6,8 @@
 //! other container (kubernetes, pkg/kubelet/cm/cpumanager). So does AllowedCPUs= of systemd. A pod's
 //! container has as many CPUs of its own as its limit says, which is its request.
 //!
-//! A cgroup whose CPUs are those of its parent, such as system.slice, claims none of them: these
-//! are the tasks to keep off.
+//! A cgroup whose CPUs are those of its parent, such as system.slice, claims none of them: its
+//! tasks are the ones to keep off.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::kernel::cpusets::{Cpusets, is_in};
 /// A cpuset that tasks of a rule are in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// The cgroup that has it.
+    /// The cgroup that has the cpuset.
     pub cgroup: String,
     pub cpus: CpuList,
     /// Why its CPUs cannot be exclusive.
@@ -40,7 +40,8 @@ fn why_shared(cpusets: &Cpusets, cgroup: &str, cpus: &CpuList) -> Option<String>
     if is_burstable(cgroup) {
         return Some("the kubelet gives CPUs of their own to guaranteed pods only".into());
     }
-    // A container that asks for part of a CPU is in the cpuset that containers share, maybe alone.
+    // A container that asks for part of a CPU is in the cpuset that containers share, perhaps as
+    // the only one.
     let limit = cpusets.limit(cgroup).filter(|_| cgroup.contains("kubepods"));
     if let Some(limit) = limit.filter(|limit| limit.cpus != limit.given as f64) {
         return Some(format!(
@@ -51,16 +52,16 @@ fn why_shared(cpusets: &Cpusets, cgroup: &str, cpus: &CpuList) -> Option<String>
     cpusets.iter().find_map(|(other, its)| {
         let common = its.common(cpus);
         let related = is_in(other, cgroup) || is_in(cgroup, other);
-        // A user with a delegated controller could take them away from anybody. The scheduler keeps
-        // these tasks off as it does all others.
+        // Otherwise a user with a delegated controller could take CPUs away from anybody. The
+        // scheduler keeps users' tasks off as it does all others.
         let is_users = is_in(other, "/user.slice");
         (!related && !is_users && !common.is_empty())
             .then(|| format!("CPUs {common} are also in the cpuset of {other}"))
     })
 }
 
-/// Whether it is below the kubelet's cgroup for burstable or best-effort pods, with either of its
-/// cgroup drivers.
+/// Whether the cgroup is below the kubelet's cgroup for burstable or best-effort pods, with either
+/// of the kubelet's cgroup drivers.
 fn is_burstable(cgroup: &str) -> bool {
     let slices = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
     let parts: Vec<&str> = cgroup.split('/').collect();
@@ -113,7 +114,7 @@ mod tests {
             found(&tree, &["/kubepods/podA/c", "/kubepods/podA/c/inner", "/kubepods/podB/c"]),
             [own("/kubepods/podA/c", "2-3"), own("/kubepods/podB/c", "4")]
         );
-        // The sandbox and the system run anywhere, and have nothing.
+        // The sandbox and system services run anywhere and have no CPUs of their own.
         assert_eq!(found(&tree, &["/kubepods/podA/pause", "/system.slice/a.service", "/"]), []);
     }
 
@@ -139,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Beside the container of a guaranteed pod, say in the same one, that has whole CPUs.
+    /// In a guaranteed pod, beside a container that has whole CPUs, for example in the same pod.
     #[test]
     fn the_only_container_in_the_shared_pool() {
         let tree = Tree::new();
@@ -164,7 +165,7 @@ mod tests {
         // Since 1.33 the kubelet may leave out the limit of a container with whole CPUs.
         tree.write("sys/fs/cgroup/kubepods/podA/upf/cpu.max", "max 100000\n");
         assert_eq!(found(&tree, &all[..1]).remove(0).2, None);
-        // The limit of a service is for its administrator to say.
+        // A service's limit is up to its administrator.
         tree.set("/system.slice", "0-7");
         tree.set("/system.slice/a.service", "1");
         tree.write("sys/fs/cgroup/system.slice/a.service/cpu.max", "50000 100000\n");

@@ -53,7 +53,8 @@ fn other_than(word: &str) -> String {
 ///
 /// `kubelets` are globs on directories with their own kubepods cgroup.
 pub fn container(id: &str, kubelets: &[String]) -> String {
-    // Listed by name: with any text here, a hundred rules take half a second to compile.
+    // The prefixes are listed by name: if any text were allowed, a hundred rules would take half a
+    // second to compile.
     let prefix = "(?:(?:docker|crio|libpod|cri-containerd|nerdctl)-)?";
     let mut places = vec![
         format!(r"{}/{prefix}{id}[0-9a-f]*\.scope", slices()),
@@ -91,7 +92,7 @@ pub fn pods<'a>(uids: impl IntoIterator<Item = &'a str>, kubelets: &[String]) ->
     format!(r"^(?:{})(?:{})(?:\.slice)?(?:/|$)", pod_places(kubelets), uids.join("|"))
 }
 
-/// The cgroup of any pod, without those in it.
+/// The cgroup of any pod, without the cgroups in it.
 pub fn any_pod(kubelets: &[String]) -> String {
     format!(r"^(?:{})[0-9a-fA-F_-]+(?:\.slice)?$", pod_places(kubelets))
 }
@@ -129,7 +130,7 @@ pub fn kubelet_root(glob: &str) -> Result<String, BadGlob> {
     }
 }
 
-/// What a cgroup's path tells.
+/// What a cgroup's path says about its tasks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Home {
     /// The Kubernetes pod's uid.
@@ -167,7 +168,7 @@ impl Home {
         home
     }
 
-    /// For people: the container's short id, or else the pod or unit.
+    /// A text for people: the container's short id, or else the pod or unit.
     pub fn short(&self) -> String {
         let container = self.container.as_deref().map(|id| &id[..12]);
         match (&self.pod, container, &self.unit) {
@@ -208,7 +209,8 @@ mod tests {
         assert!(of("upf@*.service", "/system.slice/system-upf.slice/upf@1.service"));
         assert!(of("system.slice", "/system.slice/upf.service"));
         assert!(!of("upf.service", "/system.slice/my-upf.service"));
-        // With Slice=: its own slice, one named much like user.slice, none.
+        // With Slice=, units are in a slice of their own, in one named much like user.slice, or in
+        // none.
         for slice in ["/core.slice", "/use.slice", "/users.slice/users-a.slice", "/ser.slice", ""] {
             assert!(of("upf.service", &format!("{slice}/upf.service")), "{slice}");
         }
@@ -248,7 +250,7 @@ mod tests {
         assert!(of("user@1000.service", &format!("{user}/user@1000.service/app.slice/a.scope")));
         assert!(of("session-*.scope", &format!("{user}/session-1.scope")));
         assert!(!of("*.scope", &format!("{user}/session-1.scope")));
-        // Not where a user makes them.
+        // Such names do not match where a user can make them.
         let inside = format!("{user}/user@1000.service/user@0.service");
         assert!(!of("user@0.service", &inside) && !of("user-0.slice", "/x/user-0.slice"));
         assert!(!of("user@0.service", &format!("{user}/session-1.scope/user@0.service")));

@@ -90,13 +90,13 @@ pub struct CompiledRule {
     pub credit_ns: u64,
     /// The weight in fair sharing, if not the task's own.
     pub weight: Option<u32>,
-    /// Whether the limits of its cgroups do not hold for the task.
+    /// Whether the task is exempt from the limits of its cgroups.
     pub ignores_limits: bool,
     /// Whether the rule has a CPU mask.
     pub has_cpus: bool,
-    /// Whether these are its tasks' alone.
+    /// Whether the CPUs of the mask are exclusive to the rule's tasks.
     pub exclusive: bool,
-    /// Whether its exclusive CPUs are those of its tasks' cpusets, if there are any.
+    /// Whether the exclusive CPUs are those of the cpusets of the rule's tasks (`cpus: allocated`).
     pub allocated: bool,
 }
 
@@ -104,7 +104,7 @@ pub struct CompiledRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TrafficCondition {
     pub plane: Plane,
-    /// The module's; at least one, sorted.
+    /// The module's functions; at least one, sorted.
     pub functions: Vec<String>,
     pub min_packets: u32,
     pub hold_ns: u64,
@@ -155,7 +155,8 @@ pub struct Compiled {
     pub children: RuleSet,
     /// The DFAs of each condition that is a pattern.
     pub dfas: [Vec<Dfa>; Condition::PATTERNS],
-    /// The pool of each CPU: below `nr_llcs` an LLC's, else an exclusive one.
+    /// The pool of each CPU. Numbers below `nr_llcs` are LLCs' pools, the others are exclusive
+    /// pools.
     pub cpu_pool: Vec<u16>,
     /// How many online CPUs each pool has.
     pub pool_cpus: Vec<u16>,
@@ -181,8 +182,8 @@ pub struct Machine<'a> {
     pub kubelets: &'a [String],
     /// The cpusets that the tasks of rules with `cpus: allocated` are in, with the rule's index.
     pub allocated: &'a [(usize, Vec<Allocation>)],
-    /// The default slice. Priorities 10 to 20 get their credit in it: half a slice for
-    /// the weakest, and half a slice more per step.
+    /// The default slice. The credit of priorities 10 to 20 is counted in it: half a slice for the
+    /// weakest, and half a slice more per step.
     pub slice_ns: u64,
 }
 
@@ -356,9 +357,9 @@ impl super::Conditions {
         }
     }
 
-    /// The condition as a pattern; `None` if it has none or matches no pod.
+    /// The condition as a pattern; `None` if the rule does not have it or it matches no pod.
     fn pattern(&self, condition: usize, machine: &Machine<'_>) -> Option<String> {
-        // Reading the file has checked that it can be translated.
+        // The glob can be translated: that was checked when the file was read.
         let glob = |glob: &Option<String>, translate: Translate| {
             glob.as_deref().and_then(|glob| translate(glob).ok())
         };
@@ -404,7 +405,7 @@ pub(super) fn bad(rule: &Rule, what: String) -> Error {
     Error::new(ExitCode::Usage, format!("{}: {what}", rule.name)).at(rule.location.clone())
 }
 
-/// The patterns of each kind, with the number of their rule.
+/// The patterns of each kind, each with the index of its rule.
 type Patterns = [Vec<(usize, String)>; Condition::PATTERNS];
 
 fn patterns(policy: &Policy, machine: &Machine<'_>) -> Patterns {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Policy, Rule};
 
-/// How a rule differs from the policy before.
+/// How a rule differs from the previous policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangeKind {
@@ -24,9 +24,9 @@ pub struct Change {
     pub after: Option<usize>,
 }
 
-/// In the order of the new policy; removed rules come last.
+/// The changes, in the order of the new policy; removed rules come last.
 ///
-/// Pairs rules that say the same, else those with the same name.
+/// Pairs rules with the same content first, then rules with the same name.
 pub fn changes(before: &Policy, after: &Policy) -> Vec<Change> {
     let same_content = |a: &Rule, b: &Rule| a.conditions == b.conditions && a.effects == b.effects;
     let same_name = |a: &Rule, b: &Rule| a.name == b.name;

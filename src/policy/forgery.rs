@@ -1,4 +1,4 @@
-//! Which rules an unprivileged user could bring their own tasks under.
+//! Finds rules that an unprivileged user could make apply to their own tasks.
 //!
 //! SECURITY.md gives the reasons, condition by condition.
 
@@ -10,9 +10,9 @@ use crate::base::yaml::quote;
 /// How any user could meet the conditions of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgery {
-    /// Such as "any user can name a task so".
+    /// Such as "any user can name a task like that".
     pub how: String,
-    /// The conditions that prevent it, as keys.
+    /// The keys of the conditions that prevent it.
     pub ends: &'static str,
 }
 
@@ -66,7 +66,7 @@ fn is_out_of_reach(condition: &Option<String>, test: impl Fn(&str) -> bool) -> b
     condition.as_deref().is_some_and(test)
 }
 
-/// The hardest of the conditions, none of which is hard.
+/// How a user meets the hardest of the conditions, none of which is hard.
 fn how(c: &Conditions) -> String {
     if c.pid.is_some() {
         return "any user's tasks descend from process 1".into();
@@ -94,13 +94,13 @@ fn how(c: &Conditions) -> String {
     }
 }
 
-/// Whether this name or number is that of UID 0.
+/// Whether `user` is the name or number of UID 0.
 fn is_root(user: &str, root: &Root) -> bool {
     user == "root" || matches!(resolve::uid(root, user), Ok(Some(0)))
 }
 
-/// What every match of a glob begins with. A glob is compiled only if this leaves the answer
-/// open: compiling a hundred takes longer than bringing a policy into force.
+/// The text that every match of a glob begins with. A glob is compiled only if this text leaves the
+/// answer open: compiling a hundred globs takes longer than putting a policy into force.
 fn beginning(glob: &str) -> &str {
     glob.split(['*', '?', '[', '{']).next().unwrap_or_default()
 }
@@ -109,7 +109,7 @@ fn begin_alike(a: &str, b: &str) -> bool {
     a.starts_with(b) || b.starts_with(a)
 }
 
-/// Whether this, behind `user-` in a glob, stands for UIDs that need not be listed.
+/// Whether `uid`, the text behind `user-` in a glob, stands for UIDs without listing them.
 fn means_many(uid: &str) -> bool {
     uid.split('/').next().is_some_and(|uid| uid.contains(['*', '?', '[']))
 }
@@ -125,7 +125,7 @@ fn users_have_unit(glob: &str, children: bool) -> bool {
     if !names.any(|name| begin_alike(beginning(glob), name)) {
         return false;
     }
-    // A full name of a systemd-logind unit means one user.
+    // The full name of a systemd-logind unit stands for one user.
     let is_name = !glob.contains(['*', '?', '[', '{']);
     if is_name && glob != "user.slice" {
         all.remove(0);
@@ -145,8 +145,8 @@ fn users_have_cgroup(glob: &str, children: bool) -> bool {
     globs::cgroup(glob).is_ok_and(|pattern| can_match_below(&pattern, &all))
 }
 
-/// The cgroups in which any user can have a task or, with `children`, one that theirs descend
-/// from. The first is that of a user.
+/// The cgroups in which any user can have a task or, with `children`, a task that theirs descend
+/// from. The first cgroup is a user's.
 fn of_users(children: bool) -> Vec<&'static str> {
     let above: &[&str] = if children { &LOGINS } else { &[] };
     [OF_USERS.as_slice(), above].concat()
@@ -160,8 +160,8 @@ fn is_instance(glob: &str, path: &str) -> bool {
     name == template || template.rsplit('/').next() == Some(name)
 }
 
-/// The cgroups of a user that no pattern means by chance, and of services that run users'
-/// commands: crontab(1), at(1).
+/// The cgroup of a user whom no pattern matches by chance, and the cgroups of services that run
+/// users' commands: crontab(1), at(1).
 const OF_USERS: [&str; 4] = [
     "/user.slice/user-4294967293.slice/",
     "/system.slice/cron.service/",
@@ -169,8 +169,8 @@ const OF_USERS: [&str; 4] = [
     "/system.slice/atd.service/",
 ];
 
-/// The cgroups of what starts every user's tasks: systemd, sshd(8) with all connections or with
-/// one, agetty(8).
+/// The cgroups of the programs that start every user's tasks: systemd, sshd(8) for all connections
+/// or for one, agetty(8).
 const LOGINS: [&str; 7] = [
     "/init.scope/",
     "/system.slice/ssh.service/",
@@ -187,8 +187,8 @@ fn can_match_below(pattern: &str, paths: &[&str]) -> bool {
     paths.iter().any(|path| dfas.iter().any(|dfa| dfa.finds_some(path.as_bytes())))
 }
 
-/// Everyone is in the first network namespace, if it can be seen whether this is it; a path where
-/// users can write may link to another.
+/// Whether any user can have tasks in this network namespace. Everyone is in the first one, if
+/// gthctl can see whether this is it. A path where users can write may link to another one.
 fn users_have_netns(netns: &str, root: &Root) -> bool {
     const FIRST: [&str; 3] = ["/proc/1/", "/proc/self/", "/proc/thread-self/"];
     const WRITABLE: [&str; 5] = ["/home/", "/tmp/", "/var/tmp/", "/dev/shm/", "/run/user/"];

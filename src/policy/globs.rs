@@ -14,7 +14,7 @@ pub enum BadGlob {
     Syntax(ErrorKind),
     /// A `[...]` that could mean `/` or a part of a character.
     Class,
-    /// It must be a path from the root.
+    /// Not a path from the root, which is required.
     NotFromRoot,
     /// A `**` that is only a part of a directory's name. globset takes it for `*`.
     Stars,
@@ -33,16 +33,16 @@ impl fmt::Display for BadGlob {
 
 impl std::error::Error for BadGlob {}
 
-/// The whole path of an executable.
+/// A regular expression for the whole path of an executable.
 ///
-/// In all globs here `*`, `?`, `[...]` stay within one directory, `**` crosses
-/// directories, `{a,b}` is either, a backslash is itself: systemd writes `\x2d` in units' names.
+/// In all globs here `*`, `?` and `[...]` stay within one directory, `**` crosses directories,
+/// `{a,b}` is either, and a backslash stands for itself: systemd writes `\x2d` in units' names.
 /// Fails with the reason when `glob` is invalid.
 pub fn exe(glob: &str) -> Result<String, BadGlob> {
     Ok(format!("^{}$", translate(glob)?))
 }
 
-/// The path of a cgroup or of an ancestor.
+/// A regular expression for the path of a cgroup, where `glob` is its path or an ancestor's.
 pub fn cgroup(glob: &str) -> Result<String, BadGlob> {
     let glob = glob.trim_end_matches('/');
     Ok(format!("^{}(?:/|$)", translate(glob)?))
@@ -51,14 +51,14 @@ pub fn cgroup(glob: &str) -> Result<String, BadGlob> {
 /// Whether some path from the root has a match of `pattern`, which [`exe`] or [`cgroup`] made of
 /// `glob`.
 pub fn can_match(glob: &str, pattern: &str) -> bool {
-    // Compiling takes long. What lists alternatives may have an empty one.
+    // Compiling takes long, so this decides most globs. An alternative in braces may be empty.
     if glob.starts_with('/') || glob.starts_with("**/") {
         let mut names = glob.split('/').skip(1);
         return glob.contains('{') || names.all(|name| !["", ".", ".."].contains(&name));
     }
     match patterns::compile(&[(0, pattern)], &mut Budget::default()) {
         Ok(dfas) => dfas.iter().any(|dfa| dfa.finds_some(b"/")),
-        // Compiling the policy tells why.
+        // Compiling the policy reports the reason.
         Err(_) => true,
     }
 }
@@ -77,8 +77,8 @@ pub fn translate(glob: &str) -> Result<String, BadGlob> {
     let inner = regex.strip_prefix("(?-u)").unwrap_or(regex);
     let inner = inner.strip_prefix('^').unwrap_or(inner);
     let inner = inner.strip_suffix('$').unwrap_or(inner);
-    // globset escapes every other ^: this is where what must not match begins.
-    // A path may hold a line feed, which globset's . for ** matches, too.
+    // globset escapes every other ^, so [^ begins the list of what must not match. A path may
+    // contain a line feed, which globset's . for ** matches, too.
     Ok(format!("(?s:{})", inner.replace("[^", "[^/")))
 }
 
@@ -91,13 +91,14 @@ pub fn check_stars(pattern: &str) -> Result<(), BadGlob> {
     }
 }
 
-/// Fails if a `[...]` of `glob`, which globset takes, means more than one byte within a directory.
+/// Fails if a `[...]` of `glob` that globset accepts can mean anything but one byte within a
+/// directory.
 fn check_classes(glob: &str) -> Result<(), BadGlob> {
     let mut rest = glob;
     while let Some((_, class)) = rest.split_once('[') {
         let members = class.strip_prefix(['!', '^']).unwrap_or(class);
         let is_negated = members.len() < class.len();
-        // A ] in front is a member.
+        // A ] in the first place is a member.
         let end = members.char_indices().skip(1).find(|&(_, c)| c == ']');
         let (members, after) = members.split_at(end.map_or(members.len(), |(end, _)| end));
         if !members.is_ascii() || (!is_negated && has_slash(members.as_bytes())) {
@@ -143,7 +144,7 @@ mod tests {
         assert!(!of("/a.slice/b", "/a.slice/bc"));
     }
 
-    /// Any user may make one.
+    /// Any user may make such a directory.
     #[test]
     fn a_directory_may_have_a_line_feed_in_its_name() {
         for glob in ["/home/**", "**/upf", "/home/**/upf", "/home/*/*/upf"] {
@@ -171,7 +172,7 @@ mod tests {
         assert!(of("/opt/upf") && of("/opt/upf-2") && !of("/opt/upf-"));
     }
 
-    /// As systemd escapes the names of units, and so /proc/PID/cgroup shows them.
+    /// systemd escapes the names of units like this, and /proc/PID/cgroup shows them escaped.
     #[test]
     fn a_backslash_is_itself() {
         let path = r"/system.slice/system-upf.slice/upf@n3\x2dcore.service";

@@ -1,6 +1,6 @@
 //! A policy as written in its file: rules, their conditions and effects, placements.
 //!
-//! Carrying them out is not decided here.
+//! How they are carried out is not decided here.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -18,7 +18,7 @@ use crate::pods::{Pod, Selector, selects};
 /// The most rules one policy may have.
 pub const MAX_RULES: usize = 128;
 
-/// The range of a slice, in nanoseconds: from 10 us, below which switching eats the time,
+/// The range of a slice, in nanoseconds: from 10 us, below which switching takes most of the time,
 /// to 1 s, well within the kernel's watchdog.
 pub const SLICE_RANGE: RangeInclusive<u64> = 10_000..=1_000_000_000;
 
@@ -31,7 +31,7 @@ pub struct Policy {
     pub irq: Vec<IrqEntry>,
 }
 
-/// Where the interrupts of a NIC go: one of this machine's, or one of pods.
+/// Where the interrupts of a NIC go. The NIC is one of this machine's or one of pods'.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct IrqEntry {
     /// Labels of pods. With these or `k8s_namespace`, `nic` is a network of the pods.
@@ -45,7 +45,7 @@ pub struct IrqEntry {
 }
 
 impl IrqEntry {
-    /// Whether the NIC is one of pods.
+    /// Whether the NIC belongs to pods.
     pub fn of_pods(&self) -> bool {
         !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
     }
@@ -101,7 +101,7 @@ pub struct Conditions {
     /// Kubernetes namespaces, any of which may hold the task's pod.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub k8s_namespace: Vec<String>,
-    /// It processes packets of this GTP data plane.
+    /// The task processes packets of this GTP data plane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gtp: Option<Gtp>,
     /// All descendants of a task that meets the conditions meet them too.
@@ -109,7 +109,7 @@ pub struct Conditions {
     pub include_children: bool,
 }
 
-/// A task that handles so many packets within a second matches for some time.
+/// A task that handles `min_pps` packets within a second matches for some time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Gtp {
     #[serde(flatten)]
@@ -124,7 +124,7 @@ pub struct Gtp {
     pub hold_ns: u64,
     /// How many tasks may match at a time, 1 to 4096; others wait.
     pub max_tasks: u32,
-    /// Also match tasks that these wake up, as often a second, to hand packets on.
+    /// Also match tasks that these tasks wake up, as often per second, to hand packets on.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub woken: bool,
 }
@@ -145,7 +145,7 @@ pub struct Effects {
     /// `None`: the limits of its cgroups hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_limit: Option<CpuLimit>,
-    /// Where the task runs by preference, or only there when `exclusive`.
+    /// Where the task preferably runs; with `exclusive`, it runs only there.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Cpus>,
     /// Keep other tasks off the CPUs; set only if `cpus` is.
@@ -199,7 +199,7 @@ impl Effects {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuLimit {
-    /// Nothing: it is not held back, and what it runs is not taken from the quota.
+    /// Nothing: the task is not throttled, and what it runs is not charged to the quota.
     Ignore,
 }
 
@@ -209,14 +209,14 @@ impl Conditions {
         !self.selectors.is_empty() || !self.k8s_namespace.is_empty()
     }
 
-    /// Whether it asks about pods, and none of `pods` is meant.
+    /// Whether the rule asks about pods, and none of `pods` matches.
     pub fn is_of_none(&self, pods: &[Pod]) -> bool {
         let is_meant = |pod| selects(&self.selectors, &self.k8s_namespace, pod);
         self.of_pods() && !pods.iter().any(is_meant)
     }
 }
 
-/// What is said of a rule or entry without such a pod.
+/// The text about a rule or entry that no pod matches.
 pub const NO_POD: &str = "no pod of this node has these labels and namespaces";
 
 /// How strong a task is: 0 to [`Priority::MAX`], lower is stronger.
@@ -255,7 +255,7 @@ impl Policy {
         self.rules.iter().any(|rule| rule.conditions.of_pods()) || self.of_nics_of_pods()
     }
 
-    /// Whether an entry of `irq` does.
+    /// Whether an entry of `irq` asks about Kubernetes pods.
     pub fn of_nics_of_pods(&self) -> bool {
         self.irq.iter().any(IrqEntry::of_pods)
     }
@@ -272,7 +272,7 @@ impl Policy {
         super::parse::parse(text, path)
     }
 
-    /// Reads the strategies in `text`, an answer of Gthulhu's API, as in a file of Gthulhu's.
+    /// Reads the strategies in `text`, an answer of Gthulhu's API, as in one of Gthulhu's files.
     ///
     /// Every error says where in the answer of `url`.
     pub fn parse_answer(text: &str, url: &str) -> Result<Vec<Rule>> {

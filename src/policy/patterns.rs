@@ -32,7 +32,7 @@ pub struct Budget {
     dfas: usize,
     states: usize,
     trans: usize,
-    /// How often patterns too large together may be split.
+    /// How often patterns that are too large together may be split.
     splits: usize,
 }
 
@@ -56,9 +56,8 @@ impl Budget {
     }
 }
 
-/// One dense DFA. State `s` goes on byte `b` to `trans[s * stride + class[b]]`, and at
-/// the end of the text to `trans[s * stride + stride - 1]`. The rules in `accept` of
-/// every state passed are found.
+/// One dense DFA. From state `s`, byte `b` leads to `trans[s * stride + class[b]]`, and the end of
+/// the text to `trans[s * stride + stride - 1]`. The rules in `accept` of every state passed match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dfa {
     pub start: u16,
@@ -84,7 +83,7 @@ impl Dfa {
 }
 
 impl Dfa {
-    /// Whether some text with this beginning has a match.
+    /// Whether some text that begins with `begin` has a match.
     pub fn finds_some(&self, begin: &[u8]) -> bool {
         let stride = usize::from(self.stride);
         let mut state = self.start;
@@ -136,8 +135,8 @@ impl std::error::Error for TooLarge {}
 
 /// Compiles `patterns`, each with the number of its rule (below [`MAX_RULES`]).
 ///
-/// Fails with the index into `patterns` of one too large, alone or with those before it,
-/// and the reason.
+/// Fails with the index into `patterns` of a pattern that is too large, alone or with those before
+/// it, and with the reason.
 pub fn compile(
     patterns: &[(usize, &str)],
     budget: &mut Budget,
@@ -279,7 +278,8 @@ mod tests {
         assert_eq!(find(&["^kworker/[0-9]+:"], "kworker/12:0"), [0]);
     }
 
-    /// Against another implementation of the same semantics: a plain search with each pattern.
+    /// Compares the DFA with another implementation of the same semantics: a plain search with each
+    /// pattern.
     #[test]
     fn agrees_with_a_search_for_each_pattern() {
         let patterns = ["a.*b", "^(ab|ba)+$", "b{2}", "[^a]a", "a?b?c", "^a|c$", r"a\b", "^.{15}$"];
@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// Each alone is small enough, but hardly any two together.
+    /// Each pattern alone is small enough, but hardly any two of them together are.
     #[test]
     fn patterns_are_not_split_without_end() {
         let hard: Vec<String> = ('A'..='Z').map(|c| format!("{c}.{{8}}x")).collect();

@@ -1,9 +1,9 @@
 //! The NICs of pods: what a network of a pod means on this machine.
 //!
 //! The kernel says what is under the network device in the pod: a device of the host (macvlan,
-//! ipvlan, VLAN, veth) or a PCI function that was moved there (SR-IOV). Only when the pod has no
-//! such device, as with a driver in user space, the address in the pod's annotation counts.
-//! Whoever may change the pod chooses that, so it must be a virtual function of a NIC.
+//! ipvlan, VLAN, veth) or a PCI function that was moved there (SR-IOV). The address in the pod's
+//! annotation counts only when the pod has no such device, as with a driver in user space. Whoever
+//! may change the pod chooses that address, so it must be that of a virtual function of a NIC.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,11 +32,11 @@ pub struct PodNic {
     pub pod: String,
     /// Network devices of this machine, or addresses of PCI functions.
     pub devices: Vec<String>,
-    /// How it leads there.
+    /// How the network leads to these devices.
     pub found: Vec<String>,
-    /// Why something is not known.
+    /// Why devices are unknown.
     pub missing: Vec<String>,
-    /// That may change without a change of the pod.
+    /// Whether the missing devices may appear without a change of the pod.
     pub may_come: bool,
 }
 
@@ -45,12 +45,12 @@ pub struct Node<'a> {
     pub root: &'a Root,
     /// Where kubelets keep their kubepods cgroup besides the root.
     pub kubelets: &'a [String],
-    /// The devices of the network namespace in a file.
+    /// Reads the devices of the network namespace in a file.
     pub links: fn(&Path) -> Result<Vec<Link>>,
 }
 
 /// What the entries of `irq` mean for these pods. A pod whose annotation has become unreadable
-/// stays with what it had `before`.
+/// keeps the devices that it had `before`.
 pub fn find(irq: &[IrqEntry], pods: &[Pod], node: &Node<'_>, before: &[PodNic]) -> Vec<PodNic> {
     let of = |entry: &IrqEntry| -> Vec<&Pod> {
         let is_one = |pod: &&Pod| selects(&entry.selectors, &entry.k8s_namespace, pod);
@@ -84,7 +84,7 @@ pub fn find(irq: &[IrqEntry], pods: &[Pod], node: &Node<'_>, before: &[PodNic]) 
     all
 }
 
-/// The same while the pods are unknown; `why` says why.
+/// As [`find`], while the pods are unknown; `why` is the reason.
 pub fn unknown(irq: &[IrqEntry], why: &str) -> Vec<PodNic> {
     let entries = irq.iter().enumerate().filter(|(_, entry)| entry.of_pods());
     let one = |(index, entry): (usize, &IrqEntry)| PodNic {
@@ -96,7 +96,7 @@ pub fn unknown(irq: &[IrqEntry], why: &str) -> Vec<PodNic> {
     entries.map(one).collect()
 }
 
-/// The networks of a pod that `nic` means.
+/// The networks of a pod that `nic` names.
 fn networks_of<'p>(pod: &'p Pod, nic: &str) -> Vec<&'p Network> {
     pod.networks.iter().flatten().map(|all| named(all, nic)).next().unwrap_or_default()
 }
@@ -183,7 +183,7 @@ fn devices_of(
     Ok((vec![address.into()], format!("{name} is {}", function(node.root, address))))
 }
 
-/// What is under a device in a pod.
+/// The devices under a device in a pod, and how it leads to them.
 fn under(
     link: &Link,
     links: &[Link],
@@ -198,7 +198,7 @@ fn under(
         }
         if let Some(address) = one.parent.as_ref().and_then(|parent| pci_of(node.root, parent)) {
             functions.push(function(node.root, &address));
-            // A pod in the host's network has its devices here.
+            // A pod in the host's network namespace has its devices here.
             let here = entries(&pci_net(node.root, &address)).unwrap_or_default();
             devices.insert(here.into_iter().find(|name| *name == one.name).unwrap_or(address));
         }
@@ -237,8 +237,8 @@ fn device(root: &Root, index: u32) -> Option<String> {
     entries(&all).ok()?.into_iter().find(is_it)
 }
 
-/// The address of the PCI function that a device on this bus is, or is a part of with its own
-/// function, as a virtio device.
+/// The address of the PCI function that a device on this bus is, or that it belongs to, as a virtio
+/// device does.
 fn pci_of(root: &Root, (bus, name): &(String, String)) -> Option<String> {
     match bus.as_str() {
         "pci" => Some(name.clone()),
@@ -281,7 +281,8 @@ fn links_of(uids: &BTreeSet<String>, node: &Node<'_>) -> BTreeMap<String, Result
     let mut found = BTreeMap::new();
     let proc = node.root.proc();
     let names = if wanted.is_empty() { Vec::new() } else { entries(&proc).unwrap_or_default() };
-    // The sandbox's process, which is the first, goes before those that the pod starts.
+    // In ascending order: the sandbox's process, which is the first, comes before those that the
+    // pod starts.
     let mut pids: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
     pids.sort_unstable();
     for pid in pids {
@@ -296,7 +297,8 @@ fn links_of(uids: &BTreeSet<String>, node: &Node<'_>) -> BTreeMap<String, Result
         };
         let Some(at) = wanted.iter().position(is_its) else { continue };
         let netns = proc.join(pid.to_string()).join("ns/net");
-        // One that has ended has none. Where gthctl has no right to look, the links' error says so.
+        // A process that has ended has none. If gthctl has no right to look, the error from `links`
+        // says so.
         if fs::metadata(&netns).is_err_and(|e| e.kind() == ErrorKind::NotFound) {
             continue;
         }
@@ -305,13 +307,13 @@ fn links_of(uids: &BTreeSet<String>, node: &Node<'_>) -> BTreeMap<String, Result
     found
 }
 
-/// CRI-O's monitor of a container. With `conmon_cgroup = "pod"` it is in the pod's slice, but in
-/// the host's network namespace (crio.conf(5)).
+/// Whether the cgroup is that of CRI-O's monitor of a container. With `conmon_cgroup = "pod"` the
+/// monitor is in the pod's slice, but in the host's network namespace (crio.conf(5)).
 fn is_conmon(cgroup: &str) -> bool {
     cgroup.rsplit('/').next().is_some_and(|name| name.starts_with("crio-conmon-"))
 }
 
-/// Finds the cgroups that the kubelet made for a pod.
+/// A pattern for the cgroups that the kubelet made for a pod.
 fn pattern(uid: &str, kubelets: &[String]) -> Option<Vec<Dfa>> {
     compile(&[(0, &cgroups::pods([uid], kubelets))], &mut Budget::default()).ok()
 }
@@ -344,7 +346,7 @@ mod tests {
             "macvlan" => vec![
                 Link { index: 1, name: "lo".into(), ..Link::default() },
                 on_host(2, "eth0", "veth", Lower::Here(7)),
-                // With the number that its parent has on the host.
+                // With the index that its parent has on the host.
                 on_host(5, "n3", "macvlan", Lower::Here(5)),
             ],
             "sriov" => vec![vf()],
@@ -421,7 +423,8 @@ mod tests {
         find(&[entry(nic)], pods, &Node { root, kubelets: &[], links }, before)
     }
 
-    /// The devices of n3, and how or why not, in a network namespace.
+    /// The devices of n3 in a network namespace, how it leads to them or why not, and whether they
+    /// may appear.
     fn n3(netns: &str, pci: Option<&str>) -> (Vec<String>, String, bool) {
         let tree = machine();
         process(&tree, 70, &cgroup(UID), netns);
@@ -442,7 +445,7 @@ mod tests {
             let wanted = devices.iter().map(|&name| name.to_owned()).collect();
             assert_eq!(n3(netns, None), (wanted, how.into(), false), "{netns}");
         }
-        // What the kernel says goes before the annotation.
+        // What the kernel says takes precedence over the annotation.
         assert_eq!(n3("macvlan", Some(VF)).0, ["eth1"]);
     }
 
@@ -452,9 +455,10 @@ mod tests {
         assert_eq!(n3("empty", Some(VF)), (vec![VF.into()], how.clone(), false));
         let tree = machine();
         let pods = [pod(&[("core/n3", "", Some(VF))])];
-        // Its processes need not be seen.
+        // The pod's processes need not be visible.
         assert_eq!(look(&tree, "n3", &pods, &[])[0].found, [how.replace("n3 ", "core/n3 ")]);
-        // Whoever changes the pod chooses the address: not every device is one of a pod's.
+        // Whoever may change the pod chooses the address, so not every device counts as one of the
+        // pod's.
         for other in ["0000:03:00.0", "0000:03:09.9", "../../x:y", "eth1"] {
             let (devices, why, _) = n3("empty", Some(other));
             let wanted = format!("n3: its annotation names {other}: no virtual function of a NIC");
@@ -491,7 +495,7 @@ mod tests {
         assert_eq!(why(&pods), (none.into(), false));
         let pods = [pod(&[("core/n3", "n3", None)])];
         assert_eq!(why(&pods), ("none of its processes is running".into(), true));
-        // Neither one that has ended nor one that named its own cgroup.
+        // Neither a process that has ended counts, nor one that named its own cgroup.
         tree.write("proc/70/cgroup", &format!("0::{}\n", cgroup(UID)));
         process(&tree, 71, &format!("/user.slice/user-1000.slice{}", cgroup(UID)), "macvlan");
         process(&tree, 72, &cgroup("6a7c2f0e-0000-4000-8000-0123456789ac"), "macvlan");

@@ -1,4 +1,4 @@
-//! Which CPUs belong to which rule alone.
+//! Finds the CPUs that are exclusive to each rule.
 
 use std::collections::BTreeMap;
 
@@ -15,16 +15,17 @@ use crate::sched::layout::Limits;
 pub(super) struct Reserved {
     /// Sets of CPUs whose tasks wait in one queue; no CPU is in two of them.
     pub pools: Vec<CpuList>,
-    /// The pool of each CPU: below the number of LLCs an LLC's, else one of `pools`.
+    /// The pool of each CPU. Numbers below the number of LLCs are LLCs' pools, the others are
+    /// `pools`.
     pub cpu_pool: Vec<u16>,
-    /// The CPUs of each rule that has some, by its index.
+    /// The exclusive CPUs of each rule that has some, by the rule's index.
     pub exclusive: BTreeMap<usize, CpuList>,
 }
 
-/// A pool for each distinct `cpus` and for each cpuset that is allocated to a rule's tasks.
+/// Makes a pool for each distinct `cpus` and for each cpuset that is allocated to a rule's tasks.
 ///
-/// A cpuset changes while gthctl runs, so one that clashes is no mistake in the policy: its CPUs are
-/// not exclusive, and a note says why.
+/// A cpuset changes while gthctl runs, so a clash is not a mistake in the policy: the cpuset's CPUs
+/// are not exclusive, and a note says why.
 pub(super) fn reserve(
     policy: &Policy,
     machine: &Machine<'_>,
@@ -41,7 +42,7 @@ pub(super) fn reserve(
             exclusive.insert(index, cpus.clone());
         }
     }
-    // The largest first: a cpuset may be within another.
+    // The largest come first, because a cpuset may be within another.
     let mut allocated: Vec<(usize, &Allocation)> = machine
         .allocated
         .iter()
@@ -155,7 +156,7 @@ impl<'a> Taken<'a> {
 
 const NONE_LEFT: &str = "no CPU would be left for other tasks";
 
-/// Whatever runs on a core's other CPU slows the exclusive one down.
+/// Adds a note if other tasks can run on a core's other CPU, which slows the exclusive one down.
 pub(super) fn note_siblings(
     rule: &Rule,
     cpus: &CpuList,

@@ -15,7 +15,7 @@ pub struct Load {
 }
 
 impl Load {
-    /// Starts that many threads. The scheduler decides where they run.
+    /// Starts `threads` threads. The scheduler decides where they run.
     pub fn start(threads: usize) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let mut load = Self { stop, threads: Vec::new() };

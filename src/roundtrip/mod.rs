@@ -26,11 +26,11 @@ use crate::kernel::sched_ext::{SCHED_EXT, State};
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Who answers.
+    /// The address that answers.
     pub to: SocketAddr,
     /// How long each row takes.
     pub duration: Duration,
-    /// From one probe to the next.
+    /// The time from one probe to the next.
     pub interval: Duration,
     /// Spinning threads for each CPU; none if absent.
     pub load: Option<u32>,
@@ -67,7 +67,7 @@ impl Plan {
 
     /// A report without a row yet.
     ///
-    /// Fails if the policy could not come into force, as another gthctl runs.
+    /// Fails if another gthctl runs, as the policy could not come into force then.
     pub fn begin(&self) -> Result<Report> {
         if self.policy.is_some() {
             OwnScheduler::may_start()?;
@@ -78,7 +78,7 @@ impl Plan {
     }
 
     /// Measures idle, under the load, and under the load with the policy. SIGINT and SIGTERM end
-    /// that. What has been measured by then, or up to an error, is in the report.
+    /// the measurement. What has been measured by then, or up to an error, is in the report.
     ///
     /// Fails if a probe cannot be sent or a row has no answer, or if the policy does not come into
     /// force.

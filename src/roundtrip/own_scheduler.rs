@@ -19,7 +19,7 @@ const LOADED: Duration = Duration::from_secs(120);
 /// How often to ask whether it is loaded.
 const EVERY: Duration = Duration::from_millis(50);
 
-/// A `gthctl run` of this process; dropping this ends it.
+/// A `gthctl run` that this process started. Dropping this ends it.
 pub struct OwnScheduler(Child);
 
 impl OwnScheduler {
@@ -33,8 +33,8 @@ impl OwnScheduler {
             .help("stop it, or measure what it has in force, without --policy"))
     }
 
-    /// Starts it with a policy and waits until the kernel schedules by that; `None` if a signal
-    /// came before.
+    /// Starts it with a policy and waits until the kernel schedules by that policy. `None` if a
+    /// signal comes first.
     ///
     /// Fails if it ends, with its exit code.
     pub fn start(policy: &Path, signals: &SignalFd) -> Result<Option<Self>> {
@@ -59,7 +59,7 @@ impl OwnScheduler {
         Ok(Some(own))
     }
 
-    /// Ends it. Fails if the kernel did that before.
+    /// Ends it. Fails if the kernel had ended it before.
     pub fn stop(mut self) -> Result<()> {
         match self.end() {
             Some(status) if !status.success() => Err(ended(status)),
@@ -68,7 +68,7 @@ impl OwnScheduler {
     }
 
     fn end(&mut self) -> Option<ExitStatus> {
-        // Not reaped yet, so that the number is still its own.
+        // The child is not reaped yet, so the PID is still its own.
         let _ = kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM);
         self.0.wait().ok()
     }
@@ -88,7 +88,7 @@ fn is_ready(patience: Duration) -> bool {
     matches!(reply, Ok(Reply::Health(health)) if health.kernel_in_step)
 }
 
-/// It has said why on standard error.
+/// The child has said why on standard error.
 fn ended(status: ExitStatus) -> Error {
     let code = status.code().map_or(ExitCode::Failure, ExitCode::from);
     Error::new(code, format!("gthctl run ended ({status})"))

@@ -1,4 +1,4 @@
-//! Sends echo requests and takes the times of the answers.
+//! Sends echo requests and measures how long the answers take.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, IoSliceMut};
@@ -23,14 +23,14 @@ const GRACE: Duration = Duration::from_secs(1);
 pub struct Prober<'s> {
     socket: UdpSocket,
     to: SocketAddr,
-    /// When each probe was sent that has no answer yet.
+    /// When each probe that has no answer yet was sent.
     sent: BTreeMap<u16, SystemTime>,
     answered: Vec<Duration>,
     signals: &'s SignalFd,
 }
 
 impl<'s> Prober<'s> {
-    /// Caught `signals` end its runs. Fails if there is no way to that address.
+    /// A signal that `signals` catches ends a run. Fails if there is no route to that address.
     pub fn new(to: SocketAddr, signals: &'s SignalFd) -> Result<Self> {
         let any = match to {
             SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
@@ -38,7 +38,7 @@ impl<'s> Prober<'s> {
         };
         let failed = |e| Error::because_of(to, e);
         let socket = UdpSocket::bind(any).map_err(failed)?;
-        // A connected socket hears that the port is closed, and only its peer.
+        // A connected socket is told that the port is closed, and receives only from its peer.
         socket.connect(to).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
         setsockopt(&socket, ReceiveTimestampns, &true).map_err(|e| failed(e.into()))?;
@@ -46,7 +46,7 @@ impl<'s> Prober<'s> {
     }
 
     /// Sends a probe every `interval` for `duration`, then waits for the last answers. A signal
-    /// ends that; `None` if no probe was answered or lost up to then.
+    /// ends the run. `None` if no probe was answered or lost by then.
     pub fn run(&mut self, duration: Duration, interval: Duration) -> Result<Option<Times>> {
         let begin = Instant::now();
         let all = (duration.as_nanos() / interval.as_nanos().max(1)).max(1) as u32;
@@ -64,9 +64,9 @@ impl<'s> Prober<'s> {
         self.result(probes, stopped)
     }
 
-    /// Of so many probes that were sent, until a signal came if `stopped` is set.
+    /// The times of `probes` probes that were sent. `stopped` says that a signal ended the run.
     fn result(&mut self, mut probes: u32, stopped: bool) -> Result<Option<Times>> {
-        // Answers may have come with the signal, or while this process stood still.
+        // Answers may have come with the signal, or while this process did not run.
         self.take()?;
         if stopped {
             probes -= self.under_way();
@@ -92,22 +92,22 @@ impl<'s> Prober<'s> {
     fn send(&mut self, sequence: u16) -> Result<()> {
         let now = SystemTime::now();
         match self.socket.send(&echo::request(sequence)) {
-            // A full queue loses it, as a network may.
+            // If the queue is full, the probe is lost, as it may be in a network.
             Err(e) if e.kind() != ErrorKind::WouldBlock => return Err(self.failed(e)),
             _ => self.sent.insert(sequence, now),
         };
         Ok(())
     }
 
-    /// Takes answers until then; true if a signal came before.
+    /// Takes answers until `end`; true if a signal comes first.
     fn listen_until(&mut self, end: Instant) -> Result<bool> {
         loop {
             let left = end.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Ok(false);
             }
-            // In whole milliseconds; the last part is slept, and answers wait in the socket: the
-            // kernel has taken their times.
+            // poll(2) waits in whole milliseconds, and sleep covers the rest. Answers that come in
+            // that time wait in the socket, where the kernel has timestamped them.
             let whole = PollTimeout::try_from(left.as_millis()).unwrap_or(PollTimeout::MAX);
             let fds = [self.signals.as_fd(), self.socket.as_fd()];
             let mut fds = fds.map(|fd| PollFd::new(fd, PollFlags::POLLIN));
@@ -121,7 +121,7 @@ impl<'s> Prober<'s> {
         }
     }
 
-    /// Takes the answers that are there.
+    /// Takes the answers that have arrived.
     fn take(&mut self) -> Result<()> {
         let mut bytes = [0; 64];
         let mut space = nix::cmsg_space!(nix::sys::time::TimeSpec);
@@ -172,12 +172,12 @@ mod tests {
 
     use super::*;
 
-    /// None ever comes.
+    /// No signal ever comes.
     fn no_signals() -> SignalFd {
         SignalFd::new(&SigSet::empty()).unwrap()
     }
 
-    /// Answers all but each fifth request, and sends what is no answer.
+    /// Answers all but every fifth request, and also sends each request back, which is no answer.
     fn answer(socket: &UdpSocket, requests: usize) {
         let mut bytes = [0; 64];
         for i in 0..requests {
@@ -204,8 +204,8 @@ mod tests {
         assert!(times.worst_ns >= times.p50_ns && times.p50_ns > Some(0), "{times:?}");
     }
 
-    /// Answers that came before the signal, or while this process stood still, count. What has been under
-    /// way for long is lost.
+    /// Answers that came before the signal, or while this process did not run, count. Probes that have
+    /// been under way for long are lost.
     #[test]
     fn answers_in_the_socket_count_and_old_probes_are_lost() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -236,7 +236,7 @@ mod tests {
         assert!(why.ends_with(": none of 1 echo requests was answered"), "{why}");
     }
 
-    /// The time until then counts, without what is under way.
+    /// What was measured by then counts, without the probes that are under way.
     #[test]
     fn a_signal_ends_it() {
         let server = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -249,7 +249,7 @@ mod tests {
         set.thread_block().unwrap();
         let signals = SignalFd::new(&set).unwrap();
         let mut prober = Prober::new(to, &signals).unwrap();
-        // SAFETY: takes nothing.
+        // SAFETY: it takes no arguments.
         let thread = unsafe { libc::pthread_self() };
         let ended = thread::spawn(move || {
             let server = server.join().unwrap();

@@ -21,11 +21,11 @@ pub struct Times {
 }
 
 impl Times {
-    /// Of `sent` probes, those that were answered took `answered`.
+    /// Sums up `sent` probes. Those that were answered took the times in `answered`.
     pub fn of(sent: usize, answered: &[Duration]) -> Self {
         let mut ns: Vec<u64> = answered.iter().map(|time| time.as_nanos() as u64).collect();
         ns.sort_unstable();
-        // The nearest rank: the smallest time that so many percent do not exceed.
+        // The nearest rank: the smallest time that this percentage of the times do not exceed.
         let percentile = |percent: usize| {
             let rank = (ns.len() * percent).div_ceil(100).saturating_sub(1);
             ns.get(rank).copied()

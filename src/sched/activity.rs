@@ -1,4 +1,4 @@
-//! What some tasks did, as the scheduler counts it.
+//! What tasks did, as counted by the scheduler.
 
 use std::ops::Add;
 
@@ -12,17 +12,17 @@ use crate::kernel::skeletons::scheduler::types::{gth_activity, gth_migration, gt
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Activity {
     pub run_ns: u64,
-    /// Runnable without running; 0 if the kernel does not count it (CONFIG_SCHED_INFO).
+    /// Time runnable but not running; 0 if the kernel does not count it (CONFIG_SCHED_INFO).
     pub wait_ns: u64,
     /// Turns on a CPU that ended because the task slept.
     pub slept: u64,
-    /// Those that ended because the slice did, or because the task yielded.
+    /// Turns that ended because the slice ended, or because the task yielded.
     pub expired: u64,
-    /// Those that another task ended before that.
+    /// Turns that another task ended earlier.
     pub preempted: u64,
-    /// How often a task came onto another CPU than its last one.
+    /// How often a task came onto a CPU other than its last one.
     pub migrations: u64,
-    /// Those of them that went to another core, to another last-level cache, to another NUMA node.
+    /// Migrations to another core, to another last-level cache, to another NUMA node.
     pub core_migrations: u64,
     pub llc_migrations: u64,
     pub node_migrations: u64,
@@ -69,7 +69,7 @@ impl Add for Activity {
     }
 }
 
-/// Reads a row of a per-CPU array of counters: the value of each CPU.
+/// Reads a row of a per-CPU array of counters. Returns the value of each CPU.
 ///
 /// # Safety
 ///
@@ -79,7 +79,7 @@ pub(super) unsafe fn read_row<T>(map: &MapImpl<'_>, row: u16) -> Result<Vec<T>> 
         .lookup_percpu(&u32::from(row).to_ne_bytes(), MapFlags::ANY)
         .map_err(|e| Error::failure(format!("reading the counters of tasks: {e}")))?;
     let whole = values.iter().flatten().filter(|bytes| bytes.len() >= size_of::<T>());
-    // SAFETY: the caller says so; a map value need not be aligned.
+    // SAFETY: the caller guarantees the type; a map value need not be aligned.
     Ok(whole.map(|bytes| unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }).collect())
 }
 

@@ -1,6 +1,6 @@
-//! Which row of the BPF program's `rule_stats` counts for which rule, and which row of `pod_stats` for
-//! which pod. A rule keeps its row for as long as policies have one with its name, and a pod for as
-//! long as it is there, so that counters only go up.
+//! Which row of the BPF program's `rule_stats` belongs to which rule, and which row of `pod_stats` to
+//! which pod. A rule keeps its row for as long as policies have a rule of its name, and a pod keeps its
+//! row for as long as it exists. So counters only go up.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -11,21 +11,21 @@ pub const NONE: u16 = 0;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
     of: BTreeMap<String, u16>,
-    /// The others; those that a rule had last come last.
+    /// The other rows. A row that a rule gave up last comes last.
     free: VecDeque<u16>,
     added: Vec<u16>,
 }
 
 impl Rows {
-    /// `rows` is how many the map has, with [`NONE`].
+    /// `rows` is the number of rows in the map, including [`NONE`].
     pub fn new(rows: usize) -> Self {
         let free = (NONE + 1..rows as u16).collect();
         Self { of: BTreeMap::new(), free, added: Vec::new() }
     }
 
-    /// Those of the next policy, whose rules have these names. No row goes from a rule of this
-    /// policy to one of the next: its tasks may still be running. Where there are not enough, the
-    /// last ones have none.
+    /// The rows of the next policy, whose rules have these names. No row is passed from a rule of
+    /// this policy to another rule of the next: its tasks may still be running. If there are not
+    /// enough rows, the last rules have none.
     pub fn next<'a>(&self, names: impl Iterator<Item = &'a str>) -> Self {
         let mut next = Self { of: BTreeMap::new(), free: self.free.clone(), added: Vec::new() };
         for name in names {
@@ -41,12 +41,12 @@ impl Rows {
         next
     }
 
-    /// The rows of those that were not there before. They are to begin at zero.
+    /// The rows of the rules or pods that are new. These rows have to be set to zero.
     pub fn added(&self) -> &[u16] {
         &self.added
     }
 
-    /// The row of the one with this name.
+    /// The row of the rule or pod with this name.
     pub fn of(&self, name: &str) -> u16 {
         self.of.get(name).copied().unwrap_or(NONE)
     }
@@ -79,7 +79,7 @@ mod tests {
     fn the_last_ones_have_none_where_there_are_not_enough() {
         let rows = next(&Rows::new(3), &names(0..4));
         assert_eq!(["rule 0", "rule 1", "rule 2"].map(|name| rows.of(name)), [1, 2, NONE]);
-        // A row that becomes free is for the policy after the next.
+        // A row that becomes free is not used before the policy after the next.
         let rows = next(&rows, &names(1..4));
         assert_eq!(["rule 1", "rule 2"].map(|name| rows.of(name)), [2, NONE]);
         assert_eq!(next(&rows, &names(1..4)).of("rule 2"), 1);

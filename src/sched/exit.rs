@@ -27,22 +27,22 @@ pub enum Cause {
     Unregistered,
     /// The kernel, which wants it reloaded (a CPU went on- or offline).
     Restart,
-    /// An outside request: sysrq-S, or another program that unregistered it.
+    /// An outside request: sysrq-S, or another program unregistered the scheduler.
     Evicted,
     /// An error in the scheduler, or the watchdog.
     Error,
 }
 
 impl Ended {
-    /// Reads the copy that ops.exit made; `None` while the scheduler runs. `detached`:
-    /// gthctl unregistered it.
+    /// Reads the copy that ops.exit made; `None` while the scheduler runs. `detached` says that
+    /// gthctl has unregistered it.
     pub(super) fn read(
         exit: &types::gth_exit,
         kernel: &KernelTypes<'_>,
         detached: bool,
     ) -> Option<Self> {
         // ops.exit writes the kind last, on another CPU.
-        // SAFETY: `exit` is valid; the kernel side may write it meanwhile.
+        // SAFETY: `exit` is valid; the BPF program may write to it meanwhile.
         let kind = i64::from(unsafe { (&raw const exit.kind).read_volatile() });
         if kind == 0 {
             return None;
@@ -67,7 +67,7 @@ impl Ended {
         })
     }
 
-    /// The error to end with, or `None` when the end was asked for.
+    /// The error to exit with, or `None` if the end was requested.
     pub fn error(&self) -> Option<Error> {
         let code = match self.cause {
             Cause::Unregistered | Cause::Restart => return None,

@@ -1,4 +1,4 @@
-//! The cgroups that the scheduler knows, and which counters of pods their tasks have.
+//! The cgroups that the scheduler knows, by their paths.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::kernel::skeletons::scheduler::types::{group, group_name};
 const ROOT: u32 = 0;
 
 /// The paths of all cgroups with the cpu controller, from the root of the hierarchy on, by the
-/// scheduler's numbers. One whose name does not fit is missing, with those below it.
+/// scheduler's numbers. A cgroup whose name does not fit is missing, as are those below it.
 pub(super) fn paths(
     indices: &MapImpl<'_>,
     groups: &MapImpl<'_>,
@@ -28,7 +28,7 @@ pub(super) fn paths(
     Ok(known.keys().filter_map(|&index| Some((index, path(&known, index)?))).collect())
 }
 
-/// The path of one; `None` if some name on it is unknown.
+/// The path of one cgroup; `None` if a name in it is unknown.
 fn path(known: &BTreeMap<u32, (u32, String)>, index: u32) -> Option<String> {
     let mut names = Vec::new();
     let mut at = index;

@@ -1,8 +1,8 @@
-//! Hooks where the BPF program learns that a task changed what rules ask about.
+//! Hooks by which the BPF program learns that a task changed what rules ask about.
 //!
 //! For each hook on a function the kernel walks all traceable functions (kernel/trace/ftrace.c,
-//! `ftrace_replace_code()`), a fifth of the loading time. So hooks that only some conditions
-//! need are attached only for policies with such conditions.
+//! `ftrace_replace_code()`), which takes a fifth of the loading time. So hooks that only some
+//! conditions need are attached only for policies with such conditions.
 
 use libbpf_rs::Link;
 
@@ -17,7 +17,7 @@ pub struct Hooks {
     _limits: Option<Link>,
 }
 
-/// commit_creds(), also the last step of an exec.
+/// commit_creds() is also the last step of an exec.
 fn needs_credentials(policy: &Compiled) -> bool {
     policy.asks(Condition::User) || policy.asks(Condition::Exe)
 }
@@ -27,7 +27,8 @@ fn needs_namespaces(policy: &Compiled) -> bool {
 }
 
 impl Hooks {
-    /// With one for cgroups' limits if `follows_limits`. Fails when the kernel refuses one.
+    /// Attaches the hooks, with one for the limits of cgroups if `follows_limits`. Fails if the
+    /// kernel refuses a hook.
     pub fn attach(
         progs: &mut SchedProgs<'_>,
         policy: &Compiled,
@@ -46,7 +47,7 @@ impl Hooks {
         Ok(hooks)
     }
 
-    /// Attaches what else `policy` needs, before it is in force.
+    /// Attaches the further hooks that `policy` needs, before it is in force.
     pub fn extend(&mut self, progs: &mut SchedProgs<'_>, policy: &Compiled) -> Result<()> {
         if needs_credentials(policy) && self.credentials.is_none() {
             self.credentials =
@@ -59,7 +60,7 @@ impl Hooks {
         Ok(())
     }
 
-    /// Detaches what `policy`, now in force, does not need.
+    /// Detaches the hooks that `policy`, which is now in force, does not need.
     pub fn reduce(&mut self, policy: &Compiled) {
         if !needs_credentials(policy) {
             self.credentials = None;

@@ -69,9 +69,9 @@ impl KernelTypes<'_> {
         self.has_member("rq", "ext_server")
     }
 
-    /// Whether BPF programs disable migration for the task on which they run: up to Linux 6.17 all,
-    /// later with CONFIG_PREEMPT_RCU only (rcu_read_lock_dont_migrate(), include/linux/rcupdate.h).
-    /// `struct task_struct` has this member with that option only.
+    /// Whether BPF programs disable migration for the task on which they run. Up to Linux 6.17 all
+    /// do, later only with CONFIG_PREEMPT_RCU (rcu_read_lock_dont_migrate(),
+    /// include/linux/rcupdate.h). `struct task_struct` has this member only with that option.
     pub fn programs_disable_migration(&self, release: &str) -> bool {
         self.has_member("task_struct", "rcu_read_lock_nesting")
             || version(release).is_some_and(|version| version < (6, 18))
@@ -113,7 +113,8 @@ impl KernelTypes<'_> {
         }
     }
 
-    /// Whether the scheduler learns of changed limits by a hook: before 6.17 there is no callback.
+    /// Whether the scheduler needs a hook to learn of changed limits: before 6.17 there is no
+    /// callback.
     pub fn needs_limit_hook(&self) -> bool {
         self.has_op("cgroup_init")
             && !self.has_op("cgroup_set_bandwidth")

@@ -1,4 +1,4 @@
-//! The layout of the scheduler's tables, from bpf/intf.h: what a policy is compiled for.
+//! The layout of the scheduler's tables, from bpf/intf.h. Policies are compiled for this layout.
 //!
 //! It is a layer below `policy`: it uses the BPF program's types and nothing else of `sched`.
 
@@ -20,12 +20,12 @@ impl Limits {
     pub const POD_ROWS: usize = gth_limit::GTH_POD_ROWS.0 as usize;
     /// Sets of exclusive CPUs.
     pub const RESERVED: usize = gth_limit::GTH_MAX_RESERVED.0 as usize;
-    /// Cgroups with the cpu controller, with the root.
+    /// Cgroups with the cpu controller, including the root.
     pub const GROUPS: usize = gth_limit::GTH_MAX_GROUPS.0 as usize;
     pub const DFAS: usize = gth_limit::GTH_MAX_DFAS.0 as usize;
     pub const STATES: usize = gth_limit::GTH_MAX_STATES.0 as usize;
     pub const TRANS: usize = gth_limit::GTH_MAX_TRANS.0 as usize;
-    /// Per policy, like those below.
+    /// Per policy, as is the next one.
     pub const TRAFFIC_CONDITIONS: usize = gth_limit::GTH_MAX_TRAFFIC.0 as usize;
     pub const FUNCTIONS: usize = gth_limit::GTH_MAX_FUNCTIONS.0 as usize / 2;
 }

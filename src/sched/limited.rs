@@ -1,4 +1,4 @@
-//! What the limits of cgroups (cpu.max) have held back, as the scheduler counts it.
+//! How much the limits of cgroups (cpu.max) have throttled them, as counted by the scheduler.
 
 use libbpf_rs::{MapCore, MapFlags, MapImpl};
 
@@ -18,14 +18,14 @@ pub struct Limited {
     pub nr_periods: u64,
     /// How often it used up its quota.
     pub nr_throttled: u64,
-    /// For how long it had none left, in nanoseconds, up to the end of its last period. The
+    /// How long it had no quota left, in nanoseconds, up to the end of its last period. The
     /// kernel's count grows only when the cgroup may run again.
     pub throttled_ns: u64,
-    /// It has none left now.
+    /// It has no quota left now.
     pub throttled: bool,
 }
 
-/// Reads the records of `groups` at these indices. 0, the root's, stands for none.
+/// Reads the records of `groups` at these indices. Index 0, the root's, stands for none.
 pub(super) fn read(groups: &MapImpl<'_>, indices: &[u32]) -> Result<Vec<Limited>> {
     let mut limited = Vec::new();
     for index in indices.iter().filter(|&&index| index != 0) {

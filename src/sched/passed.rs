@@ -1,4 +1,4 @@
-//! What has passed a data plane, as the marking programs count it.
+//! The traffic that has passed through a data plane, as counted by the marking programs.
 
 use std::ops::Add;
 
@@ -9,12 +9,12 @@ use crate::base::error::{Error, Result};
 use crate::gtp::{Direction, Function, Module, Stage};
 use crate::kernel::skeletons::scheduler::types::{gth_passed, gth_passed_key};
 
-/// Since the marking program was loaded.
+/// Counts since the marking program was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passed {
     pub packets: u64,
     pub bytes: u64,
-    /// In a module; 0 unless measured.
+    /// Time spent in a module; 0 unless measured.
     pub time_ns: u64,
 }
 
@@ -30,15 +30,15 @@ impl Add for Passed {
     }
 }
 
-/// By which function packets enter a module in which direction.
+/// A function by which packets enter a module in one direction.
 pub struct Way {
     pub direction: Direction,
-    /// Its row of the map `passed`.
+    /// Its row in the map `passed`.
     pub row: u32,
 }
 
 impl Way {
-    /// `None` if no packet enters there.
+    /// `None` if no packets enter by this function.
     pub fn of(traced: &Traced) -> Option<Self> {
         let function = function(traced).filter(|function| function.stage == Stage::Entry)?;
         let module = Module::ALL.iter().position(|module| *module == traced.module)?;
@@ -51,7 +51,7 @@ fn function(traced: &Traced) -> Option<Function> {
     traced.module.functions().find(|function| function.symbol == traced.symbol)
 }
 
-/// What bpf/mark.bpf.c is to know at a function with this number.
+/// The cookie that tells bpf/mark.bpf.c about the function with this number.
 pub fn cookie(traced: &Traced, number: u32) -> u64 {
     let packet = function(traced).and_then(|function| function.packet).unwrap_or_default();
     let way = Way::of(traced).map_or(gth_passed_key::GTH_NO_WAY.0, |way| way.row);
@@ -60,13 +60,13 @@ pub fn cookie(traced: &Traced, number: u32) -> u64 {
         | u64::from(way) << gth_passed_key::GTH_COOKIE_WAY.0
 }
 
-/// The key of what is received or sent on a UDP port.
+/// The key under which the datagrams received or sent on a UDP port are counted.
 pub fn port_key(port: u16, direction: Direction) -> u32 {
     let sent = if direction == Direction::Sent { gth_passed_key::GTH_PASSED_SENT.0 } else { 0 };
     u32::from(port) | sent
 }
 
-/// Reads a row of a map `passed`, summed over the CPUs.
+/// Reads a row of a `passed` map, summed over the CPUs.
 pub fn read(map: &impl MapCore, key: u32) -> Result<Passed> {
     let values = map
         .lookup_percpu(&key.to_ne_bytes(), MapFlags::ANY)
@@ -89,7 +89,8 @@ mod tests {
         Traced { module, symbol: symbol.to_owned() }
     }
 
-    /// The ways of all modules have different rows of the map, and each function its packet.
+    /// The ways of all modules have different rows in the map, and each entry function has a packet
+    /// argument.
     #[test]
     fn packets_enter_by_each_way_once() {
         let entries = Module::ALL

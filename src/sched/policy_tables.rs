@@ -20,7 +20,8 @@ const _: () = assert!(Condition::Pod as u32 == gth_condition::GTH_COND_POD.0);
 const _: () = assert!(Condition::Netns as u32 == gth_condition::GTH_COND_NETNS.0);
 const _: () = assert!(Condition::Gtp as u32 == gth_condition::GTH_COND_GTP.0);
 
-/// What the BPF program calls the parts of a policy. What stays in the next policy keeps its own.
+/// The numbers that the BPF program has for the parts of a policy. A part that stays in the next
+/// policy keeps its number.
 #[derive(Clone, Debug)]
 pub struct Ids {
     pub traffic: Numbers,
@@ -34,7 +35,7 @@ impl Default for Ids {
 }
 
 impl Ids {
-    /// Those of the next policy.
+    /// The numbers for the next policy.
     pub fn next(&self, policy: &Compiled) -> Self {
         let names = policy.rules.iter().map(|rule| rule.name.as_str());
         Self { traffic: self.traffic.next(&policy.traffic_conditions), rows: self.rows.next(names) }
@@ -94,7 +95,7 @@ fn write_traffic(policy: &Compiled, numbers: &Numbers, tables: &mut types::gth_t
     }
 }
 
-/// The automata of the patterns, one behind the other.
+/// The automata of the patterns, one after another.
 fn write_patterns(policy: &Compiled, tables: &mut types::gth_tables) {
     let mut end = 0;
     for (slot, dfas) in tables.dfa_at[1..].iter_mut().zip(&policy.dfas) {
@@ -168,7 +169,7 @@ fn rule(rule: &CompiledRule, row: u16) -> types::gth_rule {
         // No task starts at the end of time: a missing pid matches nothing.
         start_ticks: rule.by_pid.map_or(u64::MAX, |process| process.start_ticks),
         pid: rule.by_pid.map_or(0, |process| process.pid),
-        // The invalid id (include/linux/uidgid.h), and no namespace's number.
+        // The invalid uid (include/linux/uidgid.h), and a number that no namespace has.
         uid: rule.uid.unwrap_or(u32::MAX),
         netns: rule.netns.unwrap_or(0),
         weight: rule.weight.unwrap_or(0),

@@ -9,7 +9,7 @@ use super::activity::{Activity, clear_row, read_row};
 use crate::base::error::Result;
 use crate::kernel::skeletons::scheduler::types::gth_rule_stats;
 
-/// What the tasks of a rule did since the scheduler was loaded, or since the rule came.
+/// What the tasks of a rule did since the scheduler was loaded, or since the rule was added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleStats {
     #[serde(flatten)]
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_rows_values_are_summed_over_the_cpus() {
-        // Every counter of a CPU is its place, times the CPU's number.
+        // Every counter is its index times a factor for the CPU.
         let cpu = |times: u64| {
             let mut words = [0; size_of::<gth_rule_stats>() / 8];
             words.iter_mut().zip(0..).for_each(|(word, at)| *word = times * at);

@@ -61,15 +61,15 @@ pub struct Settings {
     pub hotplug_seq: u64,
 }
 
-/// The rules of a policy beside those of the live one.
+/// The rules of a policy, compared with those of the live one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rules {
     New,
-    /// In the same order. What they refer to may have changed.
+    /// The same rules in the same order. What they refer to may have changed.
     Same,
 }
 
-/// A loaded scheduler. Dropping it takes it out of the kernel.
+/// A loaded scheduler. Dropping it unloads it from the kernel.
 pub struct Scheduler<'obj> {
     skel: SchedSkel<'obj>,
     ops: Option<Link>,
@@ -78,7 +78,7 @@ pub struct Scheduler<'obj> {
     rematch: Link,
     marks: Link,
     changes: RingBuffer<'static>,
-    /// Of the live policy.
+    /// The numbers of the live policy.
     ids: Ids,
     /// How often the kernel had skipped a hook at the last check.
     skipped: u64,
@@ -147,7 +147,7 @@ impl<'obj> Scheduler<'obj> {
         })
     }
 
-    /// The kfuncs that the program avoids for their malformed BTF; usually none.
+    /// The kfuncs that the program avoids because their BTF is malformed; usually none.
     pub fn malformed_kfuncs(&self) -> &[&'static str] {
         &self.malformed
     }
@@ -167,15 +167,15 @@ impl<'obj> Scheduler<'obj> {
         self.kernel.has_ext_servers()
     }
 
-    /// Makes `policy` the live one, in one step for every task. CPUs that become exclusive, or
-    /// were, act on it at once, the others when they next switch tasks or at their next tick.
+    /// Makes `policy` the live one, in one step for every task. CPUs that become or were exclusive
+    /// act on it at once, the others when they next switch tasks or at their next tick.
     ///
-    /// Which tasks are children of a rule's tasks is found out anew unless the rules are [`Rules::Same`].
+    /// Finds out anew which tasks are children of a rule's tasks, unless the rules are [`Rules::Same`].
     pub fn set_policy(&mut self, policy: &Compiled, rules: Rules) -> Result<()> {
         let generation = self.generation().wrapping_add(1).max(1);
         let lineage = self.lineage(rules).unwrap_or(generation);
         let ids = self.ids.next(policy);
-        // The live policy counts nothing there.
+        // The live policy does not use these marks.
         let data = self.skel.maps.bss_marked_data.as_mut().expect("the program has .bss.marked");
         self.ids.traffic.new_marks(&ids.traffic).for_each(|mark| data.marked_tasks[mark] = 0);
         install(&mut self.skel, policy, &ids, self.nr_llcs, generation, lineage)?;
@@ -188,13 +188,13 @@ impl<'obj> Scheduler<'obj> {
         run_program(&self.skel.progs.go_live)
     }
 
-    /// What the live policy makes of every thread, or of one.
+    /// How the live policy's rules apply to every thread, or to one.
     pub fn verdicts(&mut self, tid: Option<u32>) -> Result<Vec<Verdict>> {
         let tables = self.generation() & 1;
         self.report(tables, tid)
     }
 
-    /// What `policy` would make of every thread.
+    /// How the rules of `policy` would apply to every thread.
     pub fn try_policy(&mut self, policy: &Compiled, rules: Rules) -> Result<Vec<Verdict>> {
         let (ids, nr_llcs) = (self.ids.next(policy), self.nr_llcs);
         let lineage = self.lineage(rules).unwrap_or(0);
@@ -209,7 +209,8 @@ impl<'obj> Scheduler<'obj> {
         &mut data.tables
     }
 
-    /// What the live policy knows of tasks' parents, by the number of its rules, if `rules` are the same.
+    /// The lineage number of the live policy, which keeps what is known about tasks' parents, if
+    /// `rules` are the same.
     fn lineage(&mut self, rules: Rules) -> Option<u32> {
         let live = self.generation() as usize & 1;
         (rules == Rules::Same).then(|| self.tables()[live].lineage)
@@ -245,17 +246,17 @@ impl<'obj> Scheduler<'obj> {
         self.ids.traffic.ports().collect()
     }
 
-    /// One of its maps, for a program that shares it.
+    /// One of the scheduler's maps, for a program that shares it.
     pub fn map(&self, name: &OsStr) -> Option<BorrowedFd<'_>> {
         let map = self.skel.object().maps().find(|map| map.name() == name)?;
-        // SAFETY: open for as long as the skeleton lives.
+        // SAFETY: the map is open for as long as the skeleton lives.
         Some(unsafe { BorrowedFd::borrow_raw(map.as_fd().as_raw_fd()) })
     }
 
     /// A descriptor that becomes readable when a task changes what rules ask about, for
-    /// the first time since [`Scheduler::has_missed_changes`] looked.
+    /// the first time since [`Scheduler::has_missed_changes`] was called.
     pub fn changes(&self) -> BorrowedFd<'_> {
-        // SAFETY: open for as long as the ring buffer lives.
+        // SAFETY: the descriptor is open for as long as the ring buffer lives.
         unsafe { BorrowedFd::borrow_raw(self.changes.epoll_fd()) }
     }
 
@@ -283,13 +284,13 @@ impl<'obj> Scheduler<'obj> {
         Ok(skipped != std::mem::replace(&mut self.skipped, skipped))
     }
 
-    /// Whether something has changed since [`Scheduler::forget_cpuset_changes`] that may change
-    /// which cpusets the tasks of rules with allocated CPUs are in, or which CPUs these have.
+    /// Whether anything has happened since [`Scheduler::forget_cpuset_changes`] that may change
+    /// which cpusets the tasks of rules with allocated CPUs are in, or which CPUs these cpusets have.
     pub fn cpusets_changed(&mut self) -> bool {
         self.cpusets_flag().load(Ordering::SeqCst) != 0
     }
 
-    /// From now on, [`Scheduler::changes`] tells of such a change again. To be called before the
+    /// From now on, [`Scheduler::changes`] reports such a change again. Has to be called before the
     /// cpusets are read, so that no change is missed.
     pub fn forget_cpuset_changes(&mut self) {
         self.cpusets_flag().store(0, Ordering::SeqCst);
@@ -301,8 +302,8 @@ impl<'obj> Scheduler<'obj> {
         unsafe { AtomicU32::from_ptr(&raw mut data.cpusets_changed) }
     }
 
-    /// The CPUs whose ext server (kernel/sched/ext.c) has stopped though tasks of sched_ext are there.
-    /// Fails where the kernel has no such servers.
+    /// The CPUs whose ext server (kernel/sched/ext.c) has stopped although they have sched_ext tasks.
+    /// Fails if the kernel has no such servers.
     pub fn stopped_servers(&mut self) -> Result<Vec<u32>> {
         run_program(&self.skel.progs.get_stopped_servers)?;
         let words = (0..).step_by(64).zip(self.skel.request().cpus);
@@ -312,7 +313,8 @@ impl<'obj> Scheduler<'obj> {
         Ok(words.flat_map(cpus).collect())
     }
 
-    /// Makes every task be matched again when it is next queued or wakes up, or at a tick.
+    /// Makes the scheduler match every task again, when the task is next queued or woken up, or at
+    /// a tick.
     pub fn rematch(&self) -> Result<()> {
         verdict::run(&self.rematch).map(drop)
     }
@@ -371,14 +373,14 @@ impl<'obj> Scheduler<'obj> {
         rule_stats::read(&self.skel.maps.rule_stats, row)
     }
 
-    /// The paths of all cgroups with the cpu controller, by the scheduler's numbers; none unless it
-    /// counts what pods do.
+    /// The paths of all cgroups with the cpu controller, by the scheduler's numbers; none unless the
+    /// scheduler counts what pods do.
     pub fn cgroups(&self) -> Result<BTreeMap<u32, String>> {
         let maps = &self.skel.maps;
         groups::paths(&maps.group_indices, &maps.groups, &maps.group_names)
     }
 
-    /// From now on, the tasks of this cgroup count in this row, and those of new cgroups in it.
+    /// From now on, the tasks of this cgroup count in this row, as do those of new cgroups inside it.
     pub fn set_pod_row(&mut self, group: u32, row: u16) {
         let data = self.skel.maps.bss_pods_data.as_mut().expect("the program has .bss.pods");
         data.pod_rows[group as usize] = row;
@@ -409,7 +411,7 @@ impl<'obj> Scheduler<'obj> {
         events.try_clone_to_owned().map_err(|e| Error::failure(format!("the events' map: {e}")))
     }
 
-    /// Fails when there are more cgroups than the scheduler can keep the shares and limits of.
+    /// Fails if there are more cgroups than the scheduler can keep shares and limits for.
     pub fn check_cgroups(&self) -> Result<()> {
         let data = self.skel.maps.bss_groups_data.as_ref().expect("the program has .bss.groups");
         if data.too_many_groups == 0 {
@@ -426,7 +428,7 @@ impl<'obj> Scheduler<'obj> {
         Ended::read(&data.exited, &self.kernel, self.ops.is_none())
     }
 
-    /// Takes the scheduler out of the kernel and waits for it.
+    /// Unloads the scheduler from the kernel and waits until that is done.
     pub fn unload(&mut self) -> Option<Ended> {
         let before = self.ended();
         // Closing the link returns once the kernel's default scheduler is in charge.
@@ -475,7 +477,7 @@ fn configure(
     Ok(())
 }
 
-/// Takes the `ops.dispatch()` that matches tasks only where the program cannot kick a CPU.
+/// Chooses the `ops.dispatch()`. The one that matches tasks is for programs that cannot kick a CPU.
 fn choose_dispatch(open: &mut OpenSchedSkel<'_>, can_kick: bool) {
     let (with, without) = (&mut open.progs.gth_dispatch, &mut open.progs.gth_dispatch_without_kick);
     with.set_autoload(can_kick);
@@ -502,7 +504,7 @@ fn adapt_cgroup_ops(ops: &mut sched_ext_ops, kernel: &KernelTypes<'_>) {
     }
 }
 
-/// Writes `policy` into the tables and masks of `generation`, with the number of its rules' lineage.
+/// Writes `policy` into the tables and masks of `generation`, with the lineage number of its rules.
 fn install(
     skel: &mut SchedSkel<'_>,
     policy: &Compiled,
@@ -511,7 +513,7 @@ fn install(
     generation: u32,
     lineage: u32,
 ) -> Result<()> {
-    // No CPU reads the previous generation in this place and nothing is queued by it:
+    // No CPU reads the previous generation in these tables any more, and no task is queued by it:
     // set_policy() made sure of that.
     for (&index, cpus) in &policy.masks {
         let request = skel.request();
@@ -605,9 +607,9 @@ impl SchedSkel<'_> {
     }
 }
 
-/// The kernel has verified the programs, but does not schedule by them.
+/// The error when the kernel has verified the programs but does not take the scheduler.
 fn not_taken(e: libbpf_rs::Error) -> Error {
-    // One that has come while the kernel verified this one.
+    // Another scheduler may have been loaded while the kernel verified this one.
     if let Err(other) = sched_ext::check_sched_ext(Path::new(sched_ext::SCHED_EXT))
         && other.code == ExitCode::OtherScheduler
     {

@@ -11,7 +11,7 @@ use crate::base::plot;
 use crate::base::units::Nanoseconds;
 use crate::kernel::skeletons::scheduler::types::{gth_counter, gth_path, gth_stats};
 
-/// For each way to a CPU: what tables call it, and its label in metrics.
+/// For each path to a CPU: its name in tables, and its label in metrics.
 const PATHS: [(gth_path, &str, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
     (gth_path::GTH_PATH_IDLE, "idle CPU", "idle"),
     (gth_path::GTH_PATH_HANDED_OVER, "handed over", "handed_over"),
@@ -25,7 +25,7 @@ const PATHS: [(gth_path, &str, &str); gth_path::GTH_NR_PATHS.0 as usize] = [
     (gth_path::GTH_PATH_KEPT, "kept its CPU", "kept"),
 ];
 
-/// For each counter: what tables call it, and its name in metrics.
+/// For each counter: its name in tables, and its name in metrics.
 const COUNTERS: [(gth_counter, &str, &str); gth_counter::GTH_NR_COUNTERS.0 as usize] = [
     (gth_counter::GTH_COUNT_PRIO_WAKEUPS, "priority wake-ups", "priority_wakeups"),
     (gth_counter::GTH_COUNT_PREEMPTIONS, "preemptions", "preemptions"),
@@ -58,7 +58,7 @@ const COUNTERS: [(gth_counter, &str, &str); gth_counter::GTH_NR_COUNTERS.0 as us
     ),
 ];
 
-/// Where the last bucket of wake-ups begins, in nanoseconds. It has no end.
+/// Where the last bucket of wake-ups begins, in nanoseconds. This bucket has no end.
 const LONGEST: u64 = 1 << 31;
 
 /// Counters since the scheduler was loaded, summed over the CPUs.
@@ -94,12 +94,12 @@ impl Stats {
         quantile(&self.wakeup_ns, part)
     }
 
-    /// How often a task got a CPU each way, by the way's label in metrics.
+    /// How often a task got a CPU by each path, with the path's label in metrics.
     pub fn paths(&self) -> impl Iterator<Item = (&'static str, u64)> {
         PATHS.iter().map(|(path, _, label)| (*label, self.paths[path.0 as usize]))
     }
 
-    /// The counters by their names in metrics.
+    /// The counters, with their names in metrics.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COUNTERS.iter().map(|(counter, _, name)| (*name, self.counters[counter.0 as usize]))
     }
@@ -131,8 +131,8 @@ impl Stats {
 }
 
 /// The upper bound, in nanoseconds, of the bucket that holds this quantile (0 to 1), where bucket
-/// `b` counts what took `2^b` to `2^(b+1)` ns; `None` without any. [`round`] and [`below`] know that
-/// the last bucket has no end.
+/// `b` counts what took `2^b` to `2^(b+1)` ns; `None` if the buckets are empty. [`round`] and
+/// [`below`] allow for the last bucket, which has no end.
 pub fn quantile(buckets: &[u64], part: f64) -> Option<u64> {
     let total: u64 = buckets.iter().sum();
     let wanted = ((total as f64 * part).ceil() as u64).clamp(1, total.max(1));
@@ -150,7 +150,7 @@ fn add<const N: usize>(sum: &mut [u64; N], one: &[u64; N]) {
     }
 }
 
-/// [`Stats`] with rates; `Display` writes the table of what is not zero.
+/// [`Stats`] with rates; `Display` writes a table of those that are not zero.
 pub struct Report {
     now: Stats,
     earlier: Stats,
@@ -197,7 +197,7 @@ pub fn latencies(buckets: &[u64]) -> String {
     plot::histogram(buckets, |bucket| round(1 << bucket))
 }
 
-/// A bucket's bound, rounded to what it means: 2^20 ns is shown as 1ms, and the end of the last bucket
+/// A bucket's bound, rounded to a whole unit: 2^20 ns is shown as 1ms, and the end of the last bucket
 /// as `>2s`.
 pub fn round(ns: u64) -> String {
     if ns > LONGEST {
@@ -208,7 +208,7 @@ pub fn round(ns: u64) -> String {
     Nanoseconds(ns / unit * unit).to_string()
 }
 
-/// What is said of a [`quantile`]: such as `<16us`, or `>2s` in the last bucket.
+/// The text for a [`quantile`], such as `<16us`, or `>2s` in the last bucket.
 pub fn below(ns: u64) -> String {
     if ns > LONGEST { round(ns) } else { format!("<{}", round(ns)) }
 }

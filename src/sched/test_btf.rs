@@ -6,7 +6,7 @@ use std::path::Path;
 
 use libbpf_rs::libbpf_sys as sys;
 
-/// A type of the kernel's.
+/// A kernel type.
 #[derive(Clone, Copy, Debug)]
 pub enum Type {
     Enum(&'static str, &'static [(&'static str, i64)]),
@@ -16,7 +16,7 @@ pub enum Type {
     Function(&'static str, &'static [&'static str]),
 }
 
-/// What gthctl needs of a kernel, and nothing malformed.
+/// The types that gthctl needs from a kernel, none of them malformed.
 pub const SOUND: [Type; 3] = [
     Type::Enum(
         "scx_ops_flags",

@@ -1,5 +1,5 @@
-//! The numbers that BPF has for a policy's traffic conditions and the functions they
-//! count, and what it has marked by them.
+//! The numbers that BPF has for a policy's traffic conditions and for the functions whose
+//! calls these count, and the tasks that BPF has marked by them.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::policy::compile::TrafficCondition;
 const MARKS: u32 = gth_limit::GTH_NR_MARKS.0;
 const FUNCTIONS: u32 = gth_limit::GTH_MAX_FUNCTIONS.0;
 
-/// What else marks a task than a function of a module: a marked task that woke it up to hand a
+/// What marks a task besides the functions of modules: a marked task that woke it up to hand a
 /// packet on, and the functions of sockets.
 const OTHERS: [(gth_limit, &str); 5] = [
     (gth_limit::GTH_BY_WAKEUP, "wake-up"),
@@ -49,9 +49,9 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// The numbers for the next policy. What stays keeps its number. No number of this
-    /// policy is reused: for a moment BPF reads both policies, and this one's programs
-    /// are still attached.
+    /// The numbers for the next policy. A condition or function that stays keeps its number. No
+    /// number of this policy is reused for another: for a moment BPF reads both policies, and this
+    /// policy's programs are still attached.
     pub fn next(&self, conditions: &[TrafficCondition]) -> Self {
         let mut next =
             Self { known: conditions.to_vec(), last_id: self.last_id, ..Self::default() };
@@ -101,7 +101,7 @@ impl Numbers {
         next.conditions.iter().filter(is_new).map(|condition| condition.mark as usize)
     }
 
-    /// The UDP ports of conditions, each as often as it occurs.
+    /// The UDP ports of the conditions, with duplicates.
     pub fn ports(&self) -> impl Iterator<Item = u16> {
         self.known.iter().filter_map(|condition| condition.plane.port())
     }
@@ -129,7 +129,7 @@ pub struct Mark {
     pub comm: String,
     /// The traffic condition's index in the policy.
     pub condition: usize,
-    /// Packets in the current second, and when it began. All times here are in ns of
+    /// Packets in the current second, and when this second began. All times here are in ns of
     /// CLOCK_MONOTONIC.
     pub in_window: u32,
     pub window_began: u64,

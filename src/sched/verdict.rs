@@ -1,5 +1,5 @@
-//! What a policy makes of each task, by the scheduler's own matching: the records of the
-//! task iterator in bpf/sched.bpf.c.
+//! How a policy's rules apply to each task, by the scheduler's own matching: the records of
+//! the task iterator in bpf/sched.bpf.c.
 
 use std::io::Read;
 
@@ -19,7 +19,7 @@ pub struct Verdict {
     /// Its process.
     pub tgid: u32,
     pub comm: String,
-    /// The rule that it falls under, from 0.
+    /// The index of the rule that it falls under, from 0.
     pub rule: Option<usize>,
     /// The rule by which the kernel schedules it, and its generation. If that is not the
     /// live one, `rule` takes effect when the task next runs.

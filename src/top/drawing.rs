@@ -1,4 +1,4 @@
-//! Draws the screen. Nothing here asks anybody or keeps anything.
+//! Draws the screen. Nothing here requests data or keeps state.
 
 use std::env;
 
@@ -17,12 +17,12 @@ use crate::base::{columns, escape};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Look {
     pub colored: bool,
-    /// Beyond ASCII.
+    /// Whether it can show characters beyond ASCII.
     pub unicode: bool,
 }
 
 impl Look {
-    /// By the environment, as setlocale(3) reads it.
+    /// Reads the environment, as setlocale(3) does.
     pub fn of_terminal(colored: bool) -> Self {
         let set = |name| env::var(name).ok().filter(|value| !value.is_empty());
         let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(set).unwrap_or_default();
@@ -30,7 +30,7 @@ impl Look {
         Self { colored, unicode: locale.contains("utf-8") || locale.contains("utf8") }
     }
 
-    /// Stands out, in colour if there is one.
+    /// A style that stands out, in colour if there is one.
     fn alarm(self) -> Style {
         let style = Style::new().add_modifier(Modifier::BOLD);
         if self.colored { style.fg(Color::Red) } else { style }
@@ -73,7 +73,7 @@ pub fn draw(frame: &mut Frame<'_>, choice: &Choice, now: &Model, look: Look) {
     frame.render_widget(self::keys(choice), keys);
 }
 
-/// Who is running, and what is wrong.
+/// Which gthctl is running, and what is wrong.
 fn title<'a>(choice: &Choice, model: &'a Model, look: Look) -> Line<'a> {
     let mut spans = vec![Span::styled("gthctl top  ", BOLD)];
     if choice.frozen.is_some() {
@@ -230,7 +230,8 @@ fn limits(frame: &mut Frame<'_>, area: Rect, choice: &Choice, model: &Model, loo
     let row = choice.row(model);
     let none = "no cgroup has used up its limit";
     rows(frame, upper, &tables::cgroups(cgroups), row.min(cgroups.len().saturating_sub(1)), none);
-    // The mark goes on through the remarks, which then scroll. With the last one, all has been shown.
+    // The mark goes on through the remarks, which then scroll. At the last one, all lines have been
+    // shown.
     let most = lines.len().saturating_sub(usize::from(lower.height));
     let scroll = match row.checked_sub(cgroups.len()).filter(|_| row > 0) {
         Some(marked) if marked + 1 < begins.len() => begins[marked].min(most),
@@ -252,7 +253,7 @@ fn rows(frame: &mut Frame<'_>, area: Rect, table: &Table, row: usize, none: &'st
     }
 }
 
-/// A table whose row `row` is marked and in sight. Numbers stand on the right of their columns.
+/// A table whose row `row` is marked and in sight. Numbers are right-aligned in their columns.
 fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, row: usize) {
     let widths = widths(table, usize::from(area.width));
     let cell = |(column, text): (usize, &str)| match table.numbers[column] {
@@ -272,9 +273,10 @@ fn table(frame: &mut Frame<'_>, area: Rect, table: &Table, row: usize) {
     frame.render_stateful_widget(widget, area, &mut state);
 }
 
-/// How wide the columns are that fit: texts give way first, then the last columns.
+/// The widths of the columns that fit. Text columns shrink first, then the last columns are
+/// dropped.
 fn widths(table: &Table, room: usize) -> Vec<usize> {
-    /// What is left of a text.
+    /// The least width that a text column shrinks to.
     const LEAST: usize = 8;
     let widest = |column: usize| {
         let cells = table.rows.iter().map(|row| columns::width(&row[column]));
@@ -293,7 +295,7 @@ fn widths(table: &Table, room: usize) -> Vec<usize> {
     widths
 }
 
-/// The last parts of a series, as heights up to `most`, or up to the highest if that is 0.
+/// The last parts of a series, as heights up to `most`, or up to the highest part if `most` is 0.
 pub fn sparkline(series: &Series, width: usize, most: f64, look: Look) -> String {
     const BARS: [[char; 8]; 2] =
         [['_', '.', ',', '-', '=', '+', '*', '#'], ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█']];
@@ -388,10 +390,10 @@ mod tests {
         assert!(top.contains("interrupts  4 in place") && top.contains("end0\n"), "{top}");
         let bottom = shown(notes(30), usize::MAX);
         assert!(bottom.contains("end29\n") && !bottom.contains("end0\n"), "{bottom}");
-        // It alone has more lines than there is room for.
+        // A single note that has more lines than there is room for.
         let last = shown(vec![format!("{} end", "word ".repeat(400))], usize::MAX);
         assert!(last.contains(" end\n"), "{last}");
-        // Those that fit stay.
+        // Notes that fit do not scroll.
         let few = shown(notes(1), usize::MAX);
         assert!(few.contains("waiting: eth9: gone\n") && few.contains("end0\n"), "{few}");
     }

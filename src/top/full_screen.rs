@@ -55,8 +55,8 @@ pub fn run(source: &Source, interval: Duration, look: Look) -> Result<()> {
     }
 }
 
-/// The terminal while the screen has it. It gets it back however this ends: when this is dropped,
-/// and before the message of a panic.
+/// The terminal while the screen uses it. The terminal is restored however this ends: when this is
+/// dropped, and before the message of a panic.
 pub struct Screen(Terminal<CrosstermBackend<Stdout>>);
 
 impl Screen {
@@ -74,23 +74,24 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A panic has given it back already. Again, that would move the cursor over the message.
+        // A panic has restored the terminal already. Doing so again would move the cursor over the
+        // message.
         if is_raw_mode_enabled().is_ok_and(|is_raw| is_raw) {
             let _ = self.0.show_cursor();
-            // One that has hung up needs nothing.
+            // A terminal that has hung up needs no restoring.
             let _ = ratatui::try_restore();
         }
     }
 }
 
-/// Waits for a key, another size, or news; true if the screen is to end.
+/// Waits for a key, a new size, or news; true if the screen must end.
 fn wait(signals: &SignalFd, wake: &EventFd) -> Result<bool> {
     let stdin = stdin();
     let mut fds =
         [stdin.as_fd(), wake.as_fd(), signals.as_fd()].map(|fd| PollFd::new(fd, PollFlags::POLLIN));
     match poll(&mut fds, PollTimeout::NONE) {
         Ok(_) => {}
-        // The terminal has another size.
+        // The size of the terminal has changed.
         Err(Errno::EINTR) => return Ok(false),
         Err(e) => return Err(Error::because_of("poll", e)),
     }
@@ -98,7 +99,7 @@ fn wait(signals: &SignalFd, wake: &EventFd) -> Result<bool> {
     Ok(has(&fds[2], PollFlags::POLLIN) || has(&fds[0], PollFlags::POLLHUP | PollFlags::POLLERR))
 }
 
-/// Acts on all keys that wait; true if one quits.
+/// Acts on all keys that are pending; true if one quits.
 fn press_all(choice: &mut Choice, model: &Model, sampler: &Sampler) -> Result<bool> {
     let failed = |e| Error::because_of("the terminal", e);
     while event::poll(Duration::ZERO).map_err(failed)? {
@@ -139,7 +140,7 @@ impl Sampler {
         Ok(Self { news, wishes, wake })
     }
 
-    /// Takes the news. Fails if no more will come, or nothing can ever be known.
+    /// Takes the news. Fails if no more will come, or if no sample can succeed.
     fn take(&self, choice: &mut Choice, model: &mut Model) -> Result<()> {
         let _ = self.wake.read();
         loop {
@@ -164,8 +165,8 @@ impl Sampler {
     }
 }
 
-/// The sampling thread's end. When it is dropped, even by a panic, the screen wakes up and finds
-/// that no more news will come: the sender goes before the bell.
+/// The sampling thread's end of the channel. When it is dropped, even by a panic, the screen wakes
+/// up and finds that no more news will come, because the sender is dropped before the bell.
 struct Teller {
     sender: Sender<News>,
     bell: Bell,
@@ -184,7 +185,7 @@ struct Bell(Arc<EventFd>);
 
 impl Bell {
     fn ring(&self) {
-        // It fails only if it rings already.
+        // This fails only if the bell is ringing already.
         let _ = self.0.write(1);
     }
 }
@@ -195,7 +196,7 @@ impl Drop for Bell {
     }
 }
 
-/// Takes a sample each `interval`, and explains threads between.
+/// Takes a sample each `interval`, and explains threads in between.
 fn sample(source: &Source, interval: Duration, asked: &Receiver<u32>, teller: &Teller) {
     let mut pause = FIRST.min(interval);
     loop {

@@ -37,7 +37,7 @@ pub enum Page {
     },
 }
 
-/// What is to be done for a key.
+/// What a key asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     Nothing,
@@ -59,7 +59,7 @@ pub struct Choice {
     pub rule: Option<String>,
     /// Only tasks with this text.
     pub filter: String,
-    /// Keys go into the filter.
+    /// Whether keys go into the filter.
     pub types_filter: bool,
     pub page: Page,
     /// The first line of the page.
@@ -68,7 +68,7 @@ pub struct Choice {
     pub frozen: Option<Box<Model>>,
 }
 
-/// How far the keys for a page go.
+/// How many rows or lines the keys for a page move.
 const PAGE: isize = 15;
 
 impl Choice {
@@ -156,7 +156,7 @@ impl Choice {
         (self.view, self.page) = (view, Page::None);
     }
 
-    /// All tasks of this rule, or of every rule.
+    /// Shows all tasks of this rule, or of every rule.
     fn narrow(&mut self, rule: Option<String>) {
         self.rule = rule;
         self.filter.clear();
@@ -184,7 +184,7 @@ impl Choice {
         }
     }
 
-    /// From a rule to its tasks, from a task to what explains it.
+    /// Goes from a rule to its tasks, or from a task to its explanation.
     fn enter(&mut self, now: &Model) -> Wish {
         let model = self.shown(now);
         let row = self.row(model);
@@ -349,7 +349,7 @@ mod tests {
         others.for_each(|task| task.task.rule = "breakfast".into());
         press(&mut choice, &model, "/shell\n2\n");
         assert_eq!((choice.filter.as_str(), names(&choice, &model)), ("", vec![11]));
-        // A filter is one within the rule; while it is typed, Esc ends only it.
+        // A filter applies within the rule. While it is being typed, Esc ends only the filter.
         press(&mut choice, &model, "/shell\n");
         assert!(names(&choice, &model).is_empty());
         press(&mut choice, &model, "/\u{1b}");

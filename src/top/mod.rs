@@ -1,7 +1,8 @@
 //! `gthctl top`: what the scheduler does, on a full screen, as text, in JSON.
 //!
 //! Everything comes through the running gthctl's socket and from /proc, at the user's interval.
-//! Shares and rates are differences between two samples: the scheduler counts nothing for it.
+//! Shares and rates are differences between two samples: the scheduler counts nothing extra for
+//! them.
 
 pub mod drawing;
 pub mod full_screen;

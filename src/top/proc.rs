@@ -10,31 +10,31 @@ use crate::kernel::procfs::{self, stat_field};
 /// What a CPU has done since boot, in clock ticks (proc_stat(5)).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTimes {
-    /// With `nice` and guests.
+    /// Includes `nice` and guests.
     pub user: u64,
     pub system: u64,
     pub irq: u64,
     pub softirq: u64,
     pub steal: u64,
-    /// With `iowait`.
+    /// Includes `iowait`.
     pub idle: u64,
 }
 
 /// What a thread has done since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskTimes {
-    /// Tells it from a later thread with its number.
+    /// Distinguishes it from a later thread with the same TID.
     pub start_ticks: u64,
     /// Where it ran last.
     pub cpu: u32,
     /// Absent where the kernel does not count them (CONFIG_SCHED_INFO).
     pub turns: Option<Turns>,
     pub switches: u64,
-    /// Those of the switches that it did not ask for.
+    /// The switches among them that it did not ask for.
     pub preempted: u64,
 }
 
-/// A thread's time on and in front of CPUs (`/proc/PID/schedstat`).
+/// A thread's time on CPUs and its time waiting for them (`/proc/PID/schedstat`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Turns {
     pub run_ns: u64,
@@ -49,7 +49,7 @@ pub fn cpus(proc_root: &Path) -> Result<BTreeMap<u32, CpuTimes>> {
     Ok(text.lines().filter_map(cpu).collect())
 }
 
-/// Of a line such as `cpu0 1 2 3 ...`. The sum of all CPUs has no number.
+/// Parses a line such as `cpu0 1 2 3 ...`. The line for the sum of all CPUs has no number.
 fn cpu(line: &str) -> Option<(u32, CpuTimes)> {
     let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
     let number = words.next().filter(|_| !line.starts_with("cpu "))?.parse().ok()?;

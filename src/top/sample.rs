@@ -10,7 +10,7 @@ use crate::base::time;
 use crate::daemon::control::{Reply, Request, client};
 use crate::daemon::reports::{Explanation, Metrics, RuleTask};
 
-/// How long the running gthctl may take: it answers between two of its steps.
+/// How long the running gthctl may take to answer: it does so between two of its steps.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where samples come from.
@@ -25,7 +25,7 @@ pub struct Source {
 /// Counters at one time.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// Since boot.
+    /// The time since boot.
     pub at: Duration,
     pub cpus: BTreeMap<u32, CpuTimes>,
     /// What the running gthctl says, or why it says nothing.
@@ -37,7 +37,7 @@ pub struct Sample {
 pub struct Answers {
     pub metrics: Metrics,
     pub tasks: Vec<RuleTask>,
-    /// By thread.
+    /// By TID.
     pub times: HashMap<u32, TaskTimes>,
 }
 

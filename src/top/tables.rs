@@ -8,7 +8,7 @@ use crate::base::{escape, output};
 use crate::daemon::reports::RuleTask;
 use crate::sched::stats::{below, round};
 
-/// A table without columns in which nothing is known.
+/// A table. Columns in which nothing is known are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Table {
     pub head: Vec<&'static str>,
@@ -50,7 +50,8 @@ impl Table {
     }
 }
 
-/// How each CPU spent the time: by whose tasks ran, or where that is not known by where.
+/// How each CPU spent the time: by whose tasks ran or, where that is unknown, by user and system
+/// time.
 pub fn cpus(cpus: &[Cpu]) -> Table {
     let columns = [
         ("CPU", true),
@@ -137,7 +138,7 @@ pub fn tasks(tasks: &[&Task]) -> Table {
     Table::new(columns, tasks.iter().map(row).collect())
 }
 
-/// What limits hold back.
+/// The cgroups that their limits hold back.
 pub fn cgroups(cgroups: &[Cgroup]) -> Table {
     let columns = [
         ("throttled cgroup", false),
@@ -161,7 +162,7 @@ pub fn cgroups(cgroups: &[Cgroup]) -> Table {
     Table::new(columns, cgroups.iter().map(row).collect())
 }
 
-/// What is known about a gthctl in general: names and values. Those that want attention are true.
+/// General facts about a running gthctl: the name, the value, and whether it needs attention.
 pub fn facts(running: &Running) -> Vec<(&'static str, String, bool)> {
     let status = &running.status;
     let policy = match &status.policy_file {
@@ -290,7 +291,7 @@ fn rates(rates: &Rates) -> [String; 5] {
     ]
 }
 
-/// Of one CPU or of the time; 1 is 100 %.
+/// A part of one CPU or of the time, where 1 is 100 %.
 fn percent(part: Option<f64>) -> String {
     part.map_or(String::new(), |part| format!("{:.1}%", part * 100.0))
 }

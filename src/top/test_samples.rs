@@ -11,9 +11,9 @@ use crate::base::error::{Error, ExitCode};
 use crate::daemon::reports::{CpuRun, Metrics, RuleCounters, RuleTask};
 use crate::sched::rule_stats::RuleStats;
 
-/// After so many seconds: CPU 1 is exclusive and busy, half of the time with priority; a real-time
-/// task runs on CPU 0 for a twentieth of it; thread 11 runs for half of the time in 1000
-/// turns and waits for 1 ms of it, thread 12 runs for a tenth.
+/// The sample after `second` seconds. CPU 1 is exclusive and busy, half of the time with priority.
+/// A real-time task runs on CPU 0 for a twentieth of the time. Thread 11 runs for half of the time
+/// in 1000 turns and waits for 1 ms of it. Thread 12 runs for a tenth.
 pub fn sample(second: u64) -> Sample {
     let cpu = |busy: u64, softirq: u64| CpuTimes {
         user: busy * second,
@@ -38,7 +38,7 @@ pub fn alone(second: u64) -> Sample {
     Sample { gthctl: Err(none.help("start one with: sudo gthctl run")), ..sample(second) }
 }
 
-/// With that many tasks under the second rule.
+/// The same, with `tasks` more tasks under the second rule.
 pub fn crowded(second: u64, tasks: u32) -> Sample {
     let mut sample = sample(second);
     if let Ok(answers) = &mut sample.gthctl {
@@ -50,7 +50,7 @@ pub fn crowded(second: u64, tasks: u32) -> Sample {
     sample
 }
 
-/// What these samples make together.
+/// The model that these samples make.
 pub fn model(samples: impl IntoIterator<Item = Sample>) -> Model {
     let mut model = Model::default();
     samples.into_iter().for_each(|sample| model.add(sample));

@@ -1,4 +1,4 @@
-//! What two samples mean together: shares and rates, and how they went in the last minutes.
+//! Shares and rates between two samples, and how they developed over the last minutes.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Cpu {
     pub exclusive: bool,
     #[serde(flatten)]
     pub shares: Option<Shares>,
-    /// What of `user` and `system` was whose.
+    /// Whose tasks used `user` and `system`.
     #[serde(flatten)]
     pub tasks: Option<TaskShares>,
     /// The tasks that ran here last, by rule.
@@ -54,11 +54,12 @@ pub struct Shares {
 /// task's, too (update_rq_clock_task(), kernel/sched/core.c).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TaskShares {
-    /// Of tasks under a rule with priority.
+    /// The share of tasks under a rule with priority.
     pub priority: f64,
-    /// Of gthctl's other tasks.
+    /// The share of gthctl's other tasks.
     pub normal: f64,
-    /// Of tasks that the kernel runs before gthctl's: real-time tasks, its own.
+    /// The share of tasks that the kernel runs before gthctl's: real-time tasks and the kernel's
+    /// own.
     pub real_time: f64,
 }
 
@@ -66,7 +67,7 @@ pub struct TaskShares {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Running {
     pub status: Status,
-    /// Of priority tasks.
+    /// The wake-ups of priority tasks.
     pub wakeups: Wakeups,
     /// How many tasks got a CPU each way.
     pub dispatches_per_second: BTreeMap<String, f64>,
@@ -98,15 +99,15 @@ pub struct Rates {
     /// The time on a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<f64>,
-    /// The time in front of one.
+    /// The time spent waiting for a CPU.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<f64>,
-    /// How long a turn on a CPU was waited for, on average.
+    /// How long a task waited for a turn on a CPU, on average.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_per_turn_ns: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub switches_per_second: Option<f64>,
-    /// Those of the switches that the task did not ask for.
+    /// The switches among them that the task did not ask for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preempted_per_second: Option<f64>,
 }
@@ -133,7 +134,7 @@ pub struct Task {
     pub rates: Rates,
 }
 
-/// A cgroup that its limit has held back.
+/// A cgroup that its limit has throttled.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cgroup {
     #[serde(flatten)]
@@ -167,7 +168,7 @@ impl Report {
     }
 }
 
-/// Whether the counters go on: they begin anew when gthctl loads its scheduler.
+/// Whether the counters continue: they start anew when gthctl loads its scheduler.
 fn is_same(before: &Answers, after: &Answers) -> bool {
     before.metrics.scheduler_started == after.metrics.scheduler_started
 }
@@ -184,11 +185,11 @@ fn last_of(running: &Running, cpu: u32) -> BTreeMap<String, usize> {
     rules
 }
 
-/// `None` if the CPU has counted nothing.
+/// `None` if the CPU counted nothing in between.
 fn shares(before: &CpuTimes, after: &CpuTimes) -> Option<Shares> {
     let parts: [fn(&CpuTimes) -> u64; 6] =
         [|t| t.user, |t| t.system, |t| t.irq, |t| t.softirq, |t| t.steal, |t| t.idle];
-    // The kernel's iowait may go back.
+    // The kernel's iowait may go backwards.
     let spent = parts.map(|part| part(after).saturating_sub(part(before)));
     let all: u64 = spent.iter().sum();
     let [user, system, irq, softirq, steal, idle] = spent.map(|part| part as f64 / all as f64);
@@ -248,8 +249,8 @@ impl Step<'_> {
         self.new_wakeups(&before.wakeups, &after.wakeups)
     }
 
-    /// What the tasks of a CPU with these shares did. The tasks of rules that have come or gone
-    /// meanwhile would be missing on one side.
+    /// What the tasks of a CPU with these shares did. `None` if the policy has changed in between:
+    /// the tasks of rules that came or went would be missing on one side.
     fn task_shares(&self, cpu: u32, shares: Shares) -> Option<TaskShares> {
         let before = &self.before?.metrics;
         let after = &self.after.metrics;
@@ -265,7 +266,7 @@ impl Step<'_> {
         Some(TaskShares { priority, normal, real_time })
     }
 
-    /// Of a rule that there was before.
+    /// The wake-ups of a rule that existed before.
     fn rule_wakeups(&self, rule: &str) -> Wakeups {
         let is_it = |one: &&RuleCounters| one.rule.as_deref() == Some(rule);
         let before = self.before.and_then(|b| b.metrics.rule_counters.iter().find(is_it));
@@ -289,7 +290,7 @@ impl Step<'_> {
     fn task(&self, task: &RuleTask) -> Task {
         let times = self.after.times.get(&task.tid);
         let before = self.before.and_then(|before| before.times.get(&task.tid));
-        // Not of an earlier thread with this number.
+        // Ignores an earlier thread with the same TID.
         let before = before.filter(|b| times.is_some_and(|t| t.start_ticks == b.start_ticks));
         let rates = times.zip(before).map(|(times, before)| self.rates(before, times));
         Task {
@@ -317,7 +318,7 @@ impl Step<'_> {
     fn cgroup(&self, cgroup: &ThrottledCgroup) -> Cgroup {
         let same = |other: &&ThrottledCgroup| other.cgroup == cgroup.cgroup;
         let before = self.before.map(|before| &before.metrics.status.throttled_cgroups);
-        // One that was not there had not been throttled.
+        // A cgroup that was not listed had not been throttled.
         let before = before.map(|all| all.iter().find(same).map_or(0, |c| c.throttled_usec));
         let throttled = self.rate(cgroup.throttled_usec, before);
         let share = throttled.map(|usec| (usec / 1e6).min(1.0));
@@ -379,7 +380,7 @@ impl Series {
         }
     }
 
-    /// Its last parts, at most that many.
+    /// Its last parts, at most `count` of them.
     pub fn last(&self, count: usize) -> impl Iterator<Item = f64> + '_ {
         self.parts.range(self.parts.len().saturating_sub(count)..).copied()
     }
@@ -457,17 +458,17 @@ impl Sort {
         (Sort::Tid, "TID"),
     ];
 
-    /// How people call it.
+    /// What people call it.
     pub fn name(self) -> &'static str {
         Self::ALL[self as usize].1
     }
 
-    /// The one `step` further.
+    /// The sort key that is `step` places further on.
     pub fn next(self, step: usize) -> Self {
         Self::ALL[(self as usize + step) % Self::ALL.len()].0
     }
 
-    /// Numbers of what happened begin with the highest, names and places with the lowest.
+    /// Rates are sorted with the highest first, names and places with the lowest first.
     pub fn sort(self, tasks: &mut [&Task], reversed: bool) {
         let number = |value: fn(&Rates) -> Option<f64>| {
             move |a: &Task, b: &Task| {
@@ -563,7 +564,7 @@ mod tests {
         }
         let rules = report(&before, &after).gthctl.unwrap().rules;
         assert_eq!(rules[0].rates.run, Some(0.6));
-        // 301 ms in front of 2000 turns.
+        // 301 ms of waiting for 2000 turns.
         assert_eq!(rules[0].rates.wait_per_turn_ns.unwrap().round(), 150_500.0);
         assert_eq!(rules[0].rates.preempted_per_second, Some(20.0));
         assert_eq!(rules[1].rates, Rates::default());
@@ -577,7 +578,7 @@ mod tests {
         let running = first.gthctl.unwrap();
         assert_eq!((running.tasks[0].rates, running.cgroups[0].throttled_share), (none, None));
         assert!(running.dispatches_per_second.is_empty());
-        // Another thread with the number, a thread that has ended, another scheduler.
+        // Another thread with the same TID, a thread that has ended, another scheduler.
         let (before, mut after) = (sample(1), sample(2));
         let answers = after.gthctl.as_mut().unwrap();
         answers.times.get_mut(&11).unwrap().start_ticks = 6;

@@ -33,7 +33,7 @@ use crate::kernel::skeletons::tracer::types::{
 pub enum How {
     /// fentry and fexit, by the function's BTF.
     Fentry,
-    /// fexit only: what a socket has handed over is known at the end.
+    /// fexit only: what a socket has handed over is known only at the end.
     Fexit,
     /// kprobe and kretprobe on this symbol.
     Kprobe(String),
@@ -56,14 +56,14 @@ pub struct Settings {
     pub pid: Option<u32>,
     /// Also send single packets to user space.
     pub events: bool,
-    /// Kprobes even with BTF: fentry keeps a module from being unloaded.
+    /// Use kprobes even if there is BTF: fentry keeps a module from being unloaded.
     pub kprobes: bool,
     /// The functions are those of sockets with this local UDP port.
     pub port: Option<u16>,
     pub extras: Extras,
 }
 
-/// What to show beside who handles packets.
+/// What to show besides the tasks that handle packets.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras {
     /// Packets that are dropped, by reason.
@@ -77,7 +77,7 @@ pub struct Extras {
 }
 
 impl Extras {
-    /// Whether it matters what becomes of packets.
+    /// Whether to find out what becomes of packets.
     pub fn judges_packets(self) -> bool {
         self.drops || self.teids
     }
@@ -94,7 +94,7 @@ pub struct Tracer {
     pub(super) latencies: MapHandle,
     pub(super) wall_clock: MapHandle,
     pub(super) teids: MapHandle,
-    /// Beside the functions: where the kernel receives and frees packets.
+    /// Attached besides the functions: where the kernel receives and frees packets.
     #[allow(dead_code)]
     tracepoints: Vec<Link>,
     object: Object,
@@ -113,9 +113,9 @@ enum Attached {
 /// A function's part in the trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// Its packets and its time count.
+    /// Its packets and its time are counted.
     Counted,
-    /// It only says whether it refuses a packet.
+    /// It only tells whether it refuses a packet.
     Verdict,
 }
 
@@ -123,9 +123,9 @@ const FENTRY: [&str; 2] = ["function_begins", "function_ends"];
 /// Run once, before anything is attached.
 const LOOK_UP: &str = "look_up_kernel";
 const KPROBE: [&str; 2] = ["probed_function_begins", "probed_function_ends"];
-/// At the functions of sockets.
+/// Attached to the functions of sockets.
 const FEXIT: [&str; 2] = ["datagram_received", "datagram_sent"];
-/// Those for [`Extras`].
+/// The programs for [`Extras`].
 const DROPS: [&str; 2] = ["skb_is_dropped", "skb_is_consumed"];
 const LATENCY: [&str; 1] = ["skb_arrives"];
 const TEIDS: [&str; 2] = ["tunnel_sends", "tunnel6_sends"];
@@ -135,7 +135,7 @@ fn failed(e: &libbpf_rs::Error) -> Error {
     libbpf_log::refused("trace program", e)
 }
 
-/// The program with its settings, and which of its parts are to be loaded.
+/// Opens the program with its settings, and selects the parts of it to load.
 fn open(settings: Settings, module: Option<&str>) -> Result<OpenObject> {
     let mut open = ObjectBuilder::default().open_memory(OBJECT).map_err(|e| failed(&e))?;
     let what = gth_trace_what {
@@ -152,12 +152,12 @@ fn open(settings: Settings, module: Option<&str>) -> Result<OpenObject> {
         };
         map.set_initial_value(value).map_err(|e| failed(&e))?;
     }
-    // It would take room even without a tunnel in it.
+    // This map would take memory even if there is no tunnel in it.
     for mut map in open.maps_mut().filter(|map| map.name() == "teids") {
         let unused = !settings.extras.teids;
         unused.then(|| map.set_max_entries(1)).transpose().map_err(|e| failed(&e))?;
     }
-    // Relocates all programs. Those by BTF are loaded once per function. SAFETY:
+    // Relocates all programs. Those attached by BTF are loaded once per function. SAFETY:
     // the object is open and not loaded.
     let prepared = unsafe { sys::bpf_object__prepare(open.as_libbpf_object().as_ptr()) };
     if prepared < 0 {
@@ -171,7 +171,7 @@ fn open(settings: Settings, module: Option<&str>) -> Result<OpenObject> {
     Ok(open)
 }
 
-/// Loads it, and lets it look up what it needs of the kernel.
+/// Loads the program, and lets it look up what it needs from the kernel.
 fn loaded(open: OpenObject) -> Result<Object> {
     let object = open.load().map_err(|e| failed(&e))?;
     for program in object.progs_mut().filter(|program| program.name() == LOOK_UP) {
@@ -211,10 +211,10 @@ impl Tracer {
     }
 
     /// Attaches to those of these functions of `target` that exist, and detaches from all
-    /// others; says for each how. The numbers in the counts are indices into `functions`; from
-    /// `counted` on they only say which packets they refuse.
+    /// others. Returns for each function how it is traced. The numbers in the counts are indices
+    /// into `functions`. The functions from `counted` on only tell which packets they refuse.
     ///
-    /// The counts stay.
+    /// The counts are kept.
     pub fn attach(
         &mut self,
         target: &Target,
@@ -244,7 +244,8 @@ impl Tracer {
         Ok(hows)
     }
 
-    /// Where packets get their outer UDP header: in a module that the data plane's needs.
+    /// Attaches where packets get their outer UDP header: in a module that the data plane's module
+    /// needs.
     fn attach_tunnels(&mut self) -> Result<()> {
         let [ipv4, ipv6] = TEIDS.map(|name| self.program(name).attach());
         let failed = |e| Error::failure(format!("tracing udp_tunnel_xmit_skb: {e}"));
@@ -345,8 +346,8 @@ impl Tracer {
 }
 
 impl Part {
-    /// Which of a pair of programs are attached, in this order: the end first, so that no call has
-    /// a beginning only.
+    /// The programs of a pair to attach, in this order: the one for the end first, so that no call
+    /// has only a beginning.
     fn programs(self) -> &'static [usize] {
         match self {
             Part::Counted => &[1, 0],
@@ -355,7 +356,7 @@ impl Part {
     }
 }
 
-/// In the BPF program's form (enum gth_trace_cookie), without the packet's argument.
+/// The cookie in the BPF program's form (enum gth_trace_cookie), without the packet's argument.
 fn cookie(index: usize, function: &Function, module: Option<&str>) -> u64 {
     let verdict = verdict(module, &function.symbol);
     let refusal = verdict.map_or(Refusal::GTH_REFUSES_NEVER, |verdict| verdict.refuses);
@@ -373,7 +374,7 @@ fn argument_bits(argument: Option<u8>) -> u64 {
     u64::from(argument) << gth_trace_cookie::GTH_TRACE_ARG_SHIFT.0
 }
 
-/// What to look for beside the functions: a module's devices are of the kind of its name.
+/// What to look for besides the functions. The devices of a module have its name as their kind.
 fn packet_what(settings: Settings, module: Option<&str>) -> gth_packet_what {
     let Settings { port, extras, .. } = settings;
     let mut what = gth_packet_what {
@@ -410,8 +411,8 @@ fn attach_tracepoints(object: &Object, extras: Extras) -> libbpf_rs::Result<Vec<
     object.progs_mut().filter(is_wanted).map(|program| program.attach()).collect()
 }
 
-/// Loads a program for one function: each load of such a program is for one (bpf(2),
-/// attach_btf_id).
+/// Loads a program for one function: such a program has to be loaded for each function separately
+/// (bpf(2), attach_btf_id).
 fn load_for(
     program: &ProgramMut<'_>,
     kind: sys::bpf_attach_type,

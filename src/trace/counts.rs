@@ -36,14 +36,14 @@ impl Context {
     }
 }
 
-/// Who ran a function, and where.
+/// Which thread ran a function, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// When the thread started, in ns since boot: the kernel reuses ids.
     pub started_ns: u64,
     pub tid: u32,
     pub tgid: u32,
-    /// Its index in the list of traced functions.
+    /// The function's index in the list of traced functions.
     pub function: usize,
     pub context: Context,
     pub cpu: usize,
@@ -58,7 +58,7 @@ pub struct Count {
     pub tid_inside: u32,
     pub tgid_inside: u32,
     pub packets: u64,
-    /// Of the packets as the function got them, headers included.
+    /// The size of the packets as the function got them, headers included.
     pub bytes: u64,
     /// CLOCK_MONOTONIC.
     pub last: Duration,
@@ -82,7 +82,7 @@ impl Count {
     }
 }
 
-/// What was not counted or not sent, for want of room.
+/// What was not counted or not sent because there was no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     pub counts: u64,
@@ -117,7 +117,7 @@ impl Tracer {
             // SAFETY: as in counts().
             let key = unsafe { bytes.as_ptr().cast::<gth_trace_key>().read_unaligned() };
             if tids.contains(&key.tid) {
-                // It may be gone already.
+                // The key may be gone already.
                 let _ = self.counts.delete(&bytes);
             }
         }

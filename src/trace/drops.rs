@@ -1,4 +1,4 @@
-//! Packets that end in the data plane or beside it (bpf/trace/drops.bpf.h), by reason.
+//! Packets that end in the data plane or near it (bpf/trace/drops.bpf.h), by reason.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -32,7 +32,7 @@ enum Outcome {
     Buffered,
 }
 
-/// Where it ended.
+/// Where a packet ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Stretch {
@@ -44,7 +44,7 @@ enum Stretch {
     Port,
 }
 
-/// What tells one row from another.
+/// What distinguishes one row from another.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 struct Kind {
     direction: Direction,
@@ -83,7 +83,7 @@ pub struct Drops {
     reasons: HashMap<u32, String>,
     places: HashMap<u64, Option<Place>>,
     before: HashMap<Kind, Count>,
-    /// What was counted before a module was loaded again, by the names of that time.
+    /// What was counted before a module was loaded again, under the names of that time.
     gone: HashMap<Kind, Count>,
 }
 
@@ -93,7 +93,7 @@ impl Drops {
         Self { module, reasons: reasons(), places, before, gone }
     }
 
-    /// What has come so far is in no rate.
+    /// The packets counted so far will not be in any rate.
     pub fn begin(&mut self, interval: &Interval<'_>) -> Result<()> {
         self.look(interval).map(drop)
     }
@@ -110,18 +110,19 @@ impl Drops {
         Ok(section)
     }
 
-    /// The rows, on the CPUs that the interval wants.
+    /// The rows, for the CPUs that the interval wants.
     fn look(&mut self, interval: &Interval<'_>) -> Result<Vec<Row>> {
         let counts = read(interval.tracer, interval.is_wanted)?;
         self.look_up(counts.iter().map(|(key, _)| key.location))?;
         Ok(self.rows(&counts, interval.functions, interval.seconds))
     }
 
-    /// Forgets where functions are: a module was loaded. What has been counted keeps its names.
+    /// Forgets where functions are, because a module was loaded. What has been counted keeps its
+    /// names.
     pub fn forget_places(&mut self, interval: &Interval<'_>) -> Result<()> {
         let drops = &interval.tracer.drops;
         self.keep(&read(interval.tracer, interval.is_wanted)?, interval.functions);
-        // One that is not there has nothing to forget.
+        // A key that is gone already has nothing to forget.
         drops.keys().for_each(|key| drop(drops.delete(&key)));
         Ok(())
     }
@@ -168,7 +169,7 @@ impl Drops {
         rows
     }
 
-    /// All since the trace began.
+    /// All counts since the trace began.
     fn by_kind(
         &self,
         counts: &[(gth_drop_key, Count)],
@@ -192,17 +193,18 @@ impl Drops {
         let place = self.places.get(&key.location).and_then(Option::as_ref);
         let is_in_entry = entry.zip(place).is_some_and(|(entry, at)| at.is_in(&entry.symbol));
         let is_in_module = place.is_some_and(|at| at.is_of(self.module));
-        // Where the kernel hides its addresses, only a refusal tells.
+        // If the kernel hides its addresses, only a refusal tells whose drop it is.
         let is_refused = key.location > 0 && place.is_none() && key.refused > 0;
         let is_ours = self.module.is_some() && (is_in_entry || is_in_module || is_refused);
         let direction = entry.map_or(Direction::Both, |entry| entry.direction);
         let (outcome, stretch, direction) = match key.end {
             End::GTH_END_DROPPED => (Outcome::Dropped, Stretch::DataPlane, direction),
             End::GTH_END_LEFT => (Outcome::LeftToSocket, Stretch::DataPlane, direction),
-            // Sent, or done with in some other way.
+            // The packet was sent, or consumed in some other way.
             End::GTH_END_CONSUMED if !is_ours => return None,
             End::GTH_END_CONSUMED => {
-                // A transmit function that fails, against one that has passed the packet on.
+                // A transmit function that fails frees the packet itself. One that has passed the
+                // packet on does not.
                 let is_drop = key.refused > 0 || (is_in_entry && direction == Direction::Downlink);
                 let outcome = if is_drop { Outcome::Dropped } else { Outcome::Buffered };
                 (outcome, Stretch::DataPlane, direction)
@@ -244,7 +246,7 @@ impl Drops {
     }
 }
 
-/// Why a packet ended that no function has refused.
+/// Why a packet ended if no function has refused it.
 fn untold(
     outcome: Outcome,
     stretch: Stretch,
@@ -264,7 +266,7 @@ fn untold(
     }
 }
 
-/// Empty if the kernel does not tell.
+/// The names of enum skb_drop_reason by value; empty if the kernel does not tell them.
 fn reasons() -> HashMap<u32, String> {
     const PREFIX: &str = "SKB_DROP_REASON_";
     // `SKB_NOT_DROPPED_YET` has another prefix.
@@ -356,7 +358,7 @@ mod tests {
 
     const AT: u64 = 0x1234;
 
-    /// What gtp5g has, and `drops` of it that were freed within `symbol`.
+    /// The drops of packets that were freed within `symbol`, and gtp5g's functions.
     fn drops(symbol: &str, module: Option<&str>) -> (Drops, Vec<Function>) {
         let mut drops = Drops {
             module: Some("gtp5g"),
@@ -495,7 +497,7 @@ mod tests {
         let (mut drops, functions) = drops("gtp5g_encap_recv", Some("gtp5g"));
         let key = key(End::GTH_END_DROPPED, &functions, "gtp5g_encap_recv");
         let count = |packets| Count { packets, bytes: 100 * packets };
-        // The same by another function's number.
+        // The same kind by another key.
         let same = gth_drop_key { message: 511, ..key };
         drops.rows(&[(key, count(4))], &functions, 1.0);
         let rows = drops.rows(&[(key, count(4)), (same, count(6))], &functions, 2.0);

@@ -20,7 +20,7 @@ pub struct Feed {
     pub per_second: f64,
 }
 
-/// The interrupts, counted between two looks.
+/// Counts the interrupts between two looks.
 pub struct Feeds<'a> {
     proc_root: &'a Path,
     sys_root: &'a Path,

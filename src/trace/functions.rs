@@ -29,7 +29,7 @@ impl Target {
         Self { module: None, functions: symbols.iter().map(function).collect() }
     }
 
-    /// The functions that every packet passes once; all, with `stages`.
+    /// The functions that every packet passes once; with `stages`, all functions.
     pub fn selected(&self, stages: bool) -> impl Iterator<Item = &Function> {
         let counts = move |f: &&Function| {
             stages || matches!(f.stage, Stage::Entry | Stage::Path | Stage::Transmit)

@@ -12,7 +12,7 @@ pub struct Histogram([u64; BUCKETS]);
 
 pub const BUCKETS: usize = gth_trace_limit::GTH_TRACE_BUCKETS.0 as usize;
 
-/// The upper end of the last bucket, which has all that took more than 3.2 s.
+/// The upper end of the last bucket, which has all calls that took more than 3.2 s.
 pub const ENDLESS: u64 = u64::MAX;
 
 /// Serializes an upper bound in ns: null for [`ENDLESS`], too.
@@ -62,7 +62,7 @@ impl Histogram {
         Self(std::array::from_fn(|i| self.0[i].saturating_sub(earlier.0[i])))
     }
 
-    /// As [`Histogram::since`], where the kernel counts in 32 bits and begins anew after the last.
+    /// Like [`Histogram::since`], for counts that the kernel keeps in 32 bits and that wrap around.
     pub fn since_in_32_bits(&self, earlier: &Self) -> Self {
         let new = |i: usize| (self.0[i] as u32).wrapping_sub(earlier.0[i] as u32);
         Self(std::array::from_fn(|i| new(i).into()))

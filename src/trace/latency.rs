@@ -25,9 +25,9 @@ struct Latency {
     direction: Direction,
     /// The entry function.
     function: String,
-    /// Those whose arrival is known, in this interval.
+    /// Packets whose arrival is known, in this interval.
     packets: u64,
-    /// Those that started on this host, or whose arrival was not kept.
+    /// Packets that originated on this host, or whose arrival was not kept.
     without_arrival: u64,
     /// Upper bounds, at most 50% too high.
     #[serde(serialize_with = "bound")]
@@ -42,7 +42,7 @@ struct Latency {
     histogram: Histogram,
 }
 
-/// What was counted of an entry function since the trace began.
+/// What was counted for an entry function since the trace began.
 #[derive(Clone, Debug, Default)]
 struct Count {
     without_arrival: u64,
@@ -50,7 +50,7 @@ struct Count {
     times: Histogram,
 }
 
-/// Counts while it lives.
+/// Latencies are counted as long as this exists.
 pub struct Latencies {
     /// By the function's number.
     before: Vec<Count>,
@@ -64,7 +64,7 @@ impl Latencies {
         Ok(Self { before: Vec::new(), _timestamps: timestamps()? })
     }
 
-    /// The packets since the last call, on the CPUs that `is_wanted`.
+    /// The packets since the last call, on the CPUs for which `is_wanted` is true.
     pub fn section(
         &mut self,
         tracer: &Tracer,
@@ -132,7 +132,7 @@ fn read(tracer: &Tracer, index: usize, is_wanted: &dyn Fn(usize) -> bool) -> Res
     Ok(count)
 }
 
-/// A socket that wants to know when its packets arrived: the kernel then notes it for all
+/// A socket that asks when its packets arrived: the kernel then notes this for all packets
 /// (socket(7), SO_TIMESTAMPNS).
 fn timestamps() -> Result<OwnedFd> {
     let failed = |e| Error::failure(format!("a socket with timestamps: {e}"));
@@ -142,7 +142,8 @@ fn timestamps() -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Arrivals are in CLOCK_REALTIME, which may be set anew; all else is in CLOCK_MONOTONIC.
+/// Times of arrival are in CLOCK_REALTIME, which may be set anew; all other times are in
+/// CLOCK_MONOTONIC.
 fn follow_wall_clock(tracer: &Tracer) -> Result<()> {
     let failed = |e: &dyn std::fmt::Display| Error::failure(format!("the clock: {e}"));
     let now = |clock| clock_gettime(clock).map_err(|e| failed(&e));

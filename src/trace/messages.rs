@@ -1,19 +1,19 @@
-//! What a trace says beside its counts: on standard error, or under the table where that is redrawn
-//! in place on the same terminal and would erase it.
+//! The messages that a trace writes besides its counts: on standard error, or under the table if the
+//! table is redrawn in place on the same terminal and would erase them.
 
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr};
 
 use crate::base::log;
 
-/// How many of the last ones stay under the table.
+/// How many of the latest messages stay under the table.
 const KEPT: usize = 6;
 
 /// The messages of one trace.
 pub struct Messages {
-    /// `None` where no table is redrawn.
+    /// `None` if no table is redrawn.
     last: Option<VecDeque<String>>,
-    /// The table would erase what standard error gets.
+    /// The table would erase the messages on standard error.
     is_erased: bool,
 }
 
@@ -33,12 +33,12 @@ impl Messages {
         self.say(what.to_string(), |what| log::info(what));
     }
 
-    /// What the user had better know, as [`log::note`].
+    /// What the user should know, as [`log::note`].
     pub fn note(&mut self, what: impl ToString) {
         self.say(what.to_string(), |what| log::note(what));
     }
 
-    /// The last ones, the newest first, to be shown under the table.
+    /// The latest messages, the newest first, to show under the table.
     pub fn last(&self) -> impl Iterator<Item = String> {
         self.last.iter().flat_map(|last| last.iter().rev()).cloned()
     }

@@ -11,8 +11,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// From `began` on, every `interval`, for `duration` if there is one. With `once` after one
-    /// interval it ends.
+    /// The counts are shown every `interval` from `began` on, for `duration` if there is one. With
+    /// `once`, the trace ends after one interval.
     pub fn new(began: Instant, interval: Duration, duration: Option<Duration>, once: bool) -> Self {
         Self { began, shown: began, interval, end: duration.map(|all| began + all), once }
     }
@@ -22,7 +22,7 @@ impl Pace {
         self.end.map_or(next, |end| end.min(next))
     }
 
-    /// The time until it shows them, at most `most`.
+    /// The time until the counts are shown next, at most `most`.
     pub fn left(&self, most: Duration) -> Duration {
         self.next().saturating_duration_since(Instant::now()).min(most)
     }
@@ -31,19 +31,19 @@ impl Pace {
         Instant::now() >= self.next()
     }
 
-    /// It shows them now; returns the time since it last did.
+    /// Called when the counts are shown. Returns the time since they were last shown.
     pub fn show(&mut self) -> Duration {
         let since = self.shown.elapsed();
         self.shown = Instant::now();
         since
     }
 
-    /// Whether the last time was the last one.
+    /// Whether the trace is over, so that the counts are not shown again.
     pub fn is_over(&self) -> bool {
         self.once || self.end.is_some_and(|end| self.shown >= end)
     }
 
-    /// The time since it began.
+    /// The time since the trace began.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }

@@ -2,7 +2,8 @@
 
 use std::cmp::Ordering;
 
-/// Per second. The kernel may have begun to count anew: less than before makes 0.
+/// The rate per second. The kernel may have begun to count anew: if the count is lower than before,
+/// the rate is 0.
 pub fn rate(now: u64, before: u64, seconds: f64) -> f64 {
     now.saturating_sub(before) as f64 / seconds.max(1e-9)
 }

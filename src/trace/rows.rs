@@ -32,13 +32,13 @@ pub struct Row {
     /// In this interval.
     pub packets_per_second: f64,
     pub bytes_per_second: f64,
-    /// Time in the function of the calls that ended in this interval, ns; without such, of the
-    /// whole trace.
+    /// Time spent in the function by the calls that ended in this interval, ns; if there are none,
+    /// by those of the whole trace.
     #[serde(serialize_with = "bound")]
     pub p50_ns: Option<u64>,
     #[serde(serialize_with = "bound")]
     pub p99_ns: Option<u64>,
-    /// Of the calls that ended in this interval.
+    /// The times of the calls that ended in this interval.
     #[serde(skip)]
     pub times: Histogram,
     /// How long ago the last packet was.
@@ -78,11 +78,11 @@ impl Row {
 /// What was counted when the last rows were made.
 struct Before {
     count: Count,
-    /// Of the whole trace. The kernel counts these in 32 bits.
+    /// The times of the whole trace. The kernel counts these in 32 bits.
     times: Histogram,
 }
 
-/// Turns counts into rows, each time for those since the last time.
+/// Turns counts into rows, each time for the interval since the last time.
 pub struct Reporter<'a> {
     functions: &'a [Function],
     before: HashMap<Key, Before>,
@@ -92,8 +92,8 @@ pub struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    /// For the time after `counts` were read. `home_of` tells where a thread is; it is called once
-    /// per thread, while that is counted.
+    /// Reports the time after `counts` were read. `home_of` tells where a thread is; it is called
+    /// once per thread, as long as the thread is counted.
     pub fn new(functions: &'a [Function], home_of: fn(u32) -> Home, counts: Vec<Count>) -> Self {
         // The plots show every call.
         let count = |count: Count| Count { times: Histogram::default(), ..count };
@@ -102,7 +102,7 @@ impl<'a> Reporter<'a> {
         Self { functions, before, homes: HashMap::new(), home_of }
     }
 
-    /// Looks where the threads of `counts` are, which may end before the next rows.
+    /// Looks up where the threads of `counts` are, because they may end before the next rows.
     pub fn meet(&mut self, counts: &[Count]) {
         for Key { tid, started_ns, .. } in counts.iter().map(|count| count.key) {
             self.homes.entry((tid, started_ns)).or_insert_with(|| (self.home_of)(tid));
@@ -141,7 +141,7 @@ impl<'a> Reporter<'a> {
         let (old_packets, old_bytes) =
             before.map_or((0, 0), |before| (before.count.packets, before.count.bytes));
         let seconds = interval.as_secs_f64();
-        // A call that began in the interval before ends in this one, whether others began or not.
+        // A call that began in an earlier interval may end in this one even if no other call began.
         let since = |before: &Before| count.times.since_in_32_bits(&before.count.times);
         let times = before.map_or_else(|| count.times.clone(), since);
         let mut whole = before.map(|before| before.times.clone()).unwrap_or_default();
@@ -178,7 +178,7 @@ impl<'a> Reporter<'a> {
 pub struct CpuTotal {
     pub cpu: usize,
     pub packets_per_second: f64,
-    /// Those for no task, in softirq or idle context.
+    /// Packets per second that were handled for no task, in softirq or idle context.
     pub in_softirq: f64,
     /// The NIC interrupts it takes, if it has softirq work.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(calls(u64::from(most) + 9, 8), 9);
     }
 
-    /// While the trace was still attaching, say.
+    /// For example, while the trace was still attaching.
     #[test]
     fn what_was_counted_before_is_in_no_rate() {
         let functions = Target::functions(&["entry".into()]).functions;

@@ -1,4 +1,4 @@
-//! How a trace looks to people: a table redrawn in place, and lines.
+//! How a trace is shown to people: as a table redrawn in place, and as lines.
 
 use std::io::stdout;
 use std::iter;
@@ -13,11 +13,11 @@ use super::sections::Section;
 use crate::base::{columns, escape, output};
 use crate::gtp::{Direction, Function, Stage};
 
-/// The size if the terminal does not tell.
+/// The size if the terminal does not tell its own.
 const SCREEN: (usize, usize) = (120, 40);
 
-/// The width and height of what is shown: the terminal's if it is redrawn in place, else as wide
-/// as a table may be.
+/// The width and height of the output: the terminal's if the output is redrawn in place, else as
+/// wide as a table may be.
 pub fn size(in_place: bool) -> (usize, usize) {
     match terminal_size::terminal_size_of(stdout()) {
         _ if !in_place => (output::width().unwrap_or(usize::MAX), usize::MAX),
@@ -26,8 +26,8 @@ pub fn size(in_place: bool) -> (usize, usize) {
     }
 }
 
-/// The table of rows and the lines below it, `notes` the last, in fewer than `height` lines of
-/// `width`. The CPUs take at most a third of them, and the notes half of what is left.
+/// The table of rows and the lines below it, the `notes` last, in fewer than `height` lines of
+/// `width` columns. The CPUs take at most a third of the lines, and the notes half of the rest.
 pub fn screen(
     rows: &[Row],
     cpus: &[CpuTotal],
@@ -35,7 +35,7 @@ pub fn screen(
     (width, height): (usize, usize),
 ) -> String {
     let cpus = cut(cpus.iter().map(cpu_line).collect(), height / 3, "CPUs");
-    // The head, the line under it, one for what is left out, an empty one, and the cursor's.
+    // The head, the line under it, one for the rows left out, an empty one, and the cursor's line.
     let left = height.saturating_sub(cpus.len() + 5);
     let notes = cut(notes, (left / 2).max(2).min(left.saturating_sub(1)), "notes");
     let room = left.saturating_sub(notes.len()).max(1);
@@ -69,7 +69,7 @@ pub fn cut(mut lines: Vec<String>, most: usize, what: &str) -> Vec<String> {
     lines
 }
 
-/// `line` on a terminal of this width.
+/// `line`, cut to fit a terminal of this width.
 fn fitted(line: &str, width: usize) -> String {
     columns::fit(&escape::line(line), width).to_owned()
 }

@@ -1,4 +1,4 @@
-//! What a trace shows beside its table of tasks: drops, tunnels, latencies, plots.
+//! What a trace shows besides its table of tasks: drops, tunnels, latencies, plots.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::time_plots;
 use crate::base::error::Result;
 use crate::gtp::Function;
 
-/// One of them, in each form of output. Lines have no line ends, JSON has.
+/// One section, in each form of output. `lines` are without line ends, `json` has them.
 #[derive(Debug, Default)]
 pub struct Section {
     pub table: Vec<String>,
@@ -19,7 +19,7 @@ pub struct Section {
     pub json: Vec<String>,
 }
 
-/// Those that were requested.
+/// The sections that were requested.
 pub struct Sections {
     drops: Option<Drops>,
     teids: Option<Teids>,
@@ -27,7 +27,7 @@ pub struct Sections {
     times: bool,
 }
 
-/// An interval's data for them.
+/// An interval's data for the sections.
 pub struct Interval<'a> {
     pub tracer: &'a Tracer,
     pub functions: &'a [Function],
@@ -47,7 +47,7 @@ impl Sections {
         })
     }
 
-    /// What has come so far is in no rate.
+    /// The packets counted so far will not be in any rate.
     pub fn begin(&mut self, now: &Interval<'_>) -> Result<()> {
         if let Some(drops) = &mut self.drops {
             drops.begin(now)?;
@@ -58,7 +58,7 @@ impl Sections {
         Ok(())
     }
 
-    /// What came since the last call.
+    /// The sections for the time since the last call.
     pub fn take(&mut self, now: &Interval<'_>) -> Result<Vec<Section>> {
         let Interval { tracer, functions, rows, is_wanted, .. } = *now;
         let mut sections = Vec::new();
@@ -77,7 +77,7 @@ impl Sections {
         Ok(sections)
     }
 
-    /// A module was loaded: its functions are elsewhere now.
+    /// Called when a module was loaded: its functions are elsewhere now.
     pub fn forget_places(&mut self, now: &Interval<'_>) -> Result<()> {
         self.drops.as_mut().map_or(Ok(()), |drops| drops.forget_places(now))
     }

@@ -46,7 +46,7 @@ pub struct Options {
     pub duration: Option<Duration>,
     /// End after one interval.
     pub once: bool,
-    /// Tell for each function how it is traced.
+    /// Report for each function how it is traced.
     pub verbose: bool,
     pub output: Output,
 }
@@ -64,7 +64,7 @@ pub enum Output {
 }
 
 impl Output {
-    /// Whether to redraw one table: that takes a terminal, and a second table.
+    /// Whether to redraw one table in place: this needs a terminal, and more than one table to show.
     pub fn is_in_place(self, once: bool) -> bool {
         self == Self::Table && !once && stdout().is_terminal()
     }
@@ -72,13 +72,13 @@ impl Output {
 
 /// How often to check whether the module has been loaded or unloaded.
 const MODULE_CHECK: Duration = Duration::from_millis(200);
-/// How often to check for events too few for a wake-up.
+/// How often to check for events that are too few to cause a wake-up.
 const EVENTS_CHECK: Duration = Duration::from_millis(50);
 /// How long to show a task after it has ended.
 const FORGET_AFTER: Duration = Duration::from_secs(30);
 
-/// All that a quiet trace has seen, with rates over its whole time; empty for others,
-/// which have shown theirs.
+/// Everything that a quiet trace has seen, with rates over its whole time. Empty for other
+/// traces, which have already shown what they saw.
 #[derive(Default)]
 pub struct TraceTotals {
     pub rows: Vec<Row>,
@@ -124,17 +124,17 @@ pub fn run(options: &Options) -> Result<TraceTotals> {
     }
 }
 
-/// What was there when the trace began.
+/// The state when the trace began.
 struct Start {
     at: Instant,
-    /// Those while it was attaching.
+    /// What was counted while the trace was attaching.
     counts: Vec<Count>,
 }
 
 struct Session<'a> {
     options: &'a Options,
     functions: &'a [Function],
-    /// How many of them count packets; the others say which they refuse.
+    /// How many of the functions count packets; the others tell which packets they refuse.
     counted: usize,
     tracer: Tracer,
     sections: Sections,
@@ -145,11 +145,11 @@ struct Session<'a> {
     hows: Vec<How>,
     /// The losses reported so far.
     reported: Lost,
-    /// When it ends, if that is known.
+    /// When the trace ends, if that is known.
     until: Option<Instant>,
-    /// It has to end: not all of its output was read in time.
+    /// The trace has to end: not all of its output was read in time.
     is_cut_off: bool,
-    /// Those of the traced port.
+    /// The sockets with the traced port.
     sockets: Option<Sockets>,
     messages: Messages,
 }
@@ -166,8 +166,8 @@ impl Session<'_> {
         Ok(Some(start))
     }
 
-    /// Attaches once the module is loaded, if that may be waited for; false if told to stop
-    /// meanwhile.
+    /// Waits until the module is loaded, if waiting is allowed, and attaches. Returns false if told
+    /// to stop meanwhile.
     fn wait_for_module(&mut self) -> Result<bool> {
         let Some(module) = self.options.target.module.filter(|_| self.life.is_none()) else {
             return Err(self.nothing_to_trace());
@@ -190,20 +190,20 @@ impl Session<'_> {
         }
     }
 
-    /// Attaches to all functions that there are; whether it is at least one.
+    /// Attaches to all functions that exist. Returns whether there is at least one.
     fn attach(&mut self) -> Result<bool> {
         self.hows = self.tracer.attach(&self.options.target, self.functions, self.counted)?;
         Ok(self.hows.iter().any(How::is_traced))
     }
 
-    /// Attaches to a module that has just come; whether to any of its functions.
+    /// Attaches to a module that was just loaded. Returns whether to any of its functions.
     fn attach_to_loaded(&mut self, module: &str) -> Result<bool> {
         self.messages.info(format_args!("the kernel module {module} was loaded"));
         self.tell_sections(Sections::forget_places)?;
         self.attach()
     }
 
-    /// Tells the sections something about the counts so far, which none of them shows then.
+    /// Calls `tell` with the sections and the counts so far, which are not shown then.
     fn tell_sections(
         &mut self,
         tell: impl FnOnce(&mut Sections, &Interval<'_>) -> Result<()>,
@@ -224,7 +224,7 @@ impl Session<'_> {
         Error::new(ExitCode::KernelUnsupported, what)
     }
 
-    /// Tells how the functions are traced, or why they are not.
+    /// Reports how the functions are traced, or why they are not.
     fn tell_attached(&mut self) -> Result<()> {
         let module = self.options.target.module;
         let is_json = self.options.output == Output::Json;
@@ -251,7 +251,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Detaches from a module that has gone, attaches to one that has come.
+    /// Detaches from a module that was unloaded, or attaches to one that was loaded.
     fn follow_module(&mut self) -> Result<()> {
         let life = self.options.target.life();
         if life == self.life {
@@ -271,7 +271,7 @@ impl Session<'_> {
     fn trace(&mut self, start: Start) -> Result<TraceTotals> {
         let is_quiet = self.options.output == Output::Quiet;
         self.say_what_is_missing()?;
-        // Elsewhere /proc knows the threads by other numbers, or does not know them.
+        // In another PID namespace, /proc has the threads under other ids, or does not have them.
         let are_shown = procfs::is_of_first_namespace(Path::new("/proc"));
         let home = if are_shown { home_of } else { |_| Home::default() };
         let mut reporter = Reporter::new(self.functions, home, start.counts);
@@ -323,7 +323,7 @@ impl Session<'_> {
         }
     }
 
-    /// Names of functions, or sockets at the ports that it traces.
+    /// Reports whether names of functions, or sockets with the traced port, are missing.
     fn say_what_is_missing(&mut self) -> Result<()> {
         if kallsyms::are_hidden(Path::new(KALLSYMS)) {
             self.messages.note(kallsyms::HIDDEN);
@@ -348,7 +348,7 @@ impl Session<'_> {
         self.show(rows, &sections, feeds)
     }
 
-    /// Writes to standard output. Whoever reads it may stop reading: the trace ends in time all the same.
+    /// Writes to standard output. The trace ends in time even if the reader stops reading.
     fn put(&mut self, text: &str) -> Result<()> {
         self.is_cut_off |= !put_until(text, &self.signals, self.until)?;
         Ok(())
@@ -372,7 +372,7 @@ impl Session<'_> {
     }
 
     fn show(&mut self, rows: &[Row], sections: &[Section], feeds: &mut Feeds<'_>) -> Result<()> {
-        // Lines have no room for them.
+        // Lines have no room for the CPUs.
         let cpus = match self.options.output {
             Output::Table | Output::Json => by_cpu(rows, &feeds.look()?),
             Output::Lines | Output::Quiet => Vec::new(),
@@ -406,7 +406,7 @@ impl Session<'_> {
         self.put(&text)
     }
 
-    /// The tables of all, in the terminal's size if they are redrawn in place.
+    /// All tables, in the terminal's size if they are redrawn in place.
     fn table(
         &self,
         rows: &[Row],
@@ -489,7 +489,7 @@ fn is_wanted(options: &Options, cpu: u32) -> bool {
 }
 
 /// The threads to forget at `now`: all their packets were more than [`FORGET_AFTER`] ago, and they
-/// have ended, by `is_gone`. A quiet trace forgets none: it tells of all when it ends.
+/// have ended, according to `is_gone`. A quiet trace forgets none: it reports all when it ends.
 fn ended_tasks(
     output: Output,
     counts: &[Count],
@@ -505,7 +505,7 @@ fn ended_tasks(
         counts.into_iter().map(|count| count.key.tid).collect()
     };
     let mut idle = &tids(old) - &tids(recent);
-    // The idle CPUs' softirqs are of no task.
+    // The softirqs on idle CPUs belong to no task.
     idle.retain(|&tid| tid != 0 && is_gone(tid));
     idle
 }
@@ -528,12 +528,12 @@ mod tests {
             count
         };
         let counts = [
-            // Both of 7's are old; one of 8's is not.
+            // Both counts of thread 7 are old; one of thread 8's is not.
             count(7, 0, 1),
             count(7, 1, 2),
             count(8, 0, 1),
             count(8, 1, 60),
-            // It still runs.
+            // Thread 9 still runs.
             count(9, 0, 1),
             count(0, 0, 1),
         ];

@@ -40,7 +40,7 @@ struct Row {
     /// Since the trace began.
     packets: u64,
     bytes: u64,
-    /// Those that were dropped in the data plane, or left to the socket.
+    /// Packets that were dropped in the data plane, or left to the socket.
     drops: u64,
     /// In this interval.
     packets_per_second: f64,
@@ -54,7 +54,7 @@ pub struct Teids {
 }
 
 impl Teids {
-    /// What has come so far is in no rate.
+    /// The packets counted so far will not be in any rate.
     pub fn begin(&mut self, interval: &Interval<'_>) -> Result<()> {
         self.look(interval).map(drop)
     }
@@ -75,10 +75,10 @@ impl Teids {
         Ok(self.rows(read(tracer, functions, is_wanted)?, seconds))
     }
 
-    /// The busiest first.
+    /// The rows, the busiest first.
     fn rows(&mut self, now: HashMap<Tunnel, Count>, seconds: f64) -> Vec<Row> {
         let row = |(tunnel, count): (&Tunnel, &Count)| {
-            // The kernel may have forgotten a tunnel meanwhile, and begun anew.
+            // The kernel may have forgotten a tunnel meanwhile, and counts it anew.
             let before = self.before.get(tunnel).filter(|old| old.packets <= count.packets);
             let before = before.copied().unwrap_or_default();
             Row {
@@ -114,7 +114,7 @@ fn read(
         let entry = (key.entry as usize).checked_sub(1).and_then(|index| functions.get(index));
         let direction = entry.map_or(Direction::Both, |entry| entry.direction);
         let tunnel = Tunnel { direction, teid: (key.has_teid != 0).then_some(key.teid) };
-        // It may be gone already.
+        // The tunnel may be gone already.
         let values = tracer.teids.lookup_percpu(&bytes, MapFlags::ANY).map_err(failed)?;
         let count = counts.entry(tunnel).or_default();
         for (cpu, value) in values.into_iter().flatten().enumerate() {
@@ -131,8 +131,8 @@ fn read(
     Ok(counts)
 }
 
-/// Each of `keys` once, from at most `most` steps of a walk over the map. The kernel begins the walk
-/// again when it has meanwhile forgotten the key that the walk is at.
+/// Each of `keys` once, from at most `most` steps of a walk over the map. The kernel restarts the
+/// walk if it has forgotten the key that the walk is at.
 fn each_once<K: Clone + Eq + Hash>(
     keys: impl Iterator<Item = K>,
     most: usize,
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(line(&rows[0]), "teid dir=up teid=- packets=8 per_s=4 bytes=800 drops=1");
         assert_eq!((rows[1].packets, rows[1].packets_per_second), (1_001, 0.5));
         assert_eq!(cells(&rows[1])[1], "0x00000101");
-        // Forgotten by the kernel, and begun anew.
+        // The kernel has forgotten the tunnel and counts it anew.
         let rows = teids.rows([(old, count(6))].into(), 1.0);
         assert_eq!(rows[0].packets_per_second, 6.0);
     }

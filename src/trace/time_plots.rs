@@ -14,7 +14,7 @@ use crate::gtp::Direction;
 struct Times<'a> {
     direction: Direction,
     function: &'a str,
-    /// Whose time is known.
+    /// Packets whose time is known.
     packets: u64,
     /// Upper bounds of buckets, at most 50% too high.
     #[serde(serialize_with = "bound")]
@@ -26,7 +26,7 @@ struct Times<'a> {
     buckets: Vec<Bar>,
 }
 
-/// A plot for each function of which a call ended in the interval.
+/// A plot for each function with a call that ended in the interval.
 pub fn section(rows: &[Row]) -> Result<Section> {
     let mut functions: Vec<(&Row, Histogram)> = Vec::new();
     for row in rows.iter().filter(|row| row.times.packets() > 0) {

@@ -9,7 +9,7 @@ use crate::gtp::Plane;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TraceTarget {
     Plane(Plane),
-    /// The one at this network device.
+    /// The XDP program at this network device.
     Xdp(String),
 }
 

@@ -1,5 +1,5 @@
-//! Data planes of user space: the functions of UDP sockets, and what waits in the sockets of a
-//! port or did not fit.
+//! Data planes in user space: the functions of UDP sockets, and the datagrams that wait in the
+//! sockets of a port or did not fit.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ pub(super) fn family(function: &Function) -> u8 {
 /// How often to look for processes in new network namespaces.
 const RESCAN: Duration = Duration::from_secs(1);
 
-/// How often to look for other owners of known sockets: that walks all open files.
+/// How often to look for other owners of known sockets: this walks all open files.
 const OWNERS: Duration = Duration::from_secs(10);
 
 /// A socket with the port.
@@ -49,13 +49,13 @@ pub struct Socket {
     /// Its local address and port.
     pub address: String,
     pub inode: u64,
-    /// Empty: the kernel's own, unless it may be hidden whose it is.
+    /// Empty: the socket is the kernel's own, unless its owner may be hidden.
     pub processes: Vec<Process>,
     #[serde(skip)]
     owner_may_be_hidden: bool,
-    /// How much waits to be received, in bytes of the kernel's memory for it.
+    /// The kernel memory of the datagrams that wait to be received, in bytes.
     pub queued_bytes: u64,
-    /// Datagrams that were dropped, mostly because the queue was full; since it was opened.
+    /// Datagrams dropped since the socket was opened, mostly because the queue was full.
     pub drops: u64,
     /// Since the last look.
     pub new_drops: u64,
@@ -74,7 +74,7 @@ pub struct Sockets {
     port: u16,
     namespaces: Namespaces,
     scanned: Option<Instant>,
-    /// When the owners of all sockets were looked up.
+    /// When the owners of all sockets were last looked up.
     owners_at: Option<Instant>,
     /// What was known at the last look, by inode.
     before: HashMap<u64, Socket>,
@@ -116,7 +116,7 @@ impl Sockets {
         Ok(sockets)
     }
 
-    /// What to tell if there are none.
+    /// The message if there are none.
     pub fn none(&self) -> String {
         let port = self.port;
         format!("no socket has UDP port {port} in any process's network namespace; waiting for one")
@@ -130,8 +130,8 @@ impl Sockets {
         )
     }
 
-    /// The processes that have these sockets open, by the sockets' inodes: those of new sockets as
-    /// they are now, those of known sockets as they were when that was last due.
+    /// The processes that have these sockets open, by the sockets' inodes: for new sockets as they
+    /// are now, for known sockets as they were when they were last looked up.
     fn owners(&mut self, found: &[UdpSocket]) -> Result<HashMap<u64, Vec<Process>>> {
         let is_due = self.owners_at.is_none_or(|at| at.elapsed() >= OWNERS);
         let is_known = |inode: &u64| !is_due && self.before.contains_key(inode);

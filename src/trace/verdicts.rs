@@ -38,7 +38,7 @@ pub enum Why {
     QueueFull,
     TooBig,
     NoNeighbour,
-    /// Nobody told, or see the kernel's reason.
+    /// No reason is known, or see the kernel's reason.
     Other,
 }
 
@@ -95,14 +95,14 @@ impl Why {
     }
 }
 
-/// What a function says by its return value.
+/// What a function's return value says.
 pub struct Verdict {
     symbol: &'static str,
     direction: Direction,
     pub refuses: Refusal,
-    /// By what it returned; the first that fits. `None`: whatever else.
+    /// The reason by the value that it returned; the first that fits. `None`: any other value.
     why: &'static [(Option<i32>, Why)],
-    /// Why a packet is dropped that came past this one last.
+    /// Why a packet is dropped if this function was the last to let it pass.
     past: Why,
 }
 
@@ -156,7 +156,7 @@ const fn row(
 const ENOENT: i32 = -2;
 const EBADMSG: i32 = -74;
 
-/// What gtp5g's functions return besides (include/pktinfo.h).
+/// What gtp5g's functions return besides errors (include/pktinfo.h).
 const PKT_DROPPED: i32 = -1;
 
 const GTP5G: &[Verdict] = {

@@ -29,7 +29,7 @@ impl Counts {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Runs {
     pub cpu: usize,
-    /// Since the program is traced.
+    /// Since the trace of the program began.
     pub runs: u64,
     pub runs_per_second: f64,
     /// The mean time of a run in this interval, ns; `None` without any.
@@ -44,7 +44,7 @@ pub struct Runs {
     pub irqs: Vec<Feed>,
 }
 
-/// How many runs ended with each verdict; `aborted` includes what is none.
+/// How many runs ended with each verdict; `aborted` includes values that are no verdict.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Verdicts {
     pub aborted: u64,
@@ -61,8 +61,8 @@ impl Verdicts {
     }
 }
 
-/// The CPUs with runs for `devices`. `counts` are by CPU, `before` those `since` ago; empty: none.
-/// `feeds` are the most frequent first.
+/// The CPUs with runs for `devices`. `counts` are by CPU. `before` are the counts `since` ago, or
+/// empty if there are none. `feeds` are in order, the most frequent first.
 pub fn rows(
     counts: &[Counts],
     before: &[Counts],

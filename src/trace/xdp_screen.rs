@@ -1,4 +1,4 @@
-//! How a trace of an XDP program looks to people.
+//! How a trace of an XDP program is shown to people.
 
 use super::feed::Feed;
 use super::screen::{cut, table, time};
@@ -8,7 +8,7 @@ use crate::base::{columns, escape};
 const HEAD: [&str; 6] = ["CPU", "runs", "per s", "mean", "longest", "CPU time"];
 
 /// The table, with a line for each CPU, and the notes under it, in at most `height` lines of
-/// `width`. The notes take at most half of them.
+/// `width` columns. The notes take at most half of the lines.
 pub fn screen(all: &[Runs], notes: Vec<String>, (width, height): (usize, usize)) -> String {
     let notes = cut(notes, height / 2, "notes");
     let below = |mut lines: Vec<String>| {
@@ -23,7 +23,7 @@ pub fn screen(all: &[Runs], notes: Vec<String>, (width, height): (usize, usize))
         return below(vec!["no packets yet".into()]);
     }
     let head: Vec<&str> = HEAD.into_iter().chain(VERDICTS).chain(["interrupts"]).collect();
-    // The head, the line under it, one for what is left out, and the cursor's.
+    // The head, the line under it, one for the CPUs left out, and the cursor's line.
     let other = 4 + if notes.is_empty() { 0 } else { 1 + notes.len() };
     let room = height.saturating_sub(other).max(1);
     let mut lines = table(&head, all.iter().take(room).map(cells));
@@ -69,7 +69,7 @@ pub fn line(runs: &Runs) -> String {
     escape::line(&line).into_owned()
 }
 
-/// The first two.
+/// The first two interrupts.
 fn interrupts(irqs: &[Feed]) -> String {
     let irqs = irqs.iter().take(2).map(|Feed { nic, irq, name, per_second, .. }| {
         format!("{nic} IRQ {irq} ({name}) {per_second:.0}/s")

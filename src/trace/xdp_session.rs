@@ -72,13 +72,13 @@ pub fn run(options: &Options<'_>) -> Result<()> {
 struct Session<'a> {
     options: &'a Options<'a>,
     signals: SignalFd,
-    /// Of the program that the device has now.
+    /// The tracer of the program that the device has now.
     tracer: Option<Tracer>,
     /// The counts at the last interval.
     before: Vec<Counts>,
-    /// When it ends, if that is known.
+    /// When the trace ends, if that is known.
     until: Option<Instant>,
-    /// It has to end: not all of its output was read in time.
+    /// The trace has to end: not all of its output was read in time.
     is_cut_off: bool,
     messages: Messages,
 }
@@ -102,7 +102,7 @@ impl Session<'_> {
     }
 
     /// Attaches to the device's program, and detaches from one that it no longer has. The device
-    /// may have gone, too, and others may have come under it.
+    /// may also be gone, or have other devices under it.
     fn follow_program(&mut self) -> Result<()> {
         let device = self.options.device;
         let index = xdp::device_index(device);
@@ -203,7 +203,7 @@ impl Session<'_> {
         self.put(&text)
     }
 
-    /// As that of a trace of functions.
+    /// Works like `put()` of a trace of functions.
     fn put(&mut self, text: &str) -> Result<()> {
         self.is_cut_off |= !put_until(text, &self.signals, self.until)?;
         Ok(())

@@ -18,7 +18,7 @@ use crate::kernel::xdp::{self, XdpProgram};
 pub struct Tracer {
     id: u32,
     devices: Vec<String>,
-    /// What the program got of them.
+    /// What the BPF programs were told about the devices.
     what: Vec<u8>,
     counts: MapHandle,
     _links: [Link; 2],
@@ -26,7 +26,7 @@ pub struct Tracer {
 
 impl Tracer {
     /// Counts the program's runs for these devices of this network namespace. `open` is a
-    /// descriptor of it.
+    /// descriptor of the program.
     pub fn attach(program: &XdpProgram, open: &OwnedFd, devices: Vec<String>) -> Result<Self> {
         let XdpProgram { id, name, entry } = program;
         let Some(entry) = entry else {
@@ -53,7 +53,7 @@ impl Tracer {
             let part = object.progs_mut().find(|part| part.name() == name);
             part.expect("bpf/trace_xdp.bpf.c has it").attach().map_err(failed)
         };
-        // The end first, so that no run has a beginning only.
+        // The end first, so that no run has only a beginning.
         let _links = [attach("run_ends")?, attach("run_begins")?];
         Ok(Self { id: *id, devices, what, counts, _links })
     }
@@ -63,7 +63,8 @@ impl Tracer {
         self.id
     }
 
-    /// Whether it counts this program's runs for these devices. One that has gone and come again has another index.
+    /// Whether it counts this program's runs for these devices. A device that was removed and added
+    /// again has another index.
     pub fn is_of(&self, id: u32, devices: &[String]) -> bool {
         self.id == id && self.what == bytes_of(devices)
     }
@@ -87,7 +88,7 @@ impl Tracer {
     }
 }
 
-/// A `struct gth_xdp_what` with the devices that are there, as bytes.
+/// A `struct gth_xdp_what` with those of the devices that exist, as bytes.
 fn bytes_of(devices: &[String]) -> Vec<u8> {
     let mut what = gth_xdp_what::default();
     let indices = devices.iter().filter_map(|device| xdp::device_index(device));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * What gthctl trace is measured against: a line of text in the trace pipe for each
- * packet, from the same functions.
+ * The baseline that gthctl trace is compared with: a line of text in the trace pipe for
+ * each packet, from the same functions.
  */
 typedef unsigned int u32;
 typedef unsigned long long u64;

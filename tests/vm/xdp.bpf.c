@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * A user plane in XDP. The first byte behind the UDP header of a packet to the GTP-U port is the
- * verdict that the packet gets (enum xdp_action); all else passes.
+ * A user plane in XDP. The first byte after the UDP header of a packet to the GTP-U port is the
+ * verdict that the packet gets (enum xdp_action); all other packets pass.
  */
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -24,7 +24,7 @@ enum {
 	XDP_REDIRECT = 4,
 };
 
-/* Behind Ethernet and IPv4 without options. */
+/* Offsets after Ethernet and IPv4 headers without options, and the values there. */
 enum {
 	PROTOCOL_AT = 14 + 9,
 	PORT_AT = 14 + 20 + 2,

@@ -17,15 +17,17 @@ use crate::base::error::{Error, ExitCode, Result};
 /// How long the answer may take, on a loaded machine with a large policy.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Asks at `path` and returns the answer; a failure at the other end is an error here.
+/// Sends the request to the socket at `path` and returns the reply. A failure at the other end is
+/// an error here.
 ///
 /// Fails with [`ExitCode::NotRunning`] if no gthctl listens, and with
-/// [`ExitCode::Permission`] when the caller may not ask.
+/// [`ExitCode::Permission`] if the caller has no permission to ask.
 pub fn ask(path: &Path, request: &Request) -> Result<Reply> {
     ask_within(path, request, PATIENCE)
 }
 
-/// As [`ask`], with another time that the connection, the request and the answer may each take.
+/// As [`ask`], with `patience` as the time that the connection, the request and the reply may each
+/// take.
 pub fn ask_within(path: &Path, request: &Request, patience: Duration) -> Result<Reply> {
     let timed_out = |e: &io::Error| matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     let silent = || {
@@ -56,13 +58,13 @@ pub fn ask_within(path: &Path, request: &Request, patience: Duration) -> Result<
     }
 }
 
-/// The error for an answer to another request.
+/// The error for a reply that does not fit the request.
 pub fn puzzled() -> Error {
     Error::failure("unexpected answer from the running gthctl; is it another version?")
 }
 
-/// A connection whose every step takes `patience` at most. connect(2) waits, too, when a server
-/// that hangs has left as many clients waiting as the socket takes (unix_stream_connect(),
+/// Connects; every step on the connection takes at most `patience`. connect(2) also blocks if a
+/// hung server has let the socket's backlog fill up (unix_stream_connect(),
 /// net/unix/af_unix.c).
 fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let flags = SockFlag::SOCK_CLOEXEC;

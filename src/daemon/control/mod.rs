@@ -1,9 +1,9 @@
 //! How a second gthctl talks to the running one.
 //!
-//! A Unix socket in a directory of root's, rather than pinned BPF maps: only the running
-//! process writes the tables, knows why the file on disk was rejected and what was in
-//! force before, and replaces file and tables in one step. A write to pinned maps would
-//! bypass it.
+//! They use a Unix socket in a directory of root's rather than pinned BPF maps, because
+//! only the running process writes the tables, knows why the file on disk was rejected
+//! and what was in force before, and replaces file and tables in one step. A write to
+//! pinned maps would bypass it.
 //!
 //! One connection carries one [`Request`] and one [`Reply`], each a JSON document; the
 //! client shuts down its half after the request.
@@ -25,14 +25,14 @@ pub const SOCKET: &str = "/run/gthctl/control.sock";
 /// open a lock file, even for reading, can hold the lock (flock(2)).
 pub const RUN_LOCK: &str = "/run/gthctl/lock";
 
-/// The longest request or reply, in bytes: a policy file and what JSON adds, or
-/// one line for each of many threads.
+/// The longest request or reply, in bytes. It may hold a policy file with the overhead of
+/// JSON, or one line for each of many threads.
 const MAX_BYTES: u64 = 32 << 20;
 
 /// A request to the running gthctl.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
-    /// Answered without a look at any task.
+    /// Answered without looking at any task.
     Health,
     Status,
     Metrics,
@@ -44,16 +44,16 @@ pub enum Request {
     },
     /// Reports what would change; changes nothing.
     Plan(Proposal),
-    /// As `Plan`, also without a policy file that the proposal could replace.
+    /// As `Plan`, but also works without a policy file that the proposal could replace.
     Diff(Proposal),
-    /// Makes it live if `generation` is still the live one.
+    /// Makes the proposal live if `generation` is still the live one.
     Apply {
         proposal: Proposal,
         generation: u32,
     },
 }
 
-/// A policy proposed as the live one.
+/// A policy proposed to replace the live one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Proposal {
     /// The text of a file; the path is for messages.
@@ -76,7 +76,7 @@ pub enum Reply {
     Failed(Failure),
 }
 
-/// An [`Error`] on its way through the socket.
+/// An [`Error`] in the form in which the socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     code: u8,
@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(e.code, ExitCode::NotRunning);
     }
 
-    /// Neither one that does not answer nor one whose socket takes no more clients.
+    /// Covers a server that does not answer and one whose socket takes no more clients.
     #[test]
     fn nobody_waits_for_a_server_that_hangs() {
         let dir = tempfile::tempdir().unwrap();
@@ -286,7 +286,7 @@ mod tests {
         let server = Server::listen(&path).unwrap();
         let asking = path.clone();
         let client = thread::spawn(move || client::ask(&asking, &Request::Status));
-        // Readable when the request is there.
+        // The descriptor is readable once the request is there.
         let mut fds = [PollFd::new(server.as_fd(), PollFlags::POLLIN)];
         assert_eq!(poll(&mut fds, PollTimeout::from(60_000_u16)).unwrap(), 1);
         drop(server);

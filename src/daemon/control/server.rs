@@ -52,7 +52,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct ReplyTo(SyncSender<Reply>);
 
-/// The threads' part of the server.
+/// The part of the server that its threads use.
 #[derive(Clone)]
 struct Desk {
     asked: Sender<Asked>,
@@ -82,8 +82,8 @@ impl Server {
         Ok(Self { listener, path: path.to_owned(), asked, wake, acceptor: Some(acceptor) })
     }
 
-    /// The requests to answer. If a [`ReplyTo`] is dropped, its client is told that there is
-    /// no answer.
+    /// The requests to answer. If a [`ReplyTo`] is dropped, its client gets an error instead
+    /// of a reply.
     pub fn take(&mut self) -> Vec<Asked> {
         let _ = self.wake.read();
         self.asked.try_iter().collect()
@@ -92,7 +92,7 @@ impl Server {
 
 impl ReplyTo {
     pub fn send(self, reply: Reply) {
-        // A client that has gone does not want it.
+        // A client that has gone needs no reply.
         let _ = self.0.send(reply);
     }
 }
@@ -137,7 +137,7 @@ fn accept(listener: &UnixListener, desk: &Desk) {
                     thread::sleep(RETRY);
                 }
             }
-            // Shut down.
+            // The socket has been shut down.
             Err(e) if e.kind() == ErrorKind::InvalidInput => return,
             Err(_) => thread::sleep(RETRY),
         }
@@ -146,7 +146,7 @@ fn accept(listener: &UnixListener, desk: &Desk) {
 
 /// Serves one client; drops one that breaks the rules.
 fn converse(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
-    // The directory keeps others out; a descriptor passed to them must not let them in.
+    // The directory keeps other users out, and a descriptor passed to them must not let them in.
     let peer = getsockopt(&stream, PeerCredentials)?;
     if peer.uid() != 0 && peer.uid() != geteuid().as_raw() {
         return Ok(());
@@ -165,7 +165,7 @@ fn converse(mut stream: UnixStream, desk: &Desk) -> io::Result<()> {
 }
 
 impl Desk {
-    /// Asks the caller of [`Server::take`], and waits for the answer.
+    /// Hands the request to the caller of [`Server::take`] and waits for the answer.
     fn ask(&self, request: Request) -> Reply {
         let (reply, answer) = sync_channel(1);
         let sent = self.asked.send(Asked { request, reply: ReplyTo(reply) });

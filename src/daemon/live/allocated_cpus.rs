@@ -52,12 +52,12 @@ pub(super) fn load_here(
 }
 
 impl LivePolicy {
-    /// Whether a rule's CPUs are those of its tasks' cpusets.
+    /// Whether any rule takes its CPUs from its tasks' cpusets.
     pub fn follows_cpusets(&self) -> bool {
         follows_cpusets(&self.now.policy)
     }
 
-    /// Follows the cpusets of the rules' tasks.
+    /// Brings changes in the cpusets of the rules' tasks into force.
     pub fn follow_cpusets(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -96,7 +96,7 @@ impl LivePolicy {
         Some(format!("{}: cpus: CPUs {cpus} of {cgroup} are not exclusive: {why}", rule.name))
     }
 
-    /// A note for each rule some of whose tasks may run on none of its `cpus`.
+    /// A note for each rule with tasks that may run on none of its `cpus`.
     pub(super) fn elsewhere(&self, verdicts: &[Verdict]) -> Vec<String> {
         let rules = self.now.policy.rules.iter().enumerate();
         let lists = rules.filter_map(|(index, rule)| {

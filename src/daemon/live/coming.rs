@@ -1,5 +1,5 @@
-//! From one policy to the next. A policy with other placements of interrupts waits until
-//! [`Worker`] has made them; everything else goes on.
+//! Replaces one policy with the next. A policy with other placements of interrupts waits
+//! until [`Worker`] has made them; everything else goes on meanwhile.
 
 use std::path::PathBuf;
 use std::time::{Instant, SystemTime};
@@ -20,7 +20,7 @@ pub(super) struct Coming {
     new: Loaded,
     whence: Whence,
     begin: Instant,
-    /// The policy in force has come to want its own interrupts elsewhere meanwhile.
+    /// Meanwhile, the policy in force has changed where it wants its own interrupts.
     others_moved: bool,
 }
 
@@ -28,12 +28,12 @@ pub(super) struct Coming {
 enum Whence {
     /// From the file.
     File,
-    /// From a request; it becomes the file's content, which was `held` before.
+    /// From a request. The policy becomes the file's content, which was `held` before.
     Request { replacement: Replacement, target: PathBuf, held: Option<String>, reply: ReplyTo },
 }
 
 impl Coming {
-    /// Such as "a new policy of the file".
+    /// Such as "the new content of the policy file".
     pub(super) fn describe(&self) -> &'static str {
         match self.whence {
             Whence::File => "the new content of the policy file",
@@ -43,8 +43,8 @@ impl Coming {
 }
 
 impl LivePolicy {
-    /// If `generation` is still the live one, makes it live and the file's content. Answers
-    /// when that is done.
+    /// If `generation` is still the live one, makes the proposal live and the file's
+    /// content. Replies when that is done.
     pub fn apply(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -78,19 +78,19 @@ impl LivePolicy {
             let what = format!("{} waits for its interrupts to be placed", coming.describe());
             return Err(Error::failure(what).help("apply again when it is in force or rejected"));
         }
-        // Another policy, or other pods, users or cpusets that it refers to.
+        // The policy has changed, or the pods, users or cpusets that it refers to.
         if generation != scheduler.generation() {
             let what = "the policy in force, or what it refers to, has changed meanwhile";
             return Err(Error::failure(what).help("look at what changes now, and apply again"));
         }
-        // First with the user's own file in its messages, then as the target's content.
+        // Loaded first with the user's own file in its messages, then as the target's content.
         let text = self.proposed(scheduler, context, proposal)?.text;
         let new = self.load(text, Some(&target), context, scheduler)?;
         let replacement = Replacement::prepare(&target, &new.text)?;
         Ok((new, target, replacement))
     }
 
-    /// Brings the file's policy into force, unless it is already.
+    /// Brings the file's policy into force, unless it already is.
     pub(super) fn bring_file(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -110,7 +110,7 @@ impl LivePolicy {
         let processes = |loaded: &Loaded| -> Vec<_> {
             loaded.compiled.rules.iter().map(|rule| rule.by_pid).collect()
         };
-        // A process may have come, or gone, since the policy was read.
+        // A process that a rule names may have started or ended since the policy was read.
         if new.policy == self.now.policy && processes(&new) == processes(&self.now) {
             if self.coming.as_ref().is_some_and(|coming| of_file(&coming)) {
                 self.give_up();
@@ -121,8 +121,8 @@ impl LivePolicy {
         self.bring(scheduler, context, new, Whence::File, begin)
     }
 
-    /// Brings it into force at once, or when its interrupts are where it wants them.
-    /// Answers the requester; returns the error of a file's policy for the log.
+    /// Brings `new` into force at once, or when its interrupts are where it wants them.
+    /// Replies to the requester; returns the error of the file's policy for the log.
     fn bring(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -134,7 +134,7 @@ impl LivePolicy {
         self.give_up();
         let moves = !new.places_as(&self.now);
         if let (true, Some(irqs)) = (moves, &mut self.irqs) {
-            // First what may be refused.
+            // Interrupts come first: placing them may be refused.
             let ticket = irqs.set(&new.placements());
             self.coming = Some(Coming { ticket, new, whence, begin, others_moved: false });
             return Ok(());
@@ -142,13 +142,14 @@ impl LivePolicy {
         let is_elsewhere = new.placements() != self.now.placements();
         let done = self.finish(scheduler, context, new, whence, begin);
         if is_elsewhere {
-            // Messages name the new lines.
+            // Only the lines in the file differ. Messages then name the new lines.
             self.keep_irqs();
         }
         done
     }
 
-    /// Goes on with the policy whose interrupts have been placed, or refuses it.
+    /// Continues with the policy that waited for its interrupts: brings it into force, or refuses
+    /// it if they could not be placed.
     pub fn go_on(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -184,7 +185,8 @@ impl LivePolicy {
         all
     }
 
-    /// Its meaning may have changed while it waited.
+    /// Loads the policy again, as its meaning may have changed while it waited, and brings it into
+    /// force.
     fn finish_as_of_now(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -219,7 +221,8 @@ impl LivePolicy {
         if let Err(e) = self.go_live(scheduler, new, begin) {
             return self.refuse(whence, e);
         }
-        // What the file holds now may have been refused while this waited.
+        // For the file's policy, `rejected` stays: the file's present content may have been refused
+        // while this policy waited.
         let Whence::Request { replacement, target, reply, .. } = whence else { return Ok(()) };
         match replacement.commit() {
             Ok(note) => log::notes(note.as_slice()),
@@ -238,7 +241,8 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Tells the requester. For the file's policy, remembers the error and returns it for the log.
+    /// Sends the error to the requester. For the file's policy, remembers the error and returns it
+    /// for the log.
     fn refuse(&mut self, whence: Whence, e: Error) -> Result<()> {
         match whence {
             Whence::File => {
@@ -262,8 +266,9 @@ impl LivePolicy {
         }
     }
 
-    /// Places the interrupts as the policy in force wants. While another policy waits for its own, this
-    /// waits, too: the order would undo the other one's placements, or the thread would skip its order.
+    /// Places the interrupts as the policy in force wants. While another policy waits for its
+    /// interrupts, this is put off: the new order would undo that policy's placements, or make the
+    /// thread skip that policy's order.
     pub(super) fn keep_irqs(&mut self) {
         if let Some(coming) = &mut self.coming {
             coming.others_moved = true;
@@ -299,13 +304,13 @@ impl LivePolicy {
     }
 }
 
-/// Why a request is refused that would have replaced what somebody has just saved.
+/// The error for a request that would have overwritten what somebody has just saved.
 fn file_changed() -> Error {
     let what = "the policy file changed while this policy's interrupts were being placed";
     Error::failure(what).help("look at it, and apply again")
 }
 
-/// Logs the result of placements, made or to come.
+/// Logs the result of placements, whether they were made or will be retried.
 pub(super) fn say(result: Result<Vec<String>>) {
     match result {
         Ok(notes) => log::notes(&notes),

@@ -75,17 +75,17 @@ impl<'a> PolicyContext<'a> {
     }
 }
 
-/// A policy, read from its file and from the API, and its meaning here.
+/// A policy, read from its file and from the API, with its meaning on this machine.
 struct Loaded {
     /// What the file holds.
     text: String,
     policy: Policy,
-    /// How many of its rules are the file's; those of the API follow.
+    /// How many of its rules come from the file; the API's rules follow them.
     file_rules: usize,
     compiled: Compiled,
-    /// What `cpus: allocated` stood for then.
+    /// What `cpus: allocated` stood for when the policy was loaded.
     allocated: Allocations,
-    /// What the networks of pods in `irq` stood for then.
+    /// What the networks of pods in `irq` stood for at the last look.
     pod_nics: Vec<PodNic>,
     notes: Vec<String>,
 }
@@ -105,9 +105,10 @@ pub struct LivePolicy {
     coming: Option<Coming>,
     /// The kernel has refused a policy, perhaps after accepting a part of it.
     out_of_step: bool,
-    /// Notes on exclusive CPUs that take interrupts, after the check.
+    /// Notes on exclusive CPUs that take interrupts; `None` before the check.
     shared: Option<Vec<String>>,
-    /// When to check: a check takes longer than bringing the next policy into force.
+    /// When to check. The check is put off because it takes longer than bringing the next policy
+    /// into force.
     look_at: Instant,
 }
 
@@ -116,11 +117,12 @@ pub struct LivePolicy {
 pub struct Changes {
     /// Another policy came into force.
     pub taken: u64,
-    /// A policy file was not taken. A file that stays as it is counts once.
+    /// A policy file was rejected. A file that stays as it is counts once.
     pub rejected: u64,
 }
 
-/// Delay from a policy's start to the check which of its CPUs take interrupts.
+/// Delay from when a policy comes into force to the check which of its exclusive CPUs take
+/// interrupts.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 impl LivePolicy {
@@ -158,14 +160,14 @@ impl LivePolicy {
         &self.now.compiled
     }
 
-    /// Whether it is about Kubernetes pods.
+    /// Whether the policy refers to Kubernetes pods.
     pub fn asks_for_pods(&self) -> bool {
         self.now.policy.of_pods()
     }
 
     /// Recompiles the policy in force before the scheduler is loaded.
     pub fn settle(&mut self, context: &PolicyContext<'_>) -> Result<()> {
-        // What the cpusets were: interrupts stay off these CPUs meanwhile.
+        // The cpusets as last known: interrupts stay off their CPUs meanwhile.
         let allocated = self.now.allocated.clone();
         let new = load(self.now.text.clone(), self.file.as_deref(), context, allocated)?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
@@ -175,7 +177,7 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Makes `new` the policy that is in force, with its interrupts; returns the one before.
+    /// Makes `new` the policy in force and places its interrupts. Returns the policy before it.
     fn replace(&mut self, new: Loaded) -> Loaded {
         let moves = new.placements() != self.now.placements();
         let old = std::mem::replace(&mut self.now, new);
@@ -211,7 +213,7 @@ impl LivePolicy {
         }
     }
 
-    /// Puts interrupts back where they were; so does dropping it.
+    /// Puts interrupts back where they were. Dropping the policy does the same.
     pub fn put_back(&mut self) {
         self.irqs = None;
     }
@@ -236,8 +238,8 @@ impl LivePolicy {
         None
     }
 
-    /// As [`load_here`], beside the policy in force: the API's rules stay with the processes that
-    /// they found, until the API changes them.
+    /// As [`load_here`], but relative to the policy in force: the API's rules keep the processes
+    /// that they found until the API changes the rules.
     fn load(
         &self,
         text: String,
@@ -251,8 +253,8 @@ impl LivePolicy {
         Ok(self.with_same_processes(new, of_api))
     }
 
-    /// Leaves the `rules` of `new` that are in force with the processes that they name: a
-    /// later process with the same id does not count.
+    /// For those of the `rules` of `new` that are already in force, keeps the processes
+    /// that they found: a later process with the same id does not count.
     fn with_same_processes(&self, mut new: Loaded, rules: RangeFrom<usize>) -> Loaded {
         let Loaded { policy, compiled, .. } = &self.now;
         for (rule, its) in new.policy.rules.iter().zip(&mut new.compiled.rules).skip(rules.start) {
@@ -264,8 +266,9 @@ impl LivePolicy {
         new
     }
 
-    /// For the missing network namespaces: whether one exists now, and whether the file
-    /// exists that one will be mounted over. The kernel sends no event for the mount.
+    /// For the network namespaces that were missing: whether any exists now, and whether
+    /// the file over which one will be mounted exists. The kernel sends no event for the
+    /// mount.
     pub fn missing_netns(&self) -> (bool, bool) {
         let root = Root::default();
         let rules = self.now.policy.rules.iter().zip(&self.now.compiled.rules);
@@ -278,9 +281,9 @@ impl LivePolicy {
         found
     }
 
-    /// Brings the file's content into force if it has changed. A mistake changes nothing;
-    /// the content is remembered as rejected, unless `is_being_written` says that the rest of
-    /// it is still to come.
+    /// Brings the file's content into force if it has changed. A mistake changes nothing; the
+    /// content is remembered as rejected, unless `is_being_written` says that a program is
+    /// still writing it.
     pub fn reload(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -310,7 +313,7 @@ impl LivePolicy {
         }
     }
 
-    /// Follows a change in what the policy's names stand for.
+    /// Brings a change in what the policy's names stand for into force.
     pub fn refresh(
         &mut self,
         scheduler: &mut Scheduler<'_>,
@@ -341,14 +344,14 @@ impl LivePolicy {
         Ok(())
     }
 
-    /// Loads the policy in force again; true if that made a generation.
+    /// Loads the policy in force again. Returns true if that made a new generation.
     fn renew(
         &mut self,
         scheduler: &mut Scheduler<'_>,
         context: &PolicyContext<'_>,
     ) -> Result<bool> {
         let text = self.now.text.clone();
-        // What is in the kernel may be of another policy after a failure.
+        // After a failure, the kernel's tables may hold another policy.
         let rules = if self.out_of_step { Rules::New } else { Rules::Same };
         let new = load_here(text, self.file.as_deref(), context, scheduler, rules)?;
         let new = new.with_pod_nics(context, &self.now.pod_nics);
@@ -367,7 +370,7 @@ impl LivePolicy {
         Ok(differs)
     }
 
-    /// Says that the policy, changed in what is called `name`, is in force.
+    /// Logs that the policy is in force after a change in the source called `name`.
     fn log_in_force(&self, name: &str, generation: u32, begin: Instant) {
         log::info(format_args!(
             "{name}: {} in force as generation {generation} after {:.1} ms",
@@ -385,12 +388,12 @@ impl LivePolicy {
         self.since
     }
 
-    /// Whether the kernel may schedule by something else; [`LivePolicy::refresh`] repairs that.
+    /// Whether the kernel may schedule by another policy; [`LivePolicy::refresh`] repairs that.
     pub fn is_out_of_step(&self) -> bool {
         self.out_of_step
     }
 
-    /// What would change.
+    /// What the proposal would change.
     pub fn plan(
         &self,
         scheduler: &mut Scheduler<'_>,
@@ -421,7 +424,7 @@ impl LivePolicy {
         })
     }
 
-    /// The file for the policy in force.
+    /// The policy file, which a new policy would replace.
     pub fn target(&self) -> Result<&Path> {
         self.file.as_deref().ok_or_else(|| {
             Error::failure("the running gthctl has no policy file, so there is none to replace")
@@ -509,8 +512,8 @@ impl LivePolicy {
         context.follows_pods.then(|| known.join("; "))
     }
 
-    /// The state, with the tasks of these verdicts; `started` is when gthctl started. What is the
-    /// service's is empty.
+    /// The state, with the tasks in `verdicts`; `started` is when gthctl started. Fields that the
+    /// service has to fill in stay empty.
     pub fn status(
         &self,
         scheduler: &mut Scheduler<'_>,
@@ -630,19 +633,19 @@ impl LivePolicy {
 }
 
 impl Loaded {
-    /// Its entries of `irq`, wherever in the file they are.
+    /// Its `irq` entries, without their places in the file.
     fn irq_entries(&self) -> Vec<Keys> {
         self.policy.irq.iter().map(keys).collect()
     }
 
-    /// Whether it says what `other` says, perhaps in other lines.
+    /// Whether it says the same as `other`, perhaps on other lines.
     fn says_the_same(&self, other: &Self) -> bool {
         let changes = diff::changes(&self.policy, &other.policy);
         changes.iter().all(|change| change.kind == ChangeKind::Kept)
             && self.irq_entries() == other.irq_entries()
     }
 
-    /// Whether interrupts go where the other's go, by whatever lines of the file.
+    /// Whether it places interrupts as `other` does, regardless of their lines in the file.
     fn places_as(&self, other: &Self) -> bool {
         let of = |loaded: &Self| -> Vec<Placement> {
             let all = loaded.placements().into_iter();
@@ -687,8 +690,8 @@ pub fn check(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<S
     Ok(loaded.shown(None, None))
 }
 
-/// The notes on the policy. Fails with all that `gthctl run` would refuse it for. Leaves out
-/// what is about interrupts.
+/// The notes on the policy, except those about interrupts. Fails for all that `gthctl
+/// run` would refuse the policy for.
 pub fn check_rules(path: &Path, text: String, context: &PolicyContext<'_>) -> Result<Vec<String>> {
     load(text, Some(path), context, Vec::new()).map(|loaded| loaded.notes)
 }
@@ -707,7 +710,7 @@ fn read_text(path: &Path) -> Result<String> {
     Source::new(path).read("policy file")
 }
 
-/// Reads and compiles a policy for the cpusets of its rules' tasks, as they are now.
+/// Reads and compiles a policy; `allocated` holds the cpusets of its rules' tasks as they are now.
 fn load(
     text: String,
     path: Option<&Path>,
@@ -858,7 +861,7 @@ mod tests {
         );
     }
 
-    /// While its pods are asked for: not where a policy is only checked.
+    /// Only while gthctl follows pods, not where a policy is only checked.
     #[test]
     fn a_rule_whose_pods_are_none_of_the_nodes_says_so() {
         let file = "strategies:\n- {name: upf, k8s_namespace: [cor], priority: 1}";
@@ -887,8 +890,8 @@ mod tests {
         assert_eq!(names(&file(MAX_RULES), &[]).unwrap().len(), MAX_RULES);
     }
 
-    /// A process that a strategy names ends, and the policy file changes: whoever gets its id
-    /// is another one.
+    /// A process that a strategy names ends, and the policy file changes. A later process
+    /// with the same id is another one.
     #[test]
     fn the_apis_rules_stay_with_their_processes() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();

@@ -10,7 +10,7 @@ use crate::policy::cgroups::Home;
 use crate::policy::pod_nics::{self, Node, PodNic};
 
 impl Loaded {
-    /// The same with the NICs of pods as they are now, where they were `before`.
+    /// Returns the policy with the NICs of pods as they are now; `before` is how they were.
     pub(super) fn with_pod_nics(mut self, context: &PolicyContext<'_>, before: &[PodNic]) -> Self {
         self.find_pod_nics(context, before);
         let why = self.pod_nics.iter().flat_map(|nic| self.why_missing(nic)).collect::<Vec<_>>();
@@ -40,7 +40,7 @@ impl Loaded {
         nic.missing.iter().map(note).collect()
     }
 
-    /// What the placement at this index of `irq` means now, if it is about pods.
+    /// The devices that the placement at this index of `irq` stands for now, if it is about pods.
     pub(super) fn devices_of_pods(&self, index: usize) -> Option<Vec<String>> {
         let its = self.pod_nics.iter().filter(|nic| nic.entry == index);
         let mut devices: Vec<String> = its.flat_map(|nic| nic.devices.clone()).collect();
@@ -56,12 +56,12 @@ impl LivePolicy {
         &self.now.pod_nics
     }
 
-    /// Whether the policy places the interrupts of such NICs.
+    /// Whether the policy places the interrupts of pods' NICs.
     pub fn follows_pod_nics(&self) -> bool {
         self.now.policy.of_nics_of_pods()
     }
 
-    /// Follows them where no pod has changed: a device may have come or gone.
+    /// Follows the NICs of pods even if no pod has changed: a device may have come or gone.
     pub fn follow_pod_nics(&mut self, context: &PolicyContext<'_>) {
         let before = self.now.pod_nics.clone();
         let placements = self.now.placements();
@@ -82,7 +82,7 @@ impl LivePolicy {
         }
     }
 
-    /// Logs how pods' networks lead to devices, where that is not as `before`.
+    /// Logs how pods' networks lead to devices, where that differs from `before`.
     pub(super) fn say_pod_nics(&self, before: &[PodNic]) {
         let lines = |nics: &[PodNic]| -> Vec<String> {
             nics.iter().flat_map(|nic| nic.found.iter().map(|how| line(nic, how))).collect()
@@ -105,7 +105,7 @@ impl LivePolicy {
         self.now.pod_nics.iter().map(report).collect()
     }
 
-    /// What the policy does about the NICs of the thread's pod.
+    /// What the policy does with the NICs of the thread's pod.
     pub fn nics_of(&self, tid: u32) -> Vec<String> {
         if !self.follows_pod_nics() {
             return Vec::new();

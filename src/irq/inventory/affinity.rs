@@ -17,9 +17,9 @@ use crate::kernel::sysfs::{entries, failed};
 pub struct Affinity {
     /// The CPUs that it may go to (`smp_affinity_list`). Some may be offline.
     pub allowed: CpuList,
-    /// The CPUs that the interrupt controller sends it to (`effective_affinity_list`): one of
-    /// the allowed, on x86. `None` where the kernel does not say. Empty for an IRQ that was
-    /// never started.
+    /// The CPUs that the interrupt controller sends it to (`effective_affinity_list`): one of the
+    /// allowed, on x86. `None` if the kernel does not report it. Empty for an IRQ that was never
+    /// started.
     pub effective: Option<CpuList>,
 }
 
@@ -36,28 +36,29 @@ impl Affinity {
     }
 }
 
-/// Tells which IRQs only the kernel can move: "managed" ones, whose CPUs a driver leaves to
-/// the kernel, and those whose controller has no choice.
+/// Tells which IRQs only the kernel can move: "managed" ones, whose CPUs a driver leaves to the
+/// kernel, and those that the interrupt controller cannot move.
 #[derive(Debug)]
 pub struct Fixed<'a> {
     host: &'a Host,
-    /// Whether the files' modes tell. Newer kernels, such as 7.2, make the file of such an IRQ
+    /// Whether the files' modes show it. Newer kernels, such as 7.2, make the file of such an IRQ
     /// read-only (kernel/irq/proc.c, `register_irq_proc()`).
     by_mode: bool,
 }
 
 impl<'a> Fixed<'a> {
-    /// Finds out how this kernel tells.
+    /// Finds out whether this kernel shows it in the files' modes.
     pub fn new(host: &'a Host) -> Self {
         let fixed = Self { host, by_mode: false };
-        // Such as IRQ 0, the timer of x86.
+        // One read-only file is enough, such as that of IRQ 0, the x86 timer.
         let irqs = entries(&host.proc().join("irq")).unwrap_or_default();
         let irqs = irqs.iter().filter_map(|name| name.parse().ok());
         let by_mode = irqs.into_iter().any(|irq| fixed.read_only(irq) == Some(true));
         Self { by_mode, ..fixed }
     }
 
-    /// True for an IRQ that only the kernel can move; `None` where only an attempt shows it.
+    /// True for an IRQ that only the kernel can move; `None` if only an attempt to move it can show
+    /// that.
     pub fn is(&self, irq: u32) -> Option<bool> {
         let read_only = self.read_only(irq);
         if read_only == Some(true) {

@@ -13,12 +13,12 @@ use crate::kernel::sysfs::{class_dir, entries, is_pci_address, pci_dir};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Device {
     pub name: String,
-    /// `macvlan`, `vlan`, `bond`, `bridge` and the like, where the kernel says so.
+    /// `macvlan`, `vlan`, `bond`, `bridge` and the like, if the kernel reports it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// By name. A physical device has only itself.
+    /// By name. A physical device is among its own NICs.
     pub nics: Vec<String>,
-    /// Those that lead to another network namespace, of the device and those under it.
+    /// Which of the device and those under it lead to another network namespace.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub elsewhere: Vec<String>,
 }
@@ -61,11 +61,11 @@ impl Device {
         })
     }
 
-    /// All devices that have NICs or lead elsewhere, virtual ones too.
+    /// All devices, including virtual ones, that have NICs or lead to another network namespace.
     pub fn all(host: &Host) -> Result<Vec<Self>> {
         let mut names = entries(&host.sys().join("class/net"))?;
         names.sort();
-        // A device may have gone since, and bonding_masters is not a device.
+        // Skips a device that has gone meanwhile, and bonding_masters, which is not a device.
         let sys = host.sys();
         let all = Devices::of(&sys);
         let devices = names.iter().filter_map(|name| Self::one_of(host, &all, name).ok());
@@ -73,7 +73,7 @@ impl Device {
         Ok(devices.filter(leads).collect())
     }
 
-    /// True for a device that is not itself a NIC.
+    /// True unless the device itself is its only NIC.
     pub fn is_virtual(&self) -> bool {
         self.nics != [self.name.as_str()]
     }
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(ipvlan.on(), "ipvl0 is an ipvlan on enp7s0");
         let all = Device::all(&tree.host()).unwrap().into_iter().map(|device| device.name);
         assert!(all.eq(["enp7s0", "ipvl0", "n6"]));
-        // Nobody asks a NIC for its kind.
+        // The kind of a NIC is never looked up.
         let host = Host { kind_of: |name| panic!("{name}"), ..tree.host() };
         assert_eq!(Device::read(&host, "enp7s0").unwrap(), nic);
     }

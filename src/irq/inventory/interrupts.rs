@@ -11,7 +11,7 @@ use std::path::Path;
 use super::source::Source;
 use crate::base::error::{Error, Result};
 
-/// How often to read a malformed file before giving up.
+/// How many times to read a malformed file before giving up.
 const READS: usize = 4;
 
 /// One reading of /proc/interrupts, or the difference of two.
@@ -98,11 +98,11 @@ impl Interrupts {
         self.cpus.iter().copied().zip(interrupt.counts.iter().copied())
     }
 
-    /// What was counted since `before`: of the IRQs in use now, on the CPUs that were online
-    /// both times.
+    /// The interrupts since `before`, of the IRQs in use now, on the CPUs that were online both
+    /// times.
     ///
-    /// An IRQ that was not in use before counts from 0. So does one that was released and
-    /// requested again in between, as by a reset of the NIC, as far as the counts show it.
+    /// An IRQ that was not in use before counts from 0. So does one that was released and requested
+    /// again in between, for example by a reset of the NIC, if the counts show that.
     pub fn since(&self, before: &Self) -> Self {
         // The index of each CPU now and before.
         let columns: Vec<(usize, usize)> = self
@@ -125,11 +125,11 @@ impl Interrupts {
     }
 }
 
-/// How many interrupts arrived between two counts; `None` when the count began again.
+/// How many interrupts arrived between two counts; `None` when the count restarted from 0.
 fn counted(now: u32, before: u32) -> Option<u32> {
     let counted = now.wrapping_sub(before);
-    // A smaller count has wrapped around if the difference is small. At a million interrupts a
-    // second, a quarter of the range takes a quarter of an hour.
+    // A count that went down has wrapped around if the wrapping difference is small. At a million
+    // interrupts a second, a quarter of the range takes a quarter of an hour.
     (now >= before || counted < u32::MAX / 4).then_some(counted)
 }
 
@@ -142,7 +142,7 @@ fn heading(line: &[u8]) -> std::result::Result<Vec<u32>, Malformed> {
         .ok_or(Malformed::Heading)
 }
 
-/// Parses a line with the counts of this many CPUs; `None` when it is not an IRQ's.
+/// Parses a line with the counts of `cpus` CPUs; `None` when the line is not an IRQ's.
 fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malformed> {
     let Some((irq, rest)) = number(line) else { return Ok(None) };
     let Some(mut rest) = rest.strip_prefix(b":") else { return Ok(None) };
@@ -166,8 +166,7 @@ fn line(line: &[u8], cpus: usize) -> std::result::Result<Option<Interrupt>, Malf
 
 /// Parses what follows the counts: the source, and the names of the handlers.
 fn description(text: &str) -> (Source, Vec<String>) {
-    // Two spaces come before the actions. Without actions, the padding of the trigger is the
-    // end of the line.
+    // Two spaces precede the actions. A line without actions ends with the padding of the trigger.
     let split = text.rsplit_once("  ").filter(|_| !text.ends_with(' '));
     let (source, actions) = split.unwrap_or((text, ""));
     let names = actions.split(", ").filter(|name| !name.is_empty()).map(Into::into).collect();
@@ -292,7 +291,7 @@ mod tests {
         let parse = |cpus: &[u32], irqs, count: &dyn Fn(u32, u32) -> u32| {
             Interrupts::parse(&reading(cpus, irqs, count)).unwrap()
         };
-        // CPU 2 goes, CPU 3 comes, and so does IRQ 2.
+        // CPU 2 goes offline, CPU 3 comes online, and IRQ 2 appears.
         let before = parse(&[0, 1, 2], 2, &|irq, cpu| 10 * irq + cpu);
         let now = parse(&[0, 1, 3], 3, &|irq, cpu| 10 * irq + cpu + 5);
         let since = now.since(&before);

@@ -17,7 +17,7 @@ pub fn driver(name: &str) -> Option<String> {
         rest: [u8; 160],
     }
     let mut info = Info { cmd: ETHTOOL_GDRVINFO, driver: [0; 32], rest: [0; 160] };
-    // SAFETY: a request of zeros is a valid one.
+    // SAFETY: an all-zero request is valid.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return None;

@@ -43,7 +43,7 @@ pub struct ListedNic {
 }
 
 impl ListedNic {
-    /// Those of its IRQs that are in use and that user space may move.
+    /// The NIC's IRQs that are in use and that user space may move.
     pub fn movable(&self) -> impl Iterator<Item = &ListedIrq> {
         let movable = |irq: &&ListedIrq| irq.smp_affinity.is_some() && irq.managed != Some(true);
         self.irqs.iter().filter(movable)
@@ -59,16 +59,16 @@ pub struct ListedIrq {
     pub queue: Option<Queue>,
     pub smp_affinity: Option<CpuList>,
     pub effective_affinity: Option<CpuList>,
-    /// Whether only the kernel can move it; `None` where that shows only in an attempt.
+    /// Whether only the kernel can move it; `None` if only an attempt to move it can show that.
     pub managed: Option<bool>,
     /// All interrupts so far, on the CPUs that are online.
     pub total: u64,
-    /// Since the last look.
+    /// The interrupts per second since the last look.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_second: Option<f64>,
-    /// The CPU that took most interrupts: since the last look, or in total at the first.
+    /// The CPU that took the most interrupts since the last look, or in total at the first look.
     pub busiest_cpu: Option<u32>,
-    /// The masks of the IRQ's queue, where it has them.
+    /// The masks of the IRQ's queue, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rps_cpus: Option<CpuList>,
     #[serde(skip_serializing_if = "Option::is_none")]

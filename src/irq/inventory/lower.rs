@@ -15,31 +15,32 @@ use crate::kernel::sysfs::{class_dir, entries, link_name, number};
 /// What carries the packets of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lower {
-    /// The physical devices, by name. A physical device has itself.
+    /// The physical devices, by name. A physical device is in its own list.
     pub nics: Vec<String>,
-    /// Those whose other end is in another network namespace, of the device and those under it:
-    /// a veth with its peer there, or a macvlan or VLAN with its parent there. Such a device
-    /// has NICs only as a port of a bridge.
+    /// Which of the device and those under it have their other end in another network namespace: a
+    /// veth with its peer there, or a macvlan or VLAN with its parent there. Such a device has NICs
+    /// only as a port of a bridge.
     pub elsewhere: Vec<String>,
 }
 
-/// The network devices of this network namespace, for [`Lower::read`] of any number of them.
+/// The network devices of this network namespace. Any number of [`Lower::read`] calls can share
+/// them.
 pub struct Devices<'a> {
     /// /sys except in tests.
     sys_root: &'a Path,
-    /// The [`ends`] of each, once something has asked for them.
+    /// The [`ends`] of all devices, read on first use.
     ends: OnceCell<BTreeSet<(u32, u32)>>,
-    /// The NICs that each bridge leads a port to, once something has asked for them.
+    /// The NICs that each bridge leads its ports to, found on first use.
     through: RefCell<BTreeMap<String, BTreeSet<String>>>,
 }
 
 impl<'a> Devices<'a> {
-    /// Those that sysfs at `sys_root` shows.
+    /// The devices that sysfs at `sys_root` shows.
     pub fn of(sys_root: &'a Path) -> Self {
         Self { sys_root, ends: OnceCell::new(), through: RefCell::default() }
     }
 
-    /// The NICs that the packets of a port go through, by its bridge.
+    /// The NICs that the packets of a port of `bridge` go through.
     fn through(&self, bridge: &str) -> Result<BTreeSet<String>> {
         if let Some(known) = self.through.borrow().get(bridge) {
             return Ok(known.clone());
@@ -49,7 +50,7 @@ impl<'a> Devices<'a> {
         Ok(nics)
     }
 
-    /// Whether one of them has the number `index`, and its other end the number `linked`.
+    /// Whether one of the devices has the index `index` and its other end the index `linked`.
     fn have_ends(&self, index: u32, linked: u32) -> Result<bool> {
         let ends = match self.ends.get() {
             Some(ends) => ends,
@@ -77,8 +78,8 @@ impl Lower {
     }
 }
 
-/// The names in a [`Lower`], from `name` on down. `under` is false where that is the bridge of the
-/// device in question: the other ends of other ports do not matter.
+/// Walks down from `name` and returns the two lists of a [`Lower`]. `under` is false if `name` is
+/// the bridge of the device in question: then the other ends of the other ports do not matter.
 fn walk(
     devices: &Devices<'_>,
     name: &str,
@@ -120,7 +121,7 @@ pub(super) fn is_physical(dir: &Path) -> bool {
     dir.join("device").exists()
 }
 
-/// True when the device at `dir`, with nothing under it, has another end.
+/// True when the device at `dir`, which has nothing under it, has another end.
 fn is_end(dir: &Path) -> bool {
     // 0 means no link. An IP tunnel may have the number of the device that it is bound to, but
     // that is not its other end.
@@ -129,7 +130,8 @@ fn is_end(dir: &Path) -> bool {
 
 /// True when the other end of the device at `dir` is in this network namespace.
 ///
-/// A device here may have the same index as an other end elsewhere, but does not link back.
+/// A device here may have the same index as the other end, which is elsewhere, but does not link
+/// back.
 fn other_end_is_here(devices: &Devices<'_>, dir: &Path) -> Result<bool> {
     let Some((index, linked)) = ends(dir) else { return Ok(false) };
     devices.have_ends(linked, index)
@@ -141,7 +143,7 @@ fn ends(dir: &Path) -> Option<(u32, u32)> {
     Some((number(&dir.join("ifindex"))?, number(&dir.join("iflink"))?))
 }
 
-/// True for the types of devices with another end: Ethernet, or no link layer (netkit);
+/// True for the types of devices that may have another end: Ethernet, or no link layer (netkit);
 /// include/uapi/linux/if_arp.h.
 fn has_peers(dir: &Path) -> bool {
     const ARPHRD_ETHER: u32 = 1;
@@ -206,7 +208,7 @@ mod tests {
         let tree = Tree::new();
         nics(&tree, &["eth0"]);
         tree.index("eth0", 2, 2);
-        // To a pod, where its peer has the index that eth0 has here.
+        // veth1 leads to a pod, where its peer has the index that eth0 has here.
         tree.veth("veth1", 5, 2);
         // Both ends here.
         tree.veth("veth2", 6, 7);
@@ -218,7 +220,7 @@ mod tests {
         assert_eq!(lower(&tree, "br0"), (strings(&["eth0"]), strings(&["veth1"])));
     }
 
-    /// Otherwise, the time that hundreds of veths take would grow with the square of their number.
+    /// Otherwise, the time for hundreds of veths would grow with the square of their number.
     #[test]
     fn the_ends_of_all_are_read_once() {
         let tree = Tree::new();
@@ -232,7 +234,7 @@ mod tests {
         assert_eq!(elsewhere(&Devices::of(&sys)), [""; 0]);
     }
 
-    /// Nor are the other ports of a bridge looked at for each of its ports.
+    /// The other ports of a bridge are not looked at again for each of its ports.
     #[test]
     fn the_ports_of_a_bridge_are_read_once() {
         let tree = Tree::new();
@@ -274,7 +276,7 @@ mod tests {
         // The master of a NIC is above it.
         tree.link("sys/class/net/eth0/master", "sys/class/net/bond0");
         assert_eq!(lower(&tree, "eth0"), (strings(&["eth0"]), vec![]));
-        // A bridge of pods alone.
+        // A bridge with only pods.
         tree.veth("veth4", 10, 2);
         bridge(&tree, "br1", 11, &["veth4"]);
         assert_eq!(lower(&tree, "veth4"), (vec![], strings(&["veth4"])));

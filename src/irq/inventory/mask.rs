@@ -6,7 +6,7 @@
 
 use crate::base::cpulist::CpuList;
 
-/// The set of a mask; `None` when `text` is not a mask, or has a CPU from [`CpuList::MAX`] on.
+/// The set of a mask; `None` when `text` is not a mask, or has a CPU of [`CpuList::MAX`] or above.
 pub fn parse(text: &str) -> Option<CpuList> {
     let mut cpus = Vec::new();
     for (group, digits) in text.trim_end().rsplit(',').enumerate() {

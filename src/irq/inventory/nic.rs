@@ -29,7 +29,7 @@ pub struct Nic {
     pub driver: Option<String>,
     /// The address of its PCI function, such as `0000:07:00.0`.
     pub pci: Option<String>,
-    /// `None` where sysfs does not tell, or the machine has no nodes.
+    /// `None` if sysfs does not show it, or the machine has no nodes.
     pub numa_node: Option<u32>,
     /// Ascending by number.
     pub irqs: Vec<NicIrq>,
@@ -39,14 +39,14 @@ pub struct Nic {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NicIrq {
     pub irq: u32,
-    /// The name of its handler; `None` when it has none, as while the NIC is down.
+    /// The name of its handler; `None` when it has none, for example while the NIC is down.
     pub name: Option<String>,
-    /// Its queue, where the name tells.
+    /// Its queue, if the name contains it.
     pub queue: Option<Queue>,
 }
 
 impl Nic {
-    /// Finds the IRQs of the network device `name` by `sys_root` (/sys except in tests) and
+    /// Finds the IRQs of the network device `name` from `sys_root` (/sys except in tests) and
     /// /proc/interrupts. A virtual device has none: see [`super::lower::Lower`]. A name with a
     /// colon is the address of a PCI function, whose network device may be in another network
     /// namespace.
@@ -80,8 +80,8 @@ impl Nic {
             }
         }
         let mut irqs: Vec<NicIrq> = if numbers.is_empty() {
-            // The legacy line, or 0. Another network namespace may have a NIC with the same
-            // name, but not on the same line.
+            // The file `irq` has the legacy line, or 0. Another network namespace may have a NIC
+            // with the same name, but not on the same line.
             let line = pci.and_then(|dir| number(&dir.join("irq")));
             let all = interrupts.irqs.iter();
             let possible = all.filter(|interrupt| line.is_none_or(|irq| interrupt.irq == irq));
@@ -115,7 +115,7 @@ pub fn all(host: &Host, interrupts: &Interrupts) -> Result<Vec<Nic>> {
     let sys = host.sys();
     let dir = sys.join("class/net");
     let mut names = entries(&dir)?;
-    // Without a look at what is under each virtual device: a node has hundreds of them.
+    // This does not look at what is under each virtual device: a node has hundreds of them.
     names.retain(|name| is_physical(&dir.join(name)));
     those_of(&sys, interrupts, names.iter().collect())
 }
@@ -136,7 +136,7 @@ fn those_of(
     names.into_iter().filter_map(find).collect()
 }
 
-/// The names that an IRQ of a NIC may contain.
+/// The names that the name of a NIC's IRQ may contain.
 struct Names<'a> {
     nic: &'a str,
     driver: Option<String>,
@@ -148,7 +148,7 @@ struct Names<'a> {
 }
 
 impl Names<'_> {
-    /// The NIC's part of one of the device's IRQs; `None` when it is another NIC's.
+    /// One of the device's IRQs, as this NIC's; `None` when it is another NIC's.
     fn own(&self, irq: u32, interrupt: Option<&Interrupt>) -> Option<NicIrq> {
         let names = interrupt.map_or(&[][..], |interrupt| &interrupt.names);
         let of = |nic: &str| names.iter().find(|name| self.after_nic(name, nic).is_some());
@@ -159,7 +159,7 @@ impl Names<'_> {
         Some(self.irq(irq, name.or(names.first())))
     }
 
-    /// The IRQ, if its name is that of an IRQ of this NIC.
+    /// The IRQ, if its name shows that it belongs to this NIC.
     fn by_name(&self, interrupt: &Interrupt) -> Option<NicIrq> {
         let ours = |name: &&String| {
             self.after_nic(name, self.nic).is_some()
@@ -170,7 +170,7 @@ impl Names<'_> {
     }
 
     fn irq(&self, irq: u32, name: Option<&String>) -> NicIrq {
-        // A NIC may be called rx0.
+        // Skips the NIC's name, which may look like a queue, such as rx0.
         let queue = name.and_then(|name| Queue::of(self.after_nic(name, self.nic).unwrap_or(name)));
         NicIrq { irq, name: name.cloned(), queue }
     }
@@ -189,7 +189,7 @@ fn after<'n>(name: &'n str, owner: &str) -> Option<&'n str> {
     name.strip_prefix(owner).filter(|rest| rest.is_empty() || rest.starts_with(['-', ':', ' ']))
 }
 
-/// True when `name` contains that PCI address, and not as a part of a longer one.
+/// True when `name` contains that PCI address, and not just as a part of a longer one.
 fn has_address(name: &str, address: &str) -> bool {
     name.match_indices(address).any(|(at, _)| {
         let before = name[..at].chars().next_back();
@@ -208,8 +208,8 @@ pub fn is_down(sys_root: &Path, name: &str) -> bool {
     flags.is_some_and(|flags| flags & IFF_UP == 0)
 }
 
-/// The device and those that it is a part of, up to the PCI function: a virtio device or a USB
-/// adapter has the function's IRQs. Only the device itself when none of them is on PCI.
+/// The device and its ancestors, up to the PCI function: a virtio device or a USB adapter has the
+/// function's IRQs. Only the device itself when none of them is on PCI.
 fn up_to_pci(device: &Path) -> Vec<PathBuf> {
     let dirs: Vec<PathBuf> = device.ancestors().map(Into::into).collect();
     let last = dirs.iter().position(|dir| is_pci(dir)).unwrap_or(0);
@@ -357,7 +357,7 @@ mod tests {
         }
         let lines = [
             (16, "eth0, i801_smbus, eth1"),
-            // Of another network namespace's eth0.
+            // Belongs to the eth0 of another network namespace.
             (17, "eth0"),
         ];
         let irqs_of = |nic| shown(&read(&tree, nic, &lines));

@@ -1,7 +1,6 @@
 //! The queue of an IRQ, by its name.
 //!
-//! Each driver chooses the names of its IRQs (`request_irq()`). Those of many drivers include
-//! the queue.
+//! Each driver chooses the names of its IRQs (`request_irq()`). Many drivers include the queue.
 
 use std::fmt;
 

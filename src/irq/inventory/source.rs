@@ -19,8 +19,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Reads it from sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`). Where that is
-    /// missing, /proc/interrupts tells it as long as the IRQ has a handler.
+    /// Reads it from sysfs (`Documentation/ABI/testing/sysfs-kernel-irq`). If that is missing,
+    /// /proc/interrupts shows it as long as the IRQ has a handler.
     pub fn of(host: &Host, interrupts: &Interrupts, irq: u32) -> Option<Self> {
         let dir = host.sys().join(format!("kernel/irq/{irq}"));
         let read = |name: &str| fs::read_to_string(dir.join(name)).map(|s| s.trim_end().to_owned());

@@ -19,8 +19,8 @@ use crate::kernel::sysfs::{class_dir, entries, failed, is_pci_address};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steering {
-    /// The CPUs that process what a receive queue got. If the mask is empty, the CPU that took
-    /// the interrupt does.
+    /// The CPUs that process the packets of a receive queue. If the mask is empty, the CPU that
+    /// took the interrupt does.
     Rps,
     /// The CPUs that send through a transmit queue.
     Xps,
@@ -33,8 +33,8 @@ impl Steering {
         sys_root.join("class/net").join(nic).join(format!("queues/{prefix}{queue}/{file}"))
     }
 
-    /// The queues of `nic` that have this mask, ascending. None are seen of a NIC that is given by
-    /// its PCI address.
+    /// The queues of `nic` that have this mask, ascending. For a NIC that is given by its PCI
+    /// address, none are visible.
     ///
     /// Fails when there is no such NIC in this network namespace.
     pub fn queues(self, sys_root: &Path, nic: &str) -> Result<Vec<u32>> {
@@ -61,7 +61,7 @@ impl Steering {
         mask::parse(&text).map(Some).ok_or_else(no_mask)
     }
 
-    /// True when the masks of `queue` are among these.
+    /// True when `queue` has this kind of mask.
     pub fn steers(self, queue: &Queue) -> bool {
         match self {
             Self::Rps => queue.direction != Direction::Tx,

@@ -25,25 +25,25 @@ const SECOND: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 1000
 const BRIEF: Duration = SECOND;
 /// The default of irqbalance's interval, in seconds (irqbalance(1), --interval).
 const INTERVAL: u32 = 10;
-/// How much longer than an interval gthctl waits for an answer, in seconds. Up to version
-/// 1.9.3, irqbalance scans all IRQs after a change of the bans, for example. It sleeps for an
-/// interval then and answers nothing (scan(), irqbalance.c).
+/// How much longer than an interval gthctl waits for an answer, in seconds. Up to version 1.9.3,
+/// irqbalance sometimes scans all IRQs, for example after a change of the bans. It then sleeps for
+/// an interval and answers nothing (scan(), irqbalance.c).
 const MARGIN: u32 = 5;
-/// The longest that gthctl waits for an answer, in seconds.
+/// The longest time that gthctl waits for an answer, in seconds.
 const LONGEST: u32 = 30;
-/// The name of the program and its process.
+/// The name of the program and of its process.
 const NAME: &str = "irqbalance";
 
 /// A running irqbalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Irqbalance {
     pub pid: u32,
-    /// The IRQs that it leaves alone, by its answer or, if `silent`, by its command line.
+    /// The IRQs that it leaves alone, according to its answer or, if `silent`, to its command line.
     pub banned: BTreeSet<u32>,
-    /// Why it gave no answer. Without a socket, `banned` is complete. Otherwise it may be busy.
+    /// Why it gave no answer. If it has no socket, `banned` is complete. Otherwise it may be busy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub silent: Option<Fault>,
-    /// gthctl has sent it a list. It may follow that without having answered.
+    /// gthctl has sent it a list. It may follow the list even if it has not answered.
     #[serde(skip)]
     pub told: bool,
     /// How long its next answer may take.
@@ -63,7 +63,7 @@ impl Irqbalance {
         Self::all(host, patience(INTERVAL))
     }
 
-    /// The PIDs of the instances on this machine. It asks none of them anything.
+    /// The PIDs of the instances on this machine. Sends no request to any of them.
     pub fn pids(host: &Host) -> Result<Vec<u32>> {
         let mut pids = procfs::processes(&host.proc())?;
         pids.retain(|&pid| is_irqbalance(host, pid));
@@ -76,7 +76,7 @@ impl Irqbalance {
         Ok(pids.into_iter().map(|pid| Self::of(host, pid, deadline)).collect())
     }
 
-    /// The instance with that id, if it is still running. Waits as [`Irqbalance::awaited`].
+    /// The instance with that PID, if it is still running. Waits as [`Irqbalance::awaited`] does.
     pub fn with_pid(host: &Host, pid: u32) -> Option<Self> {
         let patience = if host.hurry.is_on() { BRIEF } else { patience(INTERVAL) };
         is_irqbalance(host, pid).then(|| Self::of(host, pid, Deadline::after(patience)))
@@ -98,7 +98,7 @@ impl Irqbalance {
         self.silent.as_ref().filter(|why| !why.no_socket)
     }
 
-    /// Such as ` except IRQ 38, 39`, for those that it leaves alone.
+    /// Names the IRQs that it leaves alone, such as ` except IRQ 38, 39`.
     pub fn except(&self) -> String {
         match self.banned.is_empty() {
             true => String::new(),
@@ -129,7 +129,7 @@ impl Irqbalance {
     fn tell(&mut self, host: &Host, irqs: &BTreeSet<u32>) -> Answer<()> {
         self.takes(irqs)?;
         let patience = self.patience;
-        // If there is no answer now, the next one is not worth such a wait.
+        // If it does not answer now, the next answer is not worth such a wait.
         self.patience = BRIEF;
         let deadline = Deadline::after(patience);
         let mut stream = connect_to(host, self.pid, deadline)?;
@@ -145,8 +145,8 @@ impl Irqbalance {
         }
     }
 
-    /// Fails when it cannot be told these by its socket: it gave no answer before, or there are
-    /// too many of them. Every version reads a request of less than 500 bytes.
+    /// Fails when it cannot be told these IRQs through its socket: it gave no answer before, or
+    /// there are too many of them. Every version reads a request of less than 500 bytes.
     pub fn takes(&self, irqs: &BTreeSet<u32>) -> Answer<()> {
         match &self.silent {
             Some(why) => Err(why.clone()),
@@ -175,9 +175,9 @@ fn is_irqbalance(host: &Host, pid: u32) -> bool {
         && is_its_file(&dir.join("exe"))
 }
 
-/// True when all user ids are 0 (proc_pid_status(5)). The real one is not 0 in a set-user-ID
-/// program that a user started. The owner of /proc/PID proves nothing: it is root for every
-/// process that is not dumpable (proc(5)).
+/// True when all user ids are 0 (proc_pid_status(5)). The real user id is not 0 in a set-user-ID
+/// program that a user started. The owner of /proc/PID proves nothing: it is root for every process
+/// that is not dumpable (proc(5)).
 fn is_roots(status: &str) -> bool {
     let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     ids.is_some_and(|ids| {
@@ -186,9 +186,9 @@ fn is_roots(status: &str) -> bool {
     })
 }
 
-/// True when `exe` leads to irqbalance's program, which may have been replaced since it was
-/// started (proc_pid_exe(5)). Only root can read the link. For other users, the user ids of the
-/// process have to do.
+/// True when `exe` leads to irqbalance's program, which may have been replaced since it was started
+/// (proc_pid_exe(5)). Only root can read the link. For other users, the user ids of the process
+/// have to suffice.
 fn is_its_file(exe: &Path) -> bool {
     let file = match fs::read_link(exe) {
         Ok(file) => file,
@@ -271,7 +271,7 @@ mod tests {
         let tree = Tree::new();
         let daemon = Daemon::new(&tree, &[0]);
         let mut one = Irqbalance::awaited(&tree.host()).unwrap().remove(0);
-        // 18 bytes, then 120 numbers of 4 with the space or zero after each.
+        // 18 bytes, then 120 numbers of 4 bytes, each with the space or zero after it.
         let most: BTreeSet<u32> = (100..220).collect();
         assert_eq!(request(&most).len(), 498);
         assert!(one.takes(&most).is_ok());
@@ -324,7 +324,7 @@ mod tests {
         assert!(!is_one());
         fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
         assert!(is_one());
-        // Replaced by a newer package; another program; none, as of a zombie.
+        // Replaced by a newer package; another program; none, as for a zombie.
         for (file, believed) in
             [("usr/sbin/irqbalance (deleted)", true), ("usr/bin/python3", false), ("none", false)]
         {

@@ -1,7 +1,7 @@
 //! A request to irqbalance's socket.
 //!
 //! irqbalance(1), section API, describes its interface. Each connection carries one request, with
-//! the sender's credentials. The answer ends with the connection.
+//! the sender's credentials. The answer ends when the connection does.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -24,16 +24,16 @@ use serde::Serialize;
 use super::{BRIEF, SECOND};
 use crate::irq::host::Host;
 
-/// The most bytes that gthctl reads of an answer. No answer has as many.
+/// The most bytes that gthctl reads of an answer. No answer is that long.
 const MOST: usize = 1 << 20;
-/// How many bytes of a request versions 1.4 to 1.9.4 read. They take a number that is cut off
-/// there for an IRQ (sock_handle(), irqbalance.c).
+/// How many bytes of a request versions 1.4 to 1.9.4 read. If a number is cut off there, they take
+/// the part that is left as an IRQ (sock_handle(), irqbalance.c).
 pub(super) const REQUEST: usize = 500;
 
 /// What talking to irqbalance yields.
 pub(super) type Answer<T> = std::result::Result<T, Fault>;
 
-/// When to stop waiting for the other end, however often it sends a little.
+/// When to stop waiting for the other end, even if it keeps sending a little.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadline {
     end: Instant,
@@ -91,14 +91,14 @@ pub(super) struct Setup {
 
 /// The request to leave exactly these IRQs alone.
 pub(super) fn request(irqs: &BTreeSet<u32>) -> String {
-    // Ascending, as irqbalance takes a later 0 for the end of the list.
+    // Ascending, because irqbalance takes a later 0 as the end of the list.
     let numbers: Vec<String> = irqs.iter().map(u32::to_string).collect();
     let list = if numbers.is_empty() { "NONE".into() } else { numbers.join(" ") };
     // Up to version 1.8.0 irqbalance does not terminate the text itself.
     format!("settings ban irqs {list}\0")
 }
 
-/// Asks the irqbalance with that id for its settings.
+/// Asks the irqbalance with that PID for its settings.
 pub(super) fn setup(host: &Host, pid: u32, deadline: Deadline) -> Answer<Setup> {
     let mut stream = connect_to(host, pid, deadline)?;
     send(&stream, "setup", deadline)?;
@@ -134,11 +134,11 @@ pub(super) fn answer(stream: &mut UnixStream, deadline: Deadline) -> Answer<Stri
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
-/// Connects to the irqbalance with that id.
+/// Connects to the irqbalance with that PID.
 ///
-/// Its socket is a file or has an abstract name (unix(7)). Versions before 1.5 use only an
-/// abstract name; later ones do when they cannot create the file. The name consists of zeros,
-/// or is the file's.
+/// Its socket is a file or has an abstract name (unix(7)). Versions before 1.5 use only an abstract
+/// name; later ones do when they cannot create the file. The abstract name consists of zeros, or is
+/// that of the file.
 pub(super) fn connect_to(host: &Host, pid: u32, deadline: Deadline) -> Answer<UnixStream> {
     let name = format!("irqbalance{pid}.sock");
     let path = host.run().join("irqbalance").join(&name);
@@ -154,7 +154,7 @@ pub(super) fn connect_to(host: &Host, pid: u32, deadline: Deadline) -> Answer<Un
                 if is_taken(host, &name, deadline) {
                     return Ok(stream);
                 }
-                // irqbalance does not handle a connection without a request.
+                // Sends a dummy request: irqbalance does not handle a connection without one.
                 let _ = send(&stream, "none", deadline);
                 return Err(Fault::of("its socket", ErrorKind::TimedOut.into(), deadline));
             }
@@ -174,8 +174,8 @@ pub(super) fn connect_to(host: &Host, pid: u32, deadline: Deadline) -> Answer<Un
 /// before that: irqbalance might answer it after gthctl has gone, and die of SIGPIPE (unless
 /// systemd started it).
 fn is_taken(host: &Host, name: &str, deadline: Deadline) -> bool {
-    // Until then each has the socket's name, with zeros shown as @, and the state SS_CONNECTING
-    // (unix_seq_show(), net/unix/af_unix.c).
+    // Until then, each of them is listed with the socket's name, with zeros shown as @, and with
+    // the state SS_CONNECTING (unix_seq_show(), net/unix/af_unix.c).
     let waits = |line: &str| {
         let mut words = line.split_ascii_whitespace().skip(5);
         let (state, path) = (words.next(), words.nth(1));
@@ -199,7 +199,7 @@ fn is_taken(host: &Host, name: &str, deadline: Deadline) -> bool {
 /// A connection, and the PID at its other end.
 fn connected(address: &UnixAddr, deadline: Deadline) -> nix::Result<(UnixStream, u32)> {
     let fd = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // This also limits connect(), when the queue is full. 0 would mean no limit.
+    // This also limits how long connect() waits while the queue is full. 0 would mean no limit.
     let left = deadline.left().map_err(|_| Errno::EAGAIN)?.as_millis().max(1);
     setsockopt(&fd, SendTimeout, &TimeVal::milliseconds(left as i64))?;
     connect(fd.as_raw_fd(), address)?;
@@ -208,7 +208,7 @@ fn connected(address: &UnixAddr, deadline: Deadline) -> nix::Result<(UnixStream,
 }
 
 impl Setup {
-    /// An answer: `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 BANNED 0`.
+    /// Parses an answer such as `SLEEP 10 IRQ 38 LOAD 0 DIFF 0 CLASS 5 BANNED 0`.
     fn parse(answer: &str) -> Answer<Self> {
         let words: Vec<&str> = answer.split_ascii_whitespace().collect();
         let after = |name| {

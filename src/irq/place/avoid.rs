@@ -1,4 +1,4 @@
-//! Keeping interrupts away from CPUs: they stay where they were, but for these CPUs.
+//! Keeping interrupts away from CPUs. Each interrupt stays on its other CPUs.
 
 use super::saved::Saved;
 use super::target::Target;
@@ -8,20 +8,20 @@ use crate::irq::banned;
 use crate::irq::host::Host;
 use crate::irq::inventory::interrupts::Interrupts;
 
-/// Where interrupts go that may not come to some CPUs.
+/// Where interrupts go that have to avoid some CPUs.
 pub(super) struct Detour<'a> {
     host: &'a Host,
     interrupts: &'a Interrupts,
-    /// `None` also for an ordinary user, who may not read it.
+    /// Also `None` for an unprivileged user, who may not read it.
     saved: Option<Saved>,
     away: &'a CpuList,
     online: &'a CpuList,
-    /// For interrupts whose CPUs all have to be avoided.
+    /// The CPUs for interrupts whose own CPUs all have to be avoided.
     others: CpuList,
 }
 
 impl<'a> Detour<'a> {
-    /// Away from `away`.
+    /// A detour around the CPUs `away`.
     ///
     /// Fails when the saved state cannot be read.
     pub fn new(
@@ -40,11 +40,11 @@ impl<'a> Detour<'a> {
         Ok(Self { host, interrupts, saved, away, online, others })
     }
 
-    /// The CPUs for an IRQ that may come to `now`.
+    /// The CPUs for an IRQ that is on the CPUs `now`.
     pub fn of(&self, target: &Target, now: &CpuList) -> CpuList {
         let entry = self.saved.as_ref().and_then(|saved| saved.entry(target));
         let entry = entry.filter(|entry| entry.is_same(self.host, self.interrupts));
-        // Somebody else has moved it, to where it may be.
+        // Somebody else has moved it to CPUs where it may stay.
         let by_policy = entry.and_then(|entry| entry.by_policy.as_ref());
         if by_policy.is_some_and(|placed| placed != now) && !now.meets(self.away) {
             return now.clone();
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(affinities(&tree), ["2"; 5]);
     }
 
-    /// What is saved about the number's last device says nothing about the next one.
+    /// What is saved about the last device with this number does not apply to the next one.
     #[test]
     fn the_irq_of_another_device_avoids_them() {
         let tree = Tree::with_this_process();
@@ -167,7 +167,8 @@ mod tests {
         assert_eq!(affinities(&tree), ["1", "1", "1", "0-2", "1"]);
     }
 
-    /// An IRQ's list may hold CPUs that are not online. The kernel takes no list of these alone.
+    /// An IRQ's list may hold CPUs that are not online. The kernel refuses a list of only such
+    /// CPUs.
     #[test]
     fn one_that_has_no_other_cpu_online() {
         let tree = Tree::with_this_process();
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!([37, 38].map(|irq| affinity(&tree, irq)), ["0-1,3", "0-1"]);
     }
 
-    /// It would move them to where they may not be, though all are elsewhere now.
+    /// irqbalance would move them to CPUs where they may not be, even though all are elsewhere now.
     #[test]
     fn refused_beside_irqbalance() {
         let tree = Tree::with_this_process();

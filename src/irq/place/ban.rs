@@ -1,7 +1,7 @@
 //! Bans: telling irqbalance to leave the placed IRQs alone, and taking that back.
 //!
-//! gthctl tells it by its socket. The ban lasts until irqbalance ends. If irqbalance has no
-//! socket, or does not read that many IRQs from it, the error has the line for irqbalance's
+//! gthctl tells it through its socket. The ban lasts until irqbalance ends. If irqbalance has no
+//! socket, or does not read that many IRQs from it, the error contains the line for irqbalance's
 //! configuration.
 
 use std::collections::BTreeSet;
@@ -27,8 +27,8 @@ impl Ban {
     /// Finds out what to tell irqbalance about `plan`, and records it in `new`. Waits for a busy
     /// irqbalance.
     ///
-    /// The bans are those of the whole plan, also where only a part of it changes: irqbalance may
-    /// have been restarted, and knows none of them then.
+    /// The bans are those of the whole plan, even if only a part of it changes: irqbalance may have
+    /// been restarted, and then it knows none of them.
     ///
     /// Fails when irqbalance is in the way and may not or cannot be told.
     pub fn of(
@@ -140,7 +140,7 @@ pub fn are_lost(host: &Host, plan: &Plan) -> Result<bool> {
     Ok(!pids.is_empty() && saved.bans.pid.is_none_or(|asked| !pids.contains(&asked)))
 }
 
-/// The IRQs of a plan that an irqbalance may move, by what the plan says about that.
+/// The IRQs of a plan that an irqbalance may move, by what the plan says to do about it.
 struct Asked {
     refused: BTreeSet<u32>,
     ignored: BTreeSet<u32>,
@@ -148,8 +148,8 @@ struct Asked {
 }
 
 impl Asked {
-    /// It leaves `banned` alone. `placed` are the IRQs of the whole plan. Only those of its
-    /// changes are refused.
+    /// irqbalance leaves `banned` alone. `placed` are the IRQs of the whole plan. Only the IRQs of
+    /// the plan's changes are refused.
     fn of(banned: &BTreeSet<u32>, plan: &Plan, placed: &BTreeSet<u32>) -> Self {
         let of = |irqs: &BTreeSet<u32>, how: OnIrqbalance| {
             let irqs = irqs.iter().copied().filter(|irq| !banned.contains(irq));
@@ -209,7 +209,7 @@ fn by_configuration(host: &Host, irqs: &BTreeSet<u32>) -> String {
     )
 }
 
-/// The saved bans of IRQs that `kept` lets irqbalance move. Those placed by hand keep theirs.
+/// The saved bans of IRQs that `kept` lets irqbalance move. IRQs placed by hand keep theirs.
 pub fn dropped(saved: &Saved, kept: &Plan) -> BTreeSet<u32> {
     let by_hand = saved.entries.iter().filter(|entry| entry.by_hand.is_some());
     let by_hand: BTreeSet<u32> = by_hand.filter_map(|entry| entry.target.irq()).collect();
@@ -231,7 +231,7 @@ pub fn free(host: &Host, saved: &mut Saved, kept: &Plan) -> Result<()> {
         }
         return Ok(());
     }
-    // If it has ended, the bans have ended with it.
+    // If irqbalance has ended, the bans have ended with it.
     if let Some(mut daemon) = bans.pid.and_then(|pid| Irqbalance::with_pid(host, pid)) {
         let left = &daemon.banned - &freed;
         // Somebody else may already have taken them back.
@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(told(&tree), Some(vec![38]));
         let asked = daemon.asked();
         assert_eq!(asked.len(), 3);
-        // It ends, and with it the bans.
+        // irqbalance ends, and so do the bans.
         fs::remove_dir_all(tree.path(&format!("proc/{}", std::process::id()))).unwrap();
         assert_eq!((restore(&tree.host(), None).unwrap().failed(), told(&tree)), (0, None));
     }

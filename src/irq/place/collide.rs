@@ -1,7 +1,7 @@
 //! Exclusive CPUs that take a NIC's interrupts.
 //!
-//! This may be right or wrong. The softirq work of an interrupt runs before every task of its
-//! CPU. A task that handles those packets next has them near; any other task is delayed.
+//! This may be right or wrong. The softirq work of an interrupt runs before every task of its CPU.
+//! A task that handles those packets next has them nearby; any other task is delayed.
 
 use super::plan::Plan;
 use crate::base::cpulist::CpuList;
@@ -49,7 +49,8 @@ fn goes_to(host: &Host, plan: &Plan, irq: u32) -> Result<CpuList> {
     Ok(now.map(|now| now.effective.unwrap_or(now.allowed)).unwrap_or_default())
 }
 
-/// The note for the NIC `name` with `shared`, its IRQs and the exclusive CPUs that each comes to.
+/// The note for the NIC `name`. `shared` has its IRQs, each with the exclusive CPUs that it comes
+/// to.
 fn note(name: &str, shared: &[(NicIrq, CpuList)], others: &CpuList) -> Option<String> {
     let (first, _) = shared.first()?;
     let named = format!("IRQ {} {}", first.irq, first.name.as_deref().unwrap_or_default());

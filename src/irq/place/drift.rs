@@ -1,4 +1,4 @@
-//! What is no longer where it was put.
+//! Finds what is no longer where gthctl put it.
 
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ pub struct Drift {
 pub struct PlacedTarget {
     #[serde(flatten)]
     pub target: Target,
-    /// `None` for one that could not be put back.
+    /// `None` for a target that could not be put back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<By>,
     pub wanted: CpuList,
@@ -39,13 +39,13 @@ pub struct PlacedTarget {
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     InPlace,
-    /// Somebody set other CPUs.
+    /// Somebody else has set other CPUs.
     Moved,
     /// The IRQ or queue does not exist: the NIC is down, reset or removed.
     Gone,
-    /// The IRQ's number is now another device's.
+    /// The IRQ's number now belongs to another device.
     Replaced,
-    /// The change that places it has not ended.
+    /// The change that places it has not finished.
     Unfinished,
 }
 

@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 use crate::base::log;
 use crate::irq::host::Host;
 
-/// How often gthctl looks whether something was moved. The kernel does not report it.
+/// How often gthctl checks whether something was moved. The kernel does not report that.
 const LOOK: Duration = Duration::from_secs(1);
 /// How often gthctl looks for new NICs and queues.
 const PLAN: Duration = Duration::from_secs(10);
@@ -24,7 +24,7 @@ const PLAN: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_secs(60);
 /// How many targets a line of the log names.
 const NAMED: usize = 4;
-/// The end of a note about what only the user can have put back.
+/// The end of a note about what only the user can put back.
 const RESTORE: &str = "`gthctl irq restore` tries again";
 /// The end of a note about what a [`Keeper`] puts back later.
 const KEEPER: &str = "gthctl tries again";
@@ -36,26 +36,26 @@ pub struct Keeper {
     kept: Kept,
     look_at: Instant,
     plan_at: Instant,
-    /// When something may be placed again, and the wait after that.
+    /// The earliest time to place something again, and the wait after that.
     again_at: Instant,
     wait: Duration,
-    /// What could not be placed, and why. It is tried again apart from the rest.
+    /// What could not be placed, and why. gthctl retries it separately from the rest.
     refused: Vec<(Refused, String)>,
-    /// When that is, and the wait after that.
+    /// When to retry it, and the wait after that.
     refused_at: Instant,
     refused_wait: Duration,
     /// The last error that was logged.
     said: Option<String>,
-    /// What the kernel does not let move, as an attempt has shown.
+    /// What the kernel refuses to move, as an attempt has shown.
     fixed: Vec<Change>,
-    /// What other placements had changed could not be put back.
+    /// Whether some changes of other placements could not be put back.
     owed: bool,
-    /// The notes of the last attempt to put it back.
+    /// The notes of the last attempt to put them back.
     told: Vec<String>,
 }
 
 impl Keeper {
-    /// One that places nothing.
+    /// A keeper that places nothing.
     pub fn new(host: Host) -> Self {
         let now = Instant::now();
         Self {
@@ -105,10 +105,10 @@ impl Keeper {
         Ok(notes)
     }
 
-    /// Keeps `placements` from now on, as far as their NICs exist. [`Keeper::look`] tries the
-    /// others again, at growing intervals. Returns notes for the user.
+    /// Keeps `placements` from now on. Places those whose NICs exist. [`Keeper::look`] retries the
+    /// others, at growing intervals. Returns notes for the user.
     ///
-    /// Fails as [`Keeper::set`] does, but keeps them anyway.
+    /// Fails as [`Keeper::set`] does, but keeps the placements anyway.
     pub fn keep(&mut self, placements: &[Placement]) -> Result<Vec<String>> {
         self.set(placements, Absent::Keep).inspect_err(|e| {
             let plan = Plan { waiting: vec![e.to_string()], ..Plan::default() };
@@ -125,8 +125,8 @@ impl Keeper {
         Ok(plan)
     }
 
-    /// Makes the changes of `plan`. What is kept is placed as far as that is possible: also returns the
-    /// errors about the rest, each with a [`Refused`].
+    /// Makes the changes of `plan`. With [`Absent::Keep`], makes those that are possible, and also
+    /// returns the errors about the rest, each with a [`Refused`].
     fn apply(&self, plan: &Plan, absent: Absent) -> Result<(Placed, Vec<Error>)> {
         let mut plan = plan.clone();
         let mut errors = Vec::new();
@@ -153,7 +153,7 @@ impl Keeper {
         self.refused.iter().any(|(refused, _)| refused.is(target))
     }
 
-    /// Leaves what an attempt at everything could not place until later.
+    /// Postpones what an attempt to place everything could not place.
     fn put_off(&mut self, refused: Vec<(Refused, String)>, now: Instant) {
         if refused.is_empty() {
             self.refused_wait = LOOK;
@@ -184,10 +184,10 @@ impl Keeper {
         self.release_others(RESTORE)
     }
 
-    /// Looks, when it is time to, whether something is not where it is wanted, and places it
-    /// again, at growing intervals. Tries again to put back what could not be put back. Logs what
-    /// it does and what goes wrong. Returns the time until the next look; `None` when there is
-    /// nothing to keep or to put back.
+    /// If a look is due, checks whether something is not where it is wanted, and places it again,
+    /// at growing intervals. Retries what could not be put back. Logs what it does and what goes
+    /// wrong. Returns the time until the next look; `None` when there is nothing to keep or to put
+    /// back.
     pub fn look(&mut self) -> Option<Duration> {
         if self.kept.placements.is_empty() && !self.owed {
             return None;
@@ -236,8 +236,8 @@ impl Keeper {
         self.kept.plan = plan;
         self.kept.plan.leave_out(&self.fixed);
         self.kept.plan.waiting.extend(done.as_ref().err().map(ToString::to_string));
-        // What has gone need not stay saved. What keeps all of it from being placed keeps this from being
-        // put back, too.
+        // A target that has gone need not stay saved. An error that prevents every placement
+        // prevents putting back, too.
         if done.as_ref().err().is_none_or(|e| Refused::of(e).is_some()) {
             self.release_and_tell(now);
         }
@@ -247,8 +247,8 @@ impl Keeper {
         Ok(done.or(told))
     }
 
-    /// Makes those changes of `plan` that are not in place, and tries again, when it is time to, what could not
-    /// be placed. Returns the log line of that.
+    /// Makes those changes of `whole` that are not in place. When it is due, also retries what
+    /// could not be placed. Returns the log line about that.
     fn place_again(&mut self, whole: &mut Plan, now: Instant) -> Result<Option<String>> {
         let all = now >= self.refused_at;
         let mut plan = whole.clone();
@@ -292,7 +292,8 @@ impl Keeper {
         }
     }
 
-    /// Tells an irqbalance that was started since which IRQs to leave alone. Returns the log line of that.
+    /// Tells an irqbalance that was started meanwhile which IRQs to leave alone. Returns the log
+    /// line about that.
     fn ban_again(&self, irqbalance: BTreeMap<u32, OnIrqbalance>) -> Result<Option<String>> {
         let plan = Plan { irqbalance, ..Plan::default() };
         if !ban::are_lost(&self.host, &plan)? {
@@ -306,7 +307,7 @@ impl Keeper {
         self.wait = LONGEST.min(self.wait * 2);
     }
 
-    /// The log line of a look that began at `now`.
+    /// The log line about what a look that began at `now` has placed again.
     fn placed_again(&self, plan: &Plan, now: Instant) -> String {
         let known = |change: &Change| {
             let mut old = self.kept.plan.changes.iter();
@@ -331,8 +332,8 @@ impl Keeper {
         format!("placed {}; the next time in {wait} s at the earliest", named.join(", "))
     }
 
-    /// Puts back what nothing keeps any more. `again` says who does it later if all of that fails.
-    /// What the kernel refuses, only `gthctl irq restore` tries again.
+    /// Puts back what nothing keeps any more. `again` says who retries it if all of it fails. Only
+    /// `gthctl irq restore` retries what the kernel refuses.
     fn release_others(&mut self, again: &str) -> Vec<String> {
         let released = restore::release(&self.host, &self.kept.plan);
         self.owed = released.is_err();
@@ -353,7 +354,7 @@ impl Keeper {
     }
 }
 
-/// What errors with a [`Refused`] are about, and what they say.
+/// The subjects and texts of those errors that have a [`Refused`].
 fn refusals(errors: &[Error]) -> Vec<(Refused, String)> {
     errors.iter().filter_map(|e| Some((Refused::of(e)?.clone(), stays(e)))).collect()
 }
@@ -380,7 +381,7 @@ mod tests {
     use crate::irq::place::wanted::{Avoid, Masks};
     use crate::irq::tree::{Daemon, Tree, affinities, affinity, of_pods, on, pin, place, saved};
 
-    /// One that keeps all IRQs of eth0 on CPU 2.
+    /// A keeper of all IRQs of eth0 on CPU 2.
     fn keeper(tree: &Tree) -> Keeper {
         let mut keeper = Keeper::new(tree.host());
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
@@ -411,7 +412,7 @@ mod tests {
         let found = report(&tree, &keeper);
         assert_eq!((found.in_place, found.away, found.placed_again), (5, 0, 0));
 
-        // Of one queue alone now.
+        // Now only those of one queue.
         let one = Placement { queues: [1].into(), ..on("eth0", "3") };
         let moves = moves_to(std::slice::from_ref(&one));
         let moves: Vec<_> = moves.iter().map(|one| (&one.what[4..], one.wanted.as_str())).collect();
@@ -429,7 +430,7 @@ mod tests {
         pin(&tree, "eth0", "1");
         let mut keeper = keeper(&tree);
         assert_eq!(affinities(&tree), ["2"; 5]);
-        // By hand it cannot be moved meanwhile, nor put back.
+        // Meanwhile, it can be neither moved nor put back by hand.
         let e = place(&tree, on("eth0", "3")).unwrap_err();
         let pid = std::process::id();
         let why = format!("eth0: the policy of the running gthctl (PID {pid}) places IRQ 37; ");
@@ -445,7 +446,7 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-3"; 5]);
     }
 
-    /// CRI-O may have given one to a pod.
+    /// CRI-O may have given such a CPU to a pod.
     #[test]
     fn what_was_placed_by_hand_comes_back_without_cpus_that_were_banned_since() {
         let tree = Tree::with_this_process();
@@ -455,7 +456,7 @@ mod tests {
         keeper.end();
         assert_eq!(affinities(&tree), ["0"; 5]);
         assert_eq!(drift::look(&tree.host()).unwrap().away().count(), 0);
-        // By hand, a banned CPU may be chosen; then it is the only one.
+        // A banned CPU may be chosen by hand, even as the only one.
         pin(&tree, "eth0", "1");
         keeper.set(&[on("eth0", "2")], Absent::Refuse).unwrap();
         keeper.end();
@@ -476,7 +477,7 @@ mod tests {
         restore(&tree.host(), None).unwrap();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
 
-        // The next one takes it back if its policy does not want it.
+        // The next gthctl puts it back if its policy does not want it.
         keeper(&tree);
         Keeper::new(tree.host()).set(&[], Absent::Await).unwrap();
         assert_eq!(affinities(&tree), ["0-3"; 5]);
@@ -494,7 +495,7 @@ mod tests {
         assert_eq!(saved(&tree), None);
     }
 
-    /// Everything stays in place, so that no change saves the new name.
+    /// Everything stays in place, so no change saves the new name.
     #[test]
     fn the_masks_of_a_nic_that_is_renamed_stay() {
         let tree = Tree::with_this_process();
@@ -556,7 +557,7 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-3", "3", "3", "1", "1"]);
     }
 
-    /// The rest of the list holds meanwhile.
+    /// Meanwhile, the rest of the CPU list applies.
     #[test]
     fn a_cpu_that_goes_and_comes() {
         let tree = Tree::with_this_process();
@@ -570,7 +571,7 @@ mod tests {
         assert_eq!(saved(&tree).unwrap().entries.len(), 5);
         let waiting = report(&tree, &keeper).waiting;
         assert_eq!(waiting, ["CPUs 3 are not online: eth0 uses 2 meanwhile"]);
-        // Only what is kept is so patient.
+        // Only [`Absent::Keep`] tolerates an offline CPU.
         for absent in [Absent::Refuse, Absent::Await] {
             let e = keeper.set(&[on("eth0", "2-3")], absent).unwrap_err();
             assert_eq!(e.what, "CPUs 3 are not online; CPUs 0-2 are");
@@ -617,7 +618,7 @@ mod tests {
         assert!(notes.len() == 1 && notes[0].ends_with("; gthctl tries again"), "{notes:?}");
         let now = Instant::now();
         assert!(keeper.look().is_some());
-        // It is told once.
+        // The note is not logged again.
         assert_eq!(keeper.look_now(now + LOOK).unwrap(), None);
         assert_eq!((affinities(&tree), &keeper.told), (vec!["2".into(); 5], &notes));
         fs::remove_dir(&file).unwrap();
@@ -630,7 +631,7 @@ mod tests {
         assert!(keeper.look().is_none());
     }
 
-    /// Say, because an irqbalance may be told of some NICs' interrupts only.
+    /// For example, irqbalance may be told about only some NICs' interrupts.
     #[test]
     fn what_is_refused_keeps_no_other_from_being_kept() {
         let tree = Tree::with_this_process();
@@ -651,19 +652,19 @@ mod tests {
         assert_eq!(affinities(&tree), first_placed);
         let found = report(&tree, &keeper);
         assert_eq!((found.in_place, found.away, found.waiting.len()), (2, 2, 1));
-        // It is followed, too.
+        // What was placed is also placed again when it is moved.
         tree.allow(38, "0-3");
         let line = keeper.look_now(Instant::now() + PLAN).unwrap().unwrap();
         assert!(line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-3) on"), "{line}");
         assert_eq!(affinities(&tree), first_placed);
-        // Nothing of a policy that is applied is made then.
+        // With [`Absent::Refuse`], nothing is placed then.
         assert!(keeper.set(&both, Absent::Refuse).is_err());
         fs::remove_dir_all(tree.path("proc/42")).unwrap();
         keeper.look_now(Instant::now() + 2 * PLAN + LONGEST).unwrap().unwrap();
         assert_eq!(affinities(&tree), ["0-3", "2", "2", "3", "3"]);
     }
 
-    /// A mask that the kernel refuses is one thing, whatever else moves.
+    /// A mask that the kernel refuses is retried separately, whatever else moves.
     #[test]
     fn what_is_refused_for_good_does_not_slow_the_rest() {
         let tree = Tree::with_this_process();
@@ -688,7 +689,7 @@ mod tests {
         assert_eq!(report(&tree, &keeper).waiting, notes);
     }
 
-    /// The kernel shows it only in the attempt, before 6.13.
+    /// Before 6.13, the kernel shows it only when an attempt is made.
     #[test]
     fn one_that_the_kernel_does_not_let_move_stays_and_the_others_keep_away() {
         let tree = Tree::with_this_process();
@@ -702,10 +703,10 @@ mod tests {
         assert_eq!(affinities(&tree), placed("0-2"));
         let found = report(&tree, &keeper);
         assert_eq!((found.in_place, found.away, saved(&tree).unwrap().entries.len()), (4, 0, 4));
-        // It is not tried again, nor told of again.
+        // It is neither retried nor reported again.
         assert_eq!(keeper.look_now(Instant::now() + PLAN).unwrap(), None);
         assert_eq!(keeper.set(std::slice::from_ref(&off), Absent::Refuse).unwrap(), [""; 0]);
-        // What is placed on CPUs has to move.
+        // An IRQ that is placed on given CPUs has to move.
         let e = keeper.set(&[on("eth0", "1")], Absent::Refuse).unwrap_err();
         assert!(e.what.starts_with("eth0: IRQ 39 to CPUs 1: the kernel does not let it"), "{e}");
         // The number passes to another device, whose interrupt moves.
@@ -719,7 +720,7 @@ mod tests {
         assert_eq!(affinities(&tree), ["0-2"; 5]);
     }
 
-    /// None of its bans is known to the saved state.
+    /// The saved state has no bans for it.
     #[test]
     fn an_irqbalance_that_starts_after_the_placement_is_told() {
         let tree = Tree::with_this_process();
@@ -734,7 +735,7 @@ mod tests {
         assert_eq!(daemon.asked()[1], "settings ban irqs 7 37 38 39 40 41\0");
     }
 
-    /// One that leaves them alone by its configuration is asked once.
+    /// An irqbalance whose configuration makes it leave them alone is asked once.
     #[test]
     fn an_irqbalance_that_need_not_be_told() {
         let tree = Tree::with_this_process();
@@ -750,7 +751,8 @@ mod tests {
         assert_eq!((affinities(&tree), saved(&tree)), (vec!["0-3".into(); 5], None));
     }
 
-    /// As gthctl tells irqbalance exactly which IRQs to leave alone, it keeps those of others.
+    /// gthctl tells irqbalance the whole list of IRQs to leave alone, so the list keeps the bans of
+    /// others.
     #[test]
     fn a_policy_that_lets_irqbalance_move_them_takes_the_bans_back() {
         let tree = Tree::with_this_process();
@@ -766,7 +768,7 @@ mod tests {
         assert_eq!(daemon.asked()[5], "settings ban irqs 7\0");
     }
 
-    /// Of the whole plan, if nothing has been moved yet or one of them.
+    /// It is told about the whole plan, whether nothing or one of the IRQs has been moved.
     #[test]
     fn an_irqbalance_that_was_restarted_is_told_again() {
         let told_again = " leaves IRQ 37, 38, 39, 40, 41 alone until it is restarted";
@@ -778,7 +780,7 @@ mod tests {
             let mut keeper = Keeper::new(tree.host());
             let ban = Placement { irqbalance: OnIrqbalance::Ban, ..on("eth0", "2") };
             keeper.set(&[ban], Absent::Refuse).unwrap();
-            // As if one with another PID had been told.
+            // As if an irqbalance with another PID had been told.
             let mut told_before = saved(&tree).unwrap();
             told_before.bans = Bans { pid: Some(42), irqs: (37..=41).collect() };
             told_before.store(&tree.host()).unwrap();
@@ -817,7 +819,7 @@ mod tests {
         }
         assert_eq!(pauses, [0, 1, 2, 4, 8, 16, 32, 60]);
         assert_eq!(report(&tree, &keeper).placed_again, 8);
-        // After a quiet time, gthctl is quick again.
+        // After a quiet period, gthctl reacts quickly again.
         now += 3 * LONGEST;
         tree.allow(38, "0-1");
         let line = keeper.look_now(now).unwrap().unwrap();
@@ -825,7 +827,7 @@ mod tests {
             line.starts_with("placed eth0 IRQ 38 (had been moved to CPUs 0-1) on CPUs 2;"),
             "{line}"
         );
-        // The next policy does not count anew.
+        // The next policy does not restart the count.
         for placements in [&[on("eth0", "1")][..], &[], &[on("eth0", "2")]] {
             keeper.set(placements, Absent::Refuse).unwrap();
         }

@@ -1,4 +1,4 @@
-//! What is kept where the policy in force wants it, for reports.
+//! Reports on what is kept where the policy in force wants it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ use crate::irq::host::Host;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irqs {
     pub in_place: usize,
-    /// How many somebody has moved.
+    /// How many somebody else has moved.
     pub away: usize,
     /// How many gthctl has placed since it was started, because they had been moved or were new.
     pub placed_again: u64,
@@ -25,7 +25,7 @@ pub struct IrqMove {
     pub nic: String,
     /// Such as `IRQ 38` or `RPS of rx-0`.
     pub what: String,
-    /// The IRQ's, as in /proc/interrupts.
+    /// The IRQ's name, as in /proc/interrupts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Its CPUs; empty for none.
@@ -37,7 +37,7 @@ pub struct IrqMove {
 #[derive(Clone, Debug, Default)]
 pub struct Kept {
     pub(super) placements: Vec<Placement>,
-    /// What they mean.
+    /// The plan for `placements`.
     pub(super) plan: Plan,
     /// How many targets were placed again.
     pub(super) moved: u64,

@@ -1,4 +1,4 @@
-//! Putting interrupts where a plan says: saves, writes and reads back, all or nothing.
+//! Puts interrupts where a plan wants them: saves, writes and reads back, all or nothing.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use crate::irq::inventory::source::Source;
 use crate::irq::irqbalance::listed;
 use crate::kernel::procfs::Process;
 
-/// What the kernel made of a plan.
+/// What applying a plan has changed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placed {
     pub devices: Vec<Device>,
     pub changes: Vec<Done>,
     pub notes: Vec<String>,
-    /// IRQs that should stay away from CPUs, and that the kernel does not let move.
+    /// IRQs that should stay away from CPUs, but that the kernel refuses to move.
     #[serde(skip)]
     pub fixed: Vec<Change>,
 }
 
 impl Placed {
-    /// Whether the kernel has taken no change.
+    /// Whether no change was made and no IRQ is in `fixed`.
     pub fn is_nothing(&self) -> bool {
         self.changes.is_empty() && self.fixed.is_empty()
     }
@@ -55,7 +55,7 @@ pub struct Done {
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     InPlace,
-    /// The next interrupt still arrives on the old CPU. It moves those after it
+    /// The next interrupt still arrives on the old CPU, and moves the IRQ for those after it
     /// (irq_move_irq(), kernel/irq/migration.c).
     AfterNext,
     /// When the IRQ is started.
@@ -72,7 +72,7 @@ impl State {
     }
 }
 
-/// What cannot be placed, as the source of an [`Error`]: the rest of the plan could be.
+/// What cannot be placed, as the source of an [`Error`]. The rest of the plan could be placed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum Refused {
     #[error("{}", listed(.0))]
@@ -83,7 +83,7 @@ pub enum Refused {
 }
 
 impl Refused {
-    /// What `e` is about, if that is such a thing.
+    /// What `e` is about, if its source is a [`Refused`].
     pub fn of(e: &Error) -> Option<&Self> {
         e.source.as_ref()?.downcast_ref()
     }
@@ -102,20 +102,19 @@ impl Refused {
         }
     }
 
-    /// `e`, as one about this.
+    /// `e`, with this as its source.
     pub fn cause(self, e: Error) -> Error {
         Error { source: Some(Arc::new(self)), ..e }
     }
 }
 
-/// A change that is made, and the CPUs of its target before.
+/// A change that is being made, and the CPUs of its target before it.
 type Begun<'p> = (&'p Change, CpuList);
 
-/// Saves what is there and makes the changes of `plan`. Waits for another gthctl that changes
+/// Saves the present settings and makes the changes of `plan`. Waits while another gthctl changes
 /// interrupts. Only the process that keeps the policy passes [`By::Policy`].
 ///
-/// An IRQ that only has to stay away from CPUs stays where it is if the kernel does not let it
-/// move.
+/// An IRQ that only has to stay away from CPUs stays where it is if the kernel refuses to move it.
 ///
 /// Fails when irqbalance is in the way, when the running policy places one of the targets and
 /// `by` is [`By::Hand`], or when the kernel refuses or alters another change. Then it puts back
@@ -172,8 +171,8 @@ fn begin<'p>(host: &Host, interrupts: &Interrupts, plan: &'p Plan) -> Result<Vec
     plan.changes.iter().map(begun).collect()
 }
 
-/// Makes the changes, reads back what the kernel made of them, and saves that they are done.
-/// Returns them, and those that the kernel does not let move.
+/// Makes the changes, reads back what the kernel has set, and saves that they are done. Returns the
+/// changes that were made, and those of IRQs that the kernel refuses to move.
 fn make(
     host: &Host,
     begun: &[Begun<'_>],
@@ -223,7 +222,7 @@ fn make(
     Ok((changes, fixed))
 }
 
-/// The first of the errors, as one about all their targets.
+/// The first of the errors, as an error about the targets of all.
 fn not_taken(refused: Vec<(Target, Error)>) -> Error {
     let (targets, errors): (Vec<_>, Vec<_>) = refused.into_iter().unzip();
     let mut e = errors.into_iter().next().expect("there is one");
@@ -233,7 +232,7 @@ fn not_taken(refused: Vec<(Target, Error)>) -> Error {
     Refused::Targets(targets).cause(e)
 }
 
-/// The note about IRQs that should stay away from CPUs, and that the kernel does not let move.
+/// The note about IRQs that should stay away from CPUs, but that the kernel refuses to move.
 pub(super) fn note_of_fixed(fixed: &[Change]) -> Option<String> {
     let irqs: BTreeSet<u32> = fixed.iter().filter_map(|change| change.target.irq()).collect();
     let still: Vec<CpuList> = fixed.iter().map(|change| change.now.common(&change.away)).collect();
@@ -245,7 +244,7 @@ pub(super) fn note_of_fixed(fixed: &[Change]) -> Option<String> {
     })
 }
 
-/// Undoes the changes. Returns the errors of those that it cannot undo.
+/// Undoes the changes. Returns an error for each change that it cannot undo.
 fn put_back(host: &Host, begun: &[Begun<'_>]) -> Vec<Error> {
     let back = |(Change { target, .. }, before): &Begun<'_>| {
         if !target.is_on(host, before).unwrap_or(false) {
@@ -308,7 +307,7 @@ fn with_changes(
         let entry = new.entry_or(target, || Entry::new(host, interrupts, target, before));
         entry.before = Some(before.clone());
         entry.away = away.clone();
-        // Somebody else has moved it, and it may stay there: with the next policy, too.
+        // Somebody else has moved it to CPUs where it may stay, also under the next policy.
         let stays = !away.is_empty() && wanted == before && entry.by_policy.is_some();
         match by {
             By::Policy if stays => {}
@@ -369,7 +368,7 @@ mod tests {
         assert_eq!((affinities(&tree), saved(&tree)), (vec!["1".to_owned(); 5], before));
     }
 
-    /// The mask's file is a pipe here, whose other end does what the kernel does.
+    /// The mask's file is a pipe here. A thread at its other end does what the kernel does.
     #[test]
     fn a_mask_is_taken_back_as_far_as_its_cpus_are_online() {
         let tree = Tree::machine(&Machine::VIRTIO);

@@ -1,4 +1,4 @@
-//! What goes where: the changes that placements make.
+//! The plan: which changes the placements make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,13 +38,13 @@ pub struct Plan {
 pub struct Change {
     #[serde(flatten)]
     pub target: Target,
-    /// The IRQ's, when the plan was made.
+    /// The IRQ's source when the plan was made.
     #[serde(skip)]
     pub source: Option<Source>,
     /// The CPUs when the plan was made.
     pub now: CpuList,
     pub wanted: CpuList,
-    /// If not empty: it is in place wherever it cannot come to one of these CPUs.
+    /// If not empty, the target is in place wherever it cannot come to one of these CPUs.
     #[serde(skip)]
     pub away: CpuList,
 }
@@ -59,7 +59,7 @@ impl Change {
         is_met(now, &self.wanted, &self.away)
     }
 
-    /// Whether the target is on such CPUs now.
+    /// Whether the target is now on CPUs where it may stay.
     pub fn is_in_place(&self, host: &Host) -> bool {
         let now = self.target.read(host).ok().flatten();
         now.is_some_and(|now| self.is_met_by(&now.allowed))
@@ -83,8 +83,8 @@ impl Plan {
             return Ok(plan);
         }
         let machine = Machine::read(host)?;
-        // What the policy says about a NIC goes before what is said about all, and a name of this machine
-        // before one of pods.
+        // What the policy says about one NIC takes precedence over what it says about all, and a
+        // name of this machine over one of pods.
         let mut placements: Vec<&Placement> = placements.iter().collect();
         placements
             .sort_by_key(|one| (one.avoid.is_some(), one.nic.is_empty(), one.of_pods.is_some()));
@@ -134,7 +134,8 @@ impl Plan {
         self.add(machine, &placement, found).map_err(|e| placement.at(e))
     }
 
-    /// Leaves out what only has to stay away from CPUs, and what the kernel does not let move.
+    /// Leaves out the changes that only keep a target away from CPUs and that are among `fixed`,
+    /// which the kernel refuses to move.
     pub(super) fn leave_out(&mut self, fixed: &[Change]) {
         self.changes.retain(|change| {
             let is_it =
@@ -148,7 +149,7 @@ impl Plan {
         self.changes.iter().filter_map(|change| change.target.irq()).collect()
     }
 
-    /// Where an IRQ of the changes goes.
+    /// The CPUs that the changes put `irq` on.
     pub fn wanted(&self, irq: u32) -> Option<&CpuList> {
         let change = self.changes.iter().find(|change| change.target.irq() == Some(irq))?;
         Some(&change.wanted)
@@ -187,7 +188,7 @@ impl Plan {
         nics: &[Nic],
     ) -> Result<()> {
         check(placement, nics)?;
-        // How many queues each CPU has got.
+        // How many queues each CPU has so far.
         let mut uses = BTreeMap::new();
         // Where IRQs go. Two NICs may share one: it goes where the first of them puts it.
         let mut placed: BTreeMap<u32, CpuList> = BTreeMap::new();
@@ -216,8 +217,8 @@ impl Plan {
         if any { Ok(()) } else { Err(not_in_use(machine.host, placement, nics)) }
     }
 
-    /// Adds all IRQs if there are CPUs that they have to avoid: also those that stay where they are, as
-    /// irqbalance may move them. Those that other placements are about stay with these.
+    /// Adds all IRQs if there are CPUs that they have to avoid, even those that stay where they
+    /// are, because irqbalance may move them. Skips IRQs that other placements are about.
     fn avoid(&mut self, machine: &Machine<'_>, placement: &Placement, nics: &[Nic]) -> Result<()> {
         if placement.away.is_empty() {
             return Ok(());
@@ -442,14 +443,14 @@ mod tests {
                 changes.map(|c| format!("{} {}", c.target, shown(&c.wanted))).collect();
             (changes, plan.waiting)
         };
-        // Its queues' masks are not seen from here.
+        // Its queues' masks are not visible from here.
         let pods = of_pods(&["0000:03:02.1", "0000:03:02.2", "eth9"], "2");
         let (changes, waiting) = plan(&[Placement { rps: Masks::Match, xps: Masks::Off, ..pods }]);
         assert_eq!(changes, ["0000:03:02.1: IRQ 50 2", "0000:03:02.1: IRQ 51 2"]);
         assert_eq!(waiting.len(), 2);
         assert!(waiting[0].starts_with("\"0000:03:02.2\": no such PCI function"), "{waiting:?}");
         assert!(waiting[1].starts_with("\"eth9\": no such network device"), "{waiting:?}");
-        // What another entry says goes first, and the rest of the plan stays.
+        // What another entry says takes precedence, and the rest of the plan stays.
         let both = [of_pods(&["eth0", "0000:03:02.1"], "2"), on("eth0", "3")];
         let (changes, waiting) = plan(&both);
         assert_eq!(changes.len(), 7);
@@ -460,7 +461,7 @@ mod tests {
         let conflict = "eth0: IRQ 37 is placed twice, on CPUs 3 and on CPUs 2; gthctl places the interrupts \
                         when that is fixed";
         assert_eq!(waiting, [conflict]);
-        // The CPUs are checked though there is no pod.
+        // The CPUs are checked even if there is no pod.
         let e = Plan::of(&tree.host(), &[of_pods(&[], "9")]).unwrap_err();
         assert_eq!(e.what, "CPUs 9: this machine has CPUs 0-3");
         assert_eq!(plan(&[of_pods(&[], "2")]), (vec![], vec![]));

@@ -17,7 +17,7 @@ use crate::irq::inventory::interrupts::Interrupts;
 pub struct Restored {
     pub restored: Vec<Back>,
     pub notes: Vec<String>,
-    /// irqbalance could not be told to take its bans back; `notes` says why.
+    /// irqbalance could not be told to lift its bans; `notes` says why.
     pub ban_failed: bool,
 }
 
@@ -48,7 +48,7 @@ pub enum State {
     Restored,
     /// The IRQ or queue no longer exists.
     Gone,
-    /// The IRQ's number is now another device's. gthctl left that alone.
+    /// The IRQ's number now belongs to another device. gthctl left that one alone.
     Replaced,
     /// The kernel refused. The entry stays saved.
     Failed,
@@ -64,12 +64,12 @@ impl Restored {
     }
 }
 
-/// Puts back everything that was placed, or what was placed for `nic`, except what the policy
-/// in force places. A virtual device stands for the NICs under it. Waits for another gthctl
-/// that changes interrupts. Nothing saved is no error.
+/// Puts back everything that was placed, or what was placed for `nic`, except what the policy in
+/// force places. A virtual device stands for the NICs under it. Waits while another gthctl changes
+/// interrupts. It is no error if nothing is saved.
 ///
-/// Fails when the saved state cannot be read or written, or when `nic` is neither a device nor
-/// has anything saved. The answer says what the kernel refuses.
+/// Fails when the saved state cannot be read or written, or when `nic` is neither a device nor has
+/// anything saved. The result says what the kernel refuses.
 pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
     let _lock = lock(host)?;
     let saved = Saved::load_or_new(host)?;
@@ -98,10 +98,9 @@ pub fn restore(host: &Host, nic: Option<&str>) -> Result<Restored> {
 /// Puts back what a policy placed and `kept` does not contain: to where `gthctl irq pin` put
 /// it, or else to where it was before. Takes back the bans that `kept` does not want any more.
 ///
-/// Fails when the saved state cannot be read or written. The answer says what the kernel
-/// refuses.
+/// Fails when the saved state cannot be read or written. The result says what the kernel refuses.
 pub fn release(host: &Host, kept: &Plan) -> Result<Restored> {
-    // Without the lock: mostly there is nothing to do.
+    // Checks this without the lock, because usually there is nothing to do.
     let any = |saved: &Saved| {
         saved.entries.iter().any(|entry| is_released(host, entry, kept))
             || !ban::dropped(saved, kept).is_empty()
@@ -139,8 +138,9 @@ fn is_released(host: &Host, entry: &Entry, kept: &Plan) -> bool {
     !kept.changes.iter().any(|change| target.is_same(&change.target))
 }
 
-/// Moves the entries that `choose` returns true for to where they are wanted after it changed
-/// them. Stores what is left. `kept` says which of that irqbalance may move.
+/// Moves the targets of the entries for which `choose` returns true to where they are wanted after
+/// `choose` has changed the entries. Stores the entries that are left. `kept` says which of those
+/// irqbalance may move.
 fn put_all_back(
     host: &Host,
     mut saved: Saved,
@@ -162,7 +162,7 @@ fn put_all_back(
             State::Gone | State::Replaced => {}
             State::Restored if entry.by_hand.is_none() => {}
             State::Restored => {
-                // Perhaps without CPUs that have been banned meanwhile.
+                // This may lack CPUs that have been banned meanwhile.
                 entry.by_hand = Some(back.original.clone());
                 left.push(entry);
             }
@@ -171,7 +171,7 @@ fn put_all_back(
         done.restored.push(back);
     }
     saved.entries = left;
-    // The bans may take long, and gthctl may be killed meanwhile.
+    // Taking back the bans may take long, and gthctl may be killed meanwhile.
     saved.store(host)?;
     if let Err(e) = ban::free(host, &mut saved, kept) {
         done.ban_failed = true;
@@ -211,7 +211,7 @@ fn put_back(host: &Host, entry: &Entry, placed: CpuList, interrupts: &Interrupts
     };
     let found = found.ok().flatten();
     let moved = found.as_ref().is_some_and(|cpus| {
-        // A change that was killed may not have got this far.
+        // A change that was killed may not have reached this target.
         *cpus != placed && entry.before.as_ref() != Some(cpus)
     });
     let moved_by_others = moved && !matches!(state, State::Replaced | State::KeptByPolicy);
@@ -234,7 +234,7 @@ mod tests {
     use crate::irq::place::wanted::{Masks, Placement};
     use crate::irq::tree::{Machine, Tree, affinities, affinity, on, pin, place, saved};
 
-    /// For want of descriptors, for example.
+    /// For example, because no descriptors are left.
     #[test]
     fn what_cannot_be_read_now_stays_saved() {
         let tree = Tree::machine(&Machine::VIRTIO);
@@ -279,7 +279,7 @@ mod tests {
         let host = tree.host();
         pin(&tree, "eth0", "1");
         pin(&tree, "eth0", "2");
-        // As if the second had not got that far.
+        // As if the second change had not reached these targets.
         let mut saved = saved(&tree).unwrap();
         for entry in &mut saved.entries {
             entry.before = Some("1".parse().unwrap());

@@ -1,8 +1,8 @@
-//! What was there before gthctl changed it, kept in a file until gthctl puts it back.
+//! The settings from before gthctl's changes, kept in a file until gthctl puts them back.
 //!
-//! gthctl writes the file before the change, so that a crash at worst leaves too much in it,
-//! and replaces it as a whole. Only root can read and write it, because gthctl writes what it
-//! says to /proc and /sys. It is valid for one boot: after the next, IRQs have other numbers.
+//! gthctl writes the file before the change, so that a crash at worst leaves too much in it, and
+//! always replaces the whole file. Only root can read and write it, because gthctl writes its
+//! contents to /proc and /sys. It is valid for one boot: after the next, IRQs have other numbers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,7 +29,7 @@ use crate::kernel::sysfs::{entries, number};
 const VERSION: u32 = 2;
 /// How long to wait for another change.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How long a program waits that is about to end.
+/// How long a program that is about to exit waits.
 const BRIEF: Duration = Duration::from_millis(300);
 
 /// The content of the file.
@@ -43,7 +43,7 @@ pub struct Saved {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub runner: Option<Process>,
     pub entries: Vec<Entry>,
-    /// What irqbalance was told and is still to be taken back.
+    /// The bans that irqbalance was told and that still have to be taken back.
     pub bans: Bans,
 }
 
@@ -53,13 +53,13 @@ pub struct Saved {
 pub struct Entry {
     /// With the NIC's name at the last change.
     pub target: Target,
-    /// The NIC's, which it keeps when it is renamed.
+    /// The NIC's index, which it keeps when it is renamed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ifindex: Option<u32>,
-    /// Shows whether the IRQ's number is still the same device's.
+    /// Shows whether the IRQ's number still belongs to the same device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// Before gthctl's first change.
+    /// The CPUs before gthctl's first change.
     pub original: CpuList,
     /// The CPUs that irqbalance's configuration banned then.
     #[serde(default, skip_serializing_if = "CpuList::is_empty")]
@@ -67,13 +67,13 @@ pub struct Entry {
     /// Where the running policy wants it. This overrides `by_hand`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_policy: Option<CpuList>,
-    /// If not empty: with `by_policy`, it may be anywhere but there.
+    /// If not empty: with `by_policy`, the target may be on any CPUs but these.
     #[serde(default, skip_serializing_if = "CpuList::is_empty")]
     pub away: CpuList,
     /// Where `gthctl irq pin` put it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by_hand: Option<CpuList>,
-    /// Where it was before a change that has begun and not ended. It may still be there.
+    /// Where it was before a change that has begun but not ended. It may still be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<CpuList>,
 }
@@ -90,14 +90,14 @@ pub enum By {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bans {
-    /// The process that was asked about them. Another one may know nothing of them.
+    /// The process that was asked about them. Another one may not know them.
     pub pid: Option<u32>,
-    /// Those that it was told.
+    /// The IRQs that it was told to leave alone.
     pub irqs: BTreeSet<u32>,
 }
 
 impl Saved {
-    /// What is saved in this boot; `None` for nothing.
+    /// What was saved in this boot; `None` if nothing was.
     ///
     /// Fails when the file cannot be read, or this version of gthctl did not write it.
     pub fn load(host: &Host) -> Result<Option<Self>> {
@@ -155,7 +155,7 @@ impl Saved {
         self.entries.iter().filter_map(|entry| entry.target.irq()).collect()
     }
 
-    /// True when a change has begun and not ended, so that part of it may be missing.
+    /// True when a change has begun but not ended, so that part of it may be missing.
     pub fn unfinished(&self) -> bool {
         self.entries.iter().any(|entry| entry.before.is_some())
     }
@@ -184,7 +184,7 @@ impl Saved {
 }
 
 impl Entry {
-    /// That of a target which nobody has placed yet, on the CPUs `original`.
+    /// The entry of a target that has not been placed yet and is on the CPUs `original`.
     pub fn new(host: &Host, interrupts: &Interrupts, target: &Target, original: &CpuList) -> Self {
         Self {
             target: target.clone(),
@@ -212,8 +212,9 @@ impl Entry {
         }
     }
 
-    /// Where it belongs when no policy wants it elsewhere: an IRQ not on CPUs that irqbalance's
-    /// configuration has banned since gthctl's first change, unless it would have none then.
+    /// Where it belongs when no policy wants it elsewhere. For an IRQ, this leaves out CPUs that
+    /// irqbalance's configuration has banned since gthctl's first change, unless no CPU would be
+    /// left.
     pub fn without_policy(&self, host: &Host) -> CpuList {
         let before = self.by_hand.as_ref().unwrap_or(&self.original);
         if self.target.irq().is_none() {
@@ -264,7 +265,8 @@ impl Entry {
     }
 }
 
-/// Whether what is wanted on CPUs, or anywhere but on those of `away`, may stay on the CPUs `now`.
+/// Whether a target may stay on the CPUs `now`, if it is wanted on the CPUs `wanted` or, if `away`
+/// is not empty, anywhere but on those of `away`.
 pub fn is_met(now: &CpuList, wanted: &CpuList, away: &CpuList) -> bool {
     match away.is_empty() {
         true => now == wanted,
@@ -277,7 +279,7 @@ pub fn ifindex(host: &Host, nic: &str) -> Option<u32> {
     number(&host.sys().join("class/net").join(nic).join("ifindex"))
 }
 
-/// Keeps others from changing anything until dropped. Creates the directory.
+/// Keeps other processes from changing anything until dropped. Creates the directory.
 pub fn lock(host: &Host) -> Result<Lock> {
     let dir = &host.state();
     make_private_dir(dir).map_err(|e| failed(host, &e))?;

@@ -28,15 +28,16 @@ impl<'a> Machine<'a> {
     /// The device of a placement and its NICs.
     ///
     /// Fails when there is no such device, when no NIC is under it, or when no NIC has an IRQ in
-    /// use, or of a queue if it names some, as while it is down. All of these may change by
+    /// use, for example while all are down. If the placement names queues, also fails when no NIC
+    /// has an IRQ of any queue and all NICs are down. All of these conditions may change by
     /// themselves.
     pub fn find(&self, placement: &Placement) -> Result<(Device, Vec<Nic>)> {
         let Self { host, interrupts, .. } = self;
         let device = Device::with_nics(host, &placement.nic)?;
         let read = |name: &String| Nic::read(&host.sys(), interrupts, name);
         let nics: Vec<Nic> = device.nics.iter().map(read).collect::<Result<_>>()?;
-        // The directory of an IRQ outlives its handler (free_irq(), kernel/irq/manage.c), whose name
-        // says which queue it is of.
+        // The directory of an IRQ outlives its handler (free_irq(), kernel/irq/manage.c), but only
+        // the handler's name says which queue the IRQ belongs to.
         if !placement.queues.is_empty()
             && queues_of(&nics).is_empty()
             && nics.iter().all(|nic| is_down(&host.sys(), &nic.name))
@@ -84,7 +85,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The error of NICs none of whose IRQs is in use.
+/// The error for NICs that have no IRQ in use.
 pub(super) fn not_in_use(host: &Host, placement: &Placement, nics: &[Nic]) -> Error {
     if let Some(nic) = nics.iter().find(|nic| !nic.irqs.is_empty()) {
         let what = format!("{}: none of its IRQs is in use", placement.nic);

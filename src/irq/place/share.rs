@@ -8,8 +8,9 @@ use crate::irq::inventory::nic::NicIrq;
 
 /// The CPUs of each of `irqs`, by its number.
 ///
-/// With [`Placement::spread`], each queue gets the CPU that has the fewest queues by `uses`, and
-/// so does each IRQ where no name tells a queue. Among equal CPUs, one of `near` comes first.
+/// With [`Placement::spread`], each queue gets the CPU that has the fewest queues according to
+/// `uses`. If no IRQ's name contains a queue, each IRQ gets such a CPU. Among equal CPUs, one of
+/// `near` comes first.
 pub(super) fn shares(
     placement: &Placement,
     near: &CpuList,

@@ -1,4 +1,4 @@
-//! What CPUs are set for: an IRQ of a NIC, or the RPS or XPS mask of one of its queues.
+//! The targets that CPUs are set for: an IRQ of a NIC, or the RPS or XPS mask of one of its queues.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -70,7 +70,7 @@ impl Target {
         }
     }
 
-    /// True when both mean the same. An IRQ is the same, whichever NICs share it.
+    /// True when both are the same target. An IRQ is the same target for all NICs that share it.
     pub fn is_same(&self, other: &Self) -> bool {
         self.part == other.part && (self.irq().is_some() || self.nic == other.nic)
     }
@@ -91,7 +91,7 @@ impl Target {
         Ok(self.read(host)?.is_some_and(|now| now.allowed == *cpus))
     }
 
-    /// What the kernel keeps of `cpus`: of a mask, the CPUs that are online
+    /// What the kernel keeps of `cpus`: for a mask, only the CPUs that are online
     /// (netdev_rx_queue_set_rps_mask(), net/core/net-sysfs.c).
     pub fn keeps(&self, host: &Host, cpus: &CpuList) -> Result<CpuList> {
         if self.irq().is_some() {
@@ -105,7 +105,7 @@ impl Target {
         self.try_write(host, cpus).map_err(|e| self.refusal(host, cpus, &e))
     }
 
-    /// As [`Target::write`]. Returns false for an IRQ that the kernel does not let move.
+    /// As [`Target::write`]. Returns false for an IRQ that the kernel refuses to move.
     pub fn write_if_movable(&self, host: &Host, cpus: &CpuList) -> Result<bool> {
         match self.try_write(host, cpus) {
             Ok(()) => Ok(true),
@@ -166,7 +166,7 @@ impl Target {
     }
 }
 
-/// Whether an IRQ's file gives this error because the kernel does not let the IRQ move:
+/// Whether an IRQ's file gives this error because the kernel refuses to move the IRQ:
 /// write_irq_affinity(), kernel/irq/proc.c. Older kernels, such as 6.6, give EIO.
 fn is_fixed(e: &io::Error) -> bool {
     matches!(e.raw_os_error(), Some(libc::EPERM | libc::EIO))

@@ -1,4 +1,4 @@
-//! What a user wants: where the interrupts of a NIC are to go.
+//! What a user wants: where the interrupts of a NIC should go.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +13,8 @@ use crate::kernel::topology::Topology;
 /// Where a NIC's interrupts are wanted. It is serialized as an entry of a policy's `irq`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
-    /// A network device. A virtual one stands for the NICs under it. Empty for all NICs that no
-    /// other placement is about, only with `avoid`.
+    /// A network device. A virtual one stands for the NICs under it. An empty name, allowed only
+    /// with `avoid`, stands for all NICs that no other placement is about.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub nic: String,
     /// What `nic` means now, if it is a network of pods: network devices, or the addresses of PCI
@@ -24,13 +24,13 @@ pub struct Placement {
     /// Empty with `avoid`.
     #[serde(skip_serializing_if = "CpuList::is_empty")]
     pub cpus: CpuList,
-    /// Instead of `cpus`: anywhere but there.
+    /// Used instead of `cpus`: the CPUs that interrupts have to avoid.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub avoid: Option<Avoid>,
     /// The CPUs that `avoid` means now.
     #[serde(skip)]
     pub away: CpuList,
-    /// One CPU for each queue, instead of all for each.
+    /// One CPU for each queue, instead of all CPUs for each.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub spread: bool,
     /// Only these queues and `irqs`. When both are empty, all IRQs of the NIC.
@@ -70,19 +70,22 @@ pub enum OnIrqbalance {
     Ban,
 }
 
-/// What to do about a NIC that is missing or down, and about other placements that are not possible now.
+/// What to do about a NIC that is missing or down, and about other placements that cannot be made
+/// now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// Each is an error.
     Refuse,
-    /// The interrupts of such a NIC are placed when it comes. All else is an error.
+    /// The interrupts of such a NIC are placed when it becomes available. Anything else is an
+    /// error.
     Await,
-    /// Each placement waits until it is possible, and the others are made. One of whose CPUs some are
-    /// not online uses the others meanwhile. Only what cannot be read is an error.
+    /// Each such placement waits until it is possible, and the others are made. If some CPUs of a
+    /// placement are not online, it uses the others meanwhile. Only what cannot be read is an
+    /// error.
     Keep,
 }
 
-/// What becomes of the queues' masks.
+/// What to do with the queues' masks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Masks {
@@ -116,7 +119,8 @@ impl Placement {
         Some(self.at(Error::failure(what)).to_string())
     }
 
-    /// Leaves out the queues that none of `nics` has, unless that are all. Returns a note about them.
+    /// Leaves out the queues that none of `nics` has, unless no queue would be left. Returns a note
+    /// about them.
     pub(super) fn leave_out_missing(&mut self, nics: &[Nic]) -> Option<String> {
         let have = queues_of(nics);
         let missing = &self.queues - &have;
@@ -141,14 +145,14 @@ impl Placement {
         self.queues.is_empty() && self.irqs.is_empty()
     }
 
-    /// True when it selects `irq`: all, or by the IRQ's number or its queue's.
+    /// True when it selects `irq`: it selects all IRQs, or names this IRQ's number or its queue's.
     pub(super) fn selects(&self, irq: &NicIrq) -> bool {
         self.is_whole()
             || self.irqs.contains(&irq.irq)
             || irq.queue.is_some_and(|queue| self.queues.contains(&queue.number))
     }
 
-    /// What becomes of the queues' masks of this kind.
+    /// What to do with the queues' masks of this kind.
     pub(super) fn masks(&self, steering: Steering) -> Masks {
         match steering {
             Steering::Rps => self.rps,

@@ -16,8 +16,8 @@ use crate::base::log;
 use crate::base::signals;
 use crate::irq::host::Host;
 
-/// How long the end waits at most. Each step of the end has a shorter deadline, so this is for
-/// a kernel that does not return from a write.
+/// The longest wait for the thread to end. Each step of its end has a shorter deadline, so this is
+/// for a kernel that does not return from a write.
 const END: Duration = Duration::from_secs(10);
 
 /// Keeps placements until dropped; then it puts everything back.
@@ -38,7 +38,7 @@ pub type Ticket = u64;
 /// What became of an order.
 pub struct Done {
     pub ticket: Ticket,
-    /// If it was refused, it is kept and tried again.
+    /// If it was refused, its placements are kept and retried.
     pub is_kept: bool,
     /// Notes for the user, or why the order was refused.
     pub result: Result<Vec<String>>,
@@ -47,7 +47,7 @@ pub struct Done {
 struct Order {
     ticket: Ticket,
     placements: Vec<Placement>,
-    /// [`Keeper::keep`], and not [`Keeper::set`].
+    /// True for [`Keeper::keep`], false for [`Keeper::set`].
     is_kept: bool,
 }
 
@@ -62,7 +62,7 @@ struct Desk {
 }
 
 impl Worker {
-    /// One that places nothing yet.
+    /// A worker that places nothing yet.
     ///
     /// Fails when the process has no descriptor or thread left.
     pub fn start(host: Host) -> Result<Self> {
@@ -102,8 +102,8 @@ impl Worker {
         self.last
     }
 
-    /// What became of orders since the last call. The thread skips an order when another one
-    /// follows before it begins, unless that one is refused.
+    /// The results of orders since the last call. The thread skips an order when another one
+    /// follows before it begins, unless that other one is refused.
     pub fn done(&mut self) -> Vec<Done> {
         let _ = self.wake.read();
         self.done.try_iter().collect()
@@ -169,8 +169,8 @@ impl Desk {
         log::notes(&self.keeper.end());
     }
 
-    /// Carries out the last of the orders that are there. Where that one is refused all is as it was, so
-    /// what was to be kept before it still is.
+    /// Carries out the last of the pending orders. If that one is refused, nothing has changed, so
+    /// a skipped order to keep placements is carried out instead.
     fn carry_out_last(&mut self, order: Order) {
         let (mut last, mut kept) = (order, None);
         for next in self.orders.try_iter() {
@@ -255,7 +255,7 @@ mod tests {
         while wait_for(&mut worker).ticket != last {}
         assert_eq!(affinity(&tree, 38), "3");
 
-        // The end does not wait long either. What it leaves stays saved.
+        // Dropping the worker does not wait long either. What it does not put back stays saved.
         let _held = lock(&tree.host()).unwrap();
         worker.set(&[on("eth0", "1")]);
         std::thread::sleep(Duration::from_millis(100));
@@ -287,7 +287,7 @@ mod tests {
             done.extend(worker.done().iter().map(|done| (done.ticket, done.result.is_ok())));
             std::thread::sleep(Duration::from_millis(1));
         }
-        // The first one is skipped, too, if the thread has not begun with it.
+        // The first one is skipped, too, if the thread has not begun it.
         done.retain(|(ticket, _)| *ticket != first);
         assert_eq!(done, [(refused, false), (kept, true)]);
         assert_eq!(affinity(&tree, 38), "2");

@@ -15,7 +15,7 @@ use crate::base::error::Result;
 use crate::base::yaml::{Node, Place, Source, Value, quote};
 use crate::policy::Rule;
 
-/// Which meaning the numbers of a policy file have.
+/// The format that decides what the numbers in a policy file mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     Ours,
@@ -38,8 +38,8 @@ pub(super) fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// The strategies in `text`, an answer of Gthulhu's API, which `url` gave. They are read as
-/// in a file of Gthulhu's, and are called `api rule N`.
+/// The strategies in `text`, an answer of Gthulhu's API from `url`. They are read as in one of
+/// Gthulhu's files, and are called `api rule N`.
 ///
 /// A strategy with a `pid` is one whose selectors the server has looked up: it lists each
 /// process that they select (`resolveSchedulingIntents` in api/decisionmaker/service of
@@ -89,9 +89,9 @@ fn check_success(source: Source, text: &str) -> Result<()> {
     Err(source.error(Place::START, format!("the server could not answer (success: false){why}")))
 }
 
-/// The format of a file with these rules, and a note if it is ambiguous: every key of theirs is
-/// one of Gthulhu's and the meaning of a priority's number depends on the format. Gthulhu's files
-/// have no `irq`.
+/// The format of a file with these rules, and a note if it is ambiguous: all keys of the rules are
+/// Gthulhu's, and the meaning of a priority's number depends on the format. Gthulhu's files have no
+/// `irq`.
 pub(super) fn format(
     source: Source,
     is_json: bool,
@@ -133,7 +133,7 @@ fn is_strategy(rule: &Node) -> bool {
         .all(|(key, _)| matches!(&key.value, Value::Text(name) if KEYS.contains(&&**name)))
 }
 
-/// The first rule, from 1, with such a number as priority, and the number's place.
+/// The first rule, from 1, whose priority is such a number, and the number's place.
 fn number(rules: &[Node], is_meant: impl Fn(i128) -> bool) -> Option<(usize, Place)> {
     let of = |(i, rule): (usize, &Node)| {
         let Value::Map(entries) = &rule.value else { return None };
@@ -218,7 +218,7 @@ mod tests {
                     files; write true or false instead";
         assert_eq!(notes, [note]);
         for ours in [
-            // Keys that only we have: in the rule, in another, beside them.
+            // Keys that only gthctl has: in the rule, in another rule, beside the rules.
             "strategies: [{pid: 1, priority: 0, name: a}]",
             "strategies: [{pid: 1, priority: 0}, {user: root, priority: 5}]",
             r#"{"strategies": [{"pid": 1, "priority": 0, "weight": 10}]}"#,
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(notes, [note]);
     }
 
-    /// What the API at this URL answers, without the beginning of each error.
+    /// The URL of the API; `answer` removes it from the beginning of each error.
     const URL: &str = "http://127.0.0.1:8080/api/v1/scheduling/strategies";
 
     fn answer(text: &str) -> Result<Vec<Rule>, String> {

@@ -1,4 +1,4 @@
-//! The policy file: a list of rules under `strategies`, and one of placements under `irq`.
+//! The policy file: a list of rules under `strategies`, and a list of placements under `irq`.
 
 mod gthulhu;
 pub(super) mod placements;
@@ -141,7 +141,8 @@ mod tests {
         assert!(two("", "").is_ok());
     }
 
-    /// Every key of every rule, and the placements; an error's own text is about the first.
+    /// Finds the mistakes in every key of every rule, and in the placements; an error's own text is
+    /// about the first.
     #[test]
     fn all_mistakes_are_found() {
         let text = "strategies:

@@ -36,7 +36,7 @@ pub const MAX_NETWORK: usize = 63 + 1 + 253;
 /// No NIC has a queue of this number (16 bits in linux/netdevice.h).
 const MAX_QUEUE: u64 = 65_535;
 
-/// Reads the list, or its only entry.
+/// Reads the list of entries, or one entry without a list.
 pub(super) fn read(source: Source, field: &Field) -> Result<Vec<IrqEntry>> {
     if matches!(field.value.value, Value::Map(_)) {
         return Ok(vec![entry(source, 1, field.value, field.value.place_or(field.place))?]);
@@ -82,7 +82,7 @@ fn entry(source: Source, number: usize, item: &Node, place: Place) -> Result<Irq
     }
 }
 
-/// Sets what one key says.
+/// Sets the value of one key.
 fn set(placement: &mut Placement, field: &Field) -> Result<()> {
     match field.name {
         "nic" => placement.nic = nic(field)?,
@@ -102,8 +102,8 @@ fn set(placement: &mut Placement, field: &Field) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong when the `given` keys make no entry together; `of_pods` is the key that asks for
-/// pods.
+/// Why the `given` keys do not make an entry together; `None` if they do. `of_pods` is the key that
+/// asks for pods.
 fn lack(given: impl Fn(&str) -> bool, of_pods: Option<&str>) -> Option<String> {
     if let (Some(key), false) = (of_pods, given("nic")) {
         return Some(format!("{key} without nic; name a network of the pods, such as n3"));
@@ -116,7 +116,7 @@ fn lack(given: impl Fn(&str) -> bool, of_pods: Option<&str>) -> Option<String> {
     missing.map(|missing| format!("no {missing}"))
 }
 
-/// Empty selectors would mean all pods.
+/// Fails if `items` is empty, which would mean all pods.
 fn not_empty<T>(field: &Field, items: Vec<T>) -> Result<Vec<T>> {
     if items.is_empty() { Err(field.error("empty; name the pods")) } else { Ok(items) }
 }
@@ -145,7 +145,7 @@ fn network(field: &Field) -> Result<String> {
     Ok(name.into())
 }
 
-/// A number or a list of them.
+/// A queue's number or a list of them.
 fn queues(field: &Field) -> Result<BTreeSet<u32>> {
     let number = |field: &Field| field.integer("a queue's number", 0..=MAX_QUEUE);
     let numbers = match &field.value.value {

@@ -107,7 +107,7 @@ pub(super) fn read(
     Ok(rule)
 }
 
-/// Sets what one key says.
+/// Sets the value of one key.
 fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Format) -> Result<()> {
     let (conditions, effects) = (&mut rule.conditions, &mut rule.effects);
     match field.name {
@@ -149,7 +149,7 @@ fn set(rule: &mut Rule, source: Source, text: &str, field: &Field, format: Forma
     Ok(())
 }
 
-/// Fails when the keys, which are of `known`, make no rule together; `error` makes an error
+/// Fails when the keys, all of them in `known`, do not make a rule together; `error` makes an error
 /// about the rule.
 fn check_whole(
     rule: &Rule,
@@ -229,7 +229,7 @@ fn bad_glob(field: &Field, why: &globs::BadGlob) -> Error {
     field.error(format!("bad glob {}: {why}", field.value.found()))
 }
 
-/// An id as runtimes print it, whole or its beginning, or as Kubernetes writes it
+/// A container's id, whole or its beginning, as runtimes print it, or as Kubernetes writes it
 /// (`containerd://ID`).
 fn container(field: &Field) -> Result<String> {
     let what = "a container's id (8 to 64 lower-case hexadecimal digits; put it in quotes)";
@@ -264,7 +264,7 @@ fn netns(field: &Field) -> Result<String> {
     Ok(text.into())
 }
 
-/// In Gthulhu's format a label without a value has an empty one, as Go reads it.
+/// In Gthulhu's format, a label without a value has an empty value, as Go reads it.
 pub(super) fn selectors(source: Source, field: &Field, format: Format) -> Result<Vec<Selector>> {
     let what = "a list of labels, such as [{key: app, value: upf}]";
     items(field, what)?
@@ -304,7 +304,7 @@ pub(super) fn namespaces(field: &Field) -> Result<Vec<String>> {
     items(field, what)?.iter().map(name).collect()
 }
 
-/// A module's name, or a map with more.
+/// A module's name, or a map with more keys.
 fn gtp(source: Source, field: &Field) -> Result<Gtp> {
     let what =
         "a data plane, such as gtp5g, {module: gtp5g, min_pps: 10, hold: 30s} or {port: 2152}";
@@ -346,7 +346,7 @@ fn gtp(source: Source, field: &Field) -> Result<Gtp> {
     Ok(gtp)
 }
 
-/// With the defaults.
+/// The condition on `plane` with the defaults.
 fn of_plane(plane: Plane) -> Gtp {
     Gtp {
         plane,
@@ -441,8 +441,8 @@ pub(super) fn cpus(field: &Field) -> Result<CpuList> {
     Ok(cpus.into_iter().collect())
 }
 
-/// A pattern that the kernel side can run: no look-around, no back-references, bytes
-/// rather than Unicode.
+/// A pattern that the BPF program can run: no look-around, no back-references, bytes rather than
+/// Unicode.
 fn pattern(source: Source, text: &str, field: &Field) -> Result<String> {
     let pattern = short(field, "a regular expression", MAX_TEXT)?;
     let (offset, why) = match syntax::parse_with(pattern, &regex_syntax_config()) {
@@ -776,7 +776,7 @@ mod tests {
         let label = [Selector { key: "app".into(), value: String::new() }];
         let rule = only("{priority: 1, selectors: [{key: app, value: ''}]}");
         assert_eq!(rule.conditions.selectors, label);
-        // Without any it has that in Gthulhu's format.
+        // In Gthulhu's format, a label without a value has an empty one.
         let gthulhus = r#"{"strategies": [{"priority": 1, "selectors": [{"key": "app"}]}]}"#;
         assert_eq!(read(gthulhus).unwrap().0.rules[0].conditions.selectors, label);
     }

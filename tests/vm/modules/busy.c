@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * Two kernel threads that are bound to one CPU and never sleep, as ksoftirqd and a NAPI thread under a
- * flood of packets.
+ * Two kernel threads that are bound to one CPU and never sleep, like ksoftirqd and a NAPI thread under
+ * a flood of packets.
  *
  * insmod busy.ko cpu=N
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * freer0, an Ethernet device that frees what it has sent by dev_kfree_skb_any(), as vmxnet3 does. For
- * the kernel's tracepoints that is a drop.
+ * freer0, an Ethernet device that frees sent packets with dev_kfree_skb_any(), as vmxnet3 does. The
+ * kernel's tracepoints report that as a drop.
  */
 #include <linux/etherdevice.h>
 #include <linux/module.h>

@@ -18,10 +18,10 @@
  *               gtp5g_xmit_skb_ipv4
  *
  * `ip link add upf0 type gtp5g` makes a device and a socket on port 2152 of every
- * address of its network namespace. There is no control plane: each uplink packet
- * teaches where its UE is. What is sent to the UE then goes back to the outer
- * source address of that packet, to port 2152, in the tunnel of the same TEID and
- * as QoS flow 1.
+ * address of its network namespace. There is no control plane: the device learns
+ * from each uplink packet where its UE is. What is sent to the UE then goes back to
+ * the outer source address of that packet, to port 2152, in the tunnel of the same
+ * TEID and as QoS flow 1.
  */
 
 #include <linux/if_arp.h>
@@ -36,13 +36,13 @@
 #include <net/udp_tunnel.h>
 
 /*
- * These are what is traced: the compiler may neither inline nor rename them. It is
- * free to do so with the real ones: GCC 16 leaves no gtp1u_udp_encap_recv, gtp5g_rx
- * or gtp5g_fwd_skb_*.
+ * Marks the traced functions: the compiler must neither inline nor rename them. It may
+ * do so with the real ones: GCC 16 leaves no gtp1u_udp_encap_recv, gtp5g_rx or
+ * gtp5g_fwd_skb_*.
  */
 #define __traced noinline __noclone
 
-/* What becomes of a packet. */
+/* What happens to a packet. */
 enum {
 	PKT_DROPPED_AND_FREED = -2,
 	PKT_DROPPED = -1,
@@ -58,7 +58,7 @@ enum {
 	QOS_FLOW = 1,
 };
 
-/* What every downlink packet gets. */
+/* The GTP-U header of every downlink packet. */
 struct gtpu_header {
 	struct gtp1_header_long gtp;
 	u8 words;		/* length of the extension header, in 4 bytes */
@@ -94,12 +94,12 @@ struct gtp5g_dev {
 	struct net_device *dev;
 	struct sock *sk1u;
 	unsigned int role;
-	spinlock_t lock;	/* for who adds or changes a rule */
+	spinlock_t lock;	/* held to add or change a rule */
 	unsigned int pdr_num;
 	struct pdr pdrs[MAX_UES];
 };
 
-/* What gtp5g_xmit_skb_ipv4 needs to know of a packet. */
+/* What gtp5g_xmit_skb_ipv4 needs to know about a packet. */
 struct gtp5g_pktinfo {
 	struct sock *sk;
 	struct iphdr *iph;
@@ -174,7 +174,7 @@ static __traced struct pdr *pdr_find_by_ipv4(struct gtp5g_dev *gtp, struct sk_bu
 	return find_ue(gtp, addr);
 }
 
-/* Counts, under a lock as the real one, and lets everything pass. */
+/* Counts under a lock, like the real one, and lets everything pass. */
 static __traced Color policePacket(TrafficPolicer *p, int pktLen)
 {
 	spin_lock_bh(&p->lock);
@@ -183,7 +183,7 @@ static __traced Color policePacket(TrafficPolicer *p, int pktLen)
 	return Green;
 }
 
-/* These two are for the compiler to inline: a tracer must do without some. */
+/* The compiler may inline these two: a tracer must do without some functions. */
 static int gtp5g_drop_skb_encap(struct sk_buff *skb, struct net_device *dev, struct pdr *pdr)
 {
 	dev_core_stats_rx_dropped_inc(dev);
@@ -247,7 +247,7 @@ static __traced int gtp1u_udp_encap_recv(struct gtp5g_dev *gtp, struct sk_buff *
 	if (!pskb_may_pull(skb, hdrlen))
 		return PKT_DROPPED;
 	gtp1 = *(struct gtp1_header *)(skb->data + sizeof(struct udphdr));
-	/* Echo requests, too: no process reads the socket. */
+	/* This drops echo requests, too: no process reads the socket. */
 	if (gtp1.flags >> 5 != 1 || gtp1.type != GTP_TPDU)
 		return PKT_DROPPED;
 	if (gtp1.flags & GTP1_F_MASK) {
@@ -265,7 +265,7 @@ static __traced int gtp5g_encap_recv(struct sock *sk, struct sk_buff *skb)
 {
 	struct gtp5g_dev *gtp = rcu_dereference_sk_user_data(sk);
 
-	/* The device is about to go. */
+	/* The device is about to be removed. */
 	if (!gtp)
 		return 1;
 	if (gtp1u_udp_encap_recv(gtp, skb) == PKT_DROPPED)
@@ -289,7 +289,7 @@ static __traced struct rtable *ip4_find_route(struct sk_buff *skb, struct iphdr 
 		netdev_dbg(gtp_dev, "no route for a packet to %pI4\n", &iph->daddr);
 		return rt;
 	}
-	/* Into the tunnel again, for ever. */
+	/* The packet would enter the tunnel again, forever. */
 	if (rt->dst.dev == gtp_dev) {
 		ip_rt_put(rt);
 		return ERR_PTR(-ELOOP);
@@ -437,7 +437,7 @@ static void gtp5g_link_setup(struct net_device *dev)
 	dev->pcpu_stat_type = NETDEV_PCPU_STAT_TSTATS;
 	dev->priv_flags |= IFF_NO_QUEUE;
 	dev->lltx = true;
-	/* Its socket stays where it is. */
+	/* The device's socket stays in its network namespace. */
 	dev->netns_immutable = true;
 	netif_keep_dst(dev);
 }
@@ -453,7 +453,7 @@ static int __init gtp5g_init(void)
 	return rtnl_link_register(&gtp5g_link_ops);
 }
 
-/* Takes the devices along. */
+/* Removes the devices, too. */
 static void __exit gtp5g_fini(void)
 {
 	rtnl_link_unregister(&gtp5g_link_ops);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-or-later
 /*
- * /dev/halt: a reader halts its CPU until the next interrupt, or until another task is to run. Who
- * writes a number of ns halts it for no longer than that. For the scheduler that is a task which uses
- * its CPU; the emulator's host has nothing to do. So a host with few CPUs can emulate many that are busy.
+ * /dev/halt: a reader halts its CPU until the next interrupt, or until another task needs the CPU. A
+ * writer halts its CPU for at most the number of ns that it writes. To the scheduler, the task uses its
+ * CPU, but the emulator's host has nothing to do. So a host with few CPUs can emulate many busy ones.
  */
 #include <linux/fs.h>
 #include <linux/hrtimer.h>
@@ -27,7 +27,7 @@ static ssize_t halt_read(struct file *file, char __user *to, size_t size, loff_t
 	return 0;
 }
 
-/* The interrupt is all that it is for. */
+/* The timer only has to cause an interrupt. */
 static enum hrtimer_restart over(struct hrtimer *timer)
 {
 	return HRTIMER_NORESTART;

@@ -73,7 +73,7 @@ fn only_root_is_answered_while_it_runs() {
     command.args(["policy", "apply", &good, "--yes"]);
     let refused = as_nobody(|| gthctl::output(&mut command));
     assert_fails(&refused, 3, "only root may ask");
-    // Around the directory's mode, and even the socket's.
+    // This bypasses the directory's mode, and then even the socket's.
     let dir = File::open("/run/gthctl").unwrap();
     let around = PathBuf::from(format!("/proc/self/fd/{}/control.sock", dir.as_raw_fd()));
     let request = apply_request(HOT_ON_2, untouched.generation);

@@ -17,13 +17,14 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
 
-/// How long something may take, however busy the host is. gthctl looks unasked after 30 s.
+/// How long something may take, however busy the host is. gthctl looks every 30 s even if nothing
+/// notifies it.
 const SOON: Duration = Duration::from_secs(20);
 const WATCH: Duration = Duration::from_secs(1);
-/// Long beside the time that the test waits for a CPU when it reads what was used.
+/// Long compared with the time that the test waits for a CPU when it reads what was used.
 const MEASURE: Duration = Duration::from_secs(3);
 
-/// The kubelet's cgroups: of the pods A and E, guaranteed, and of B, burstable.
+/// The kubelet's cgroups of the guaranteed pod A and the burstable pod B.
 struct Node {
     // Dropped in this order: what is below goes first.
     a: Option<Cgroup>,
@@ -32,7 +33,7 @@ struct Node {
 }
 
 impl Node {
-    /// A on these CPUs, B on those of the shared pool.
+    /// Puts A on these CPUs, B on those of the shared pool.
     fn new(a: &str, pool: &str) -> Self {
         let mut above: Vec<Cgroup> = ["kubepods", "kubepods/burstable"]
             .into_iter()
@@ -65,7 +66,7 @@ fn becomes(cpus: &str) -> bool {
     done
 }
 
-/// True once none of the tasks is on the CPU; then none comes there.
+/// True once none of the tasks is on the CPU, and none comes there afterwards.
 fn leave(tasks: &[Task], cpu: usize) -> bool {
     kernel::wait(SOON, || tasks.iter().all(|task| cpu_of(task.pid) != Some(cpu)))
         && seen_on(cpu, tasks, WATCH) == 0
@@ -96,7 +97,7 @@ fn a_pod_has_its_cpus_alone_while_they_change_and_until_it_goes() {
     let used = cpus_used(&[node.a()], MEASURE)[0];
     assert!(used > 0.85, "{used:.3} of CPU 2");
 
-    // The kernel lets them run there at once; then nobody else does.
+    // The kernel lets the pod's tasks run there at once; after a while nobody else runs there.
     node.b.set("cpuset.cpus", "0-1");
     node.a().set("cpuset.cpus", "2-3");
     assert!(becomes("2-3") && leave(&cold, 2) && leave(&cold, 3));
@@ -106,7 +107,7 @@ fn a_pod_has_its_cpus_alone_while_they_change_and_until_it_goes() {
     assert!(becomes("2") && come(&cold, 3));
     assert!(node.a().tasks().iter().all(|task| cpu_of(task.pid) == Some(2)) && leave(&cold, 2));
 
-    // A cpuset that has moved as a whole.
+    // The cpuset moves as a whole.
     node.a().set("cpuset.cpus", "3");
     assert!(becomes("3") && come(&cold, 2) && leave(&cold, 3));
     assert!(node.a().tasks().iter().all(|task| cpu_of(task.pid) == Some(3)));
@@ -155,7 +156,7 @@ fn pods_of_a_rule_stay_on_their_own_cpus_and_the_shared_pool_is_for_all() {
     assert!(why.starts_with(wanted), "{why}");
     assert_eq!(gthctl.counter("COUNT_RESERVED_MISSED"), 0);
 
-    // One that the kubelet gives CPUs that it has not taken from the pool yet.
+    // The kubelet gives a pod CPUs that it has not taken from the pool yet.
     node.a().set("cpuset.cpus", "1");
     assert!(becomes("3") && come(&cold, 1) && come(&cold, 2));
     node.b.set("cpuset.cpus", "0");
@@ -195,8 +196,8 @@ fn interrupts_leave_cpus_that_become_exclusive_and_come_back() {
     gthctl.stop();
 }
 
-/// gthctl loads its scheduler again then, with what it knows of the cpusets. Otherwise interrupts would
-/// come back to the pod's CPUs until it has looked.
+/// gthctl then loads its scheduler again, with what it knows about the cpusets. Otherwise interrupts
+/// would come back to the pod's CPUs until gthctl has read the cpusets.
 #[test]
 fn cpusets_are_known_while_another_cpu_goes_and_comes() {
     let gthctl = shared::scheduler(POLICY);
@@ -219,7 +220,8 @@ fn cpusets_are_known_while_another_cpu_goes_and_comes() {
     gthctl.stop();
 }
 
-/// What the policy in force wants of its interrupts changes while another policy waits for its own.
+/// The placement that the policy in force wants for its interrupts changes while another policy waits
+/// for its own.
 #[test]
 fn a_policy_that_waits_for_its_interrupts_gets_them_though_cpusets_change() {
     let _restore = Restore;
@@ -233,7 +235,7 @@ fn a_policy_that_waits_for_its_interrupts_gets_them_though_cpusets_change() {
     let before = generation();
     fs::write(gthctl.policy(), with(1)).unwrap();
     assert!(kernel::wait(SOON, waits));
-    // The first one is being placed; this one comes after it.
+    // The first policy's interrupts are being placed; this policy comes after it.
     fs::write(gthctl.policy(), with(2)).unwrap();
     std::thread::sleep(Duration::from_millis(300));
     let mut node = Node::new("3", "0-2");

@@ -49,7 +49,7 @@ fn trust(cluster: &Cluster) {
     fs::copy(cluster.ca(), cluster.path("ca.crt")).unwrap();
 }
 
-/// What gthctl knows of Kubernetes.
+/// What gthctl knows about Kubernetes.
 fn known() -> String {
     status().and_then(|status| status.kubernetes).unwrap_or_default()
 }
@@ -64,7 +64,7 @@ fn comes_to_say(what: &str) {
     assert!(kernel::wait(RETRIED, || known().contains(what)), "{what:?} expected in {}", known());
 }
 
-/// The cgroup of a pod's container, by the kubelet's driver and the container runtime.
+/// A cgroup of a pod's container for each cgroup driver of the kubelet and container runtime.
 fn cgroups(uids: &[String; 4]) -> [String; 4] {
     let [systemd, cgroupfs, crio_systemd, crio_cgroupfs] = uids;
     let escaped = |uid: &str| uid.replace('-', "_");
@@ -93,10 +93,10 @@ fn pods_come_change_and_go() {
     let of = cgroups(&names.map(|name| cluster.uid(name))).map(|cgroup| Contained::new(&cgroup));
     let elsewhere =
         Contained::new(&format!("kubepods/besteffort/pod{}/{ID}", cluster.uid("elsewhere")));
-    // They spin; the API server goes first.
+    // They spin; the API server takes precedence.
     of.iter().chain([&elsewhere]).for_each(|contained| set_nice(contained.pid(), 19));
 
-    // Not reached yet.
+    // The API server cannot be reached yet.
     cluster.stop(Signal::SIGKILL);
     let gthctl = start(&cluster);
     comes_to_say(&format!("Kubernetes API at https://{HOST}:{PORT}"));
@@ -119,7 +119,8 @@ fn pods_come_change_and_go() {
     assert!(of[1].is_cold() && of[3].is_cold() && of[0].is_hot());
     comes_to_know("3 pods");
 
-    // Killed: what was known stays. Back with another certificate: it is not trusted, then it is.
+    // After the API server is killed, gthctl keeps what it knew. When the server is back with another
+    // certificate, gthctl does not trust it at first, then it does.
     cluster.stop(Signal::SIGKILL);
     comes_to_say("3 pods; Kubernetes API at ");
     assert!(of[0].is_hot());
@@ -155,7 +156,7 @@ fn pods_come_change_and_go() {
     gthctl.stop();
 }
 
-/// A cluster of 2,000 pods on 50 nodes: gthctl holds the 110 of its own.
+/// A cluster of 2,000 pods on 50 nodes: gthctl holds the 110 of its own node.
 #[test]
 fn two_thousand_pods_on_fifty_nodes() {
     const OURS: usize = 110;
@@ -186,8 +187,8 @@ fn two_thousand_pods_on_fifty_nodes() {
     gthctl.stop();
 }
 
-/// Everything in deploy/: the API server accepts it, and its ServiceAccount reads pods, but only by
-/// its binding. The kubelet's part, files in directories, is done by the test.
+/// Everything in deploy/: the API server accepts it, and its ServiceAccount can read pods, but only
+/// through its binding. The test does the kubelet's part, which is writing files to directories.
 #[test]
 fn the_service_account_of_deploy() {
     let mut cluster = Cluster::new();
@@ -204,7 +205,7 @@ fn the_service_account_of_deploy() {
     let applied = cluster.says(&["apply", "--server-side", "--validate=strict", "-f", manifests]);
     println!("{applied}");
     assert_eq!(applied.matches("serverside-applied").count(), 6, "{applied}");
-    // The same as a pod: admission (Pod Security, priority classes) looks at pods.
+    // The same as a pod, as admission (Pod Security, priority classes) checks pods.
     let daemonset = cluster.says(&["get", "-n", "gthctl", "daemonset", "gthctl", "-o", "json"]);
     let daemonset: Value = serde_json::from_str(&daemonset).unwrap();
     let mut of_daemonset = daemonset["spec"]["template"].clone();

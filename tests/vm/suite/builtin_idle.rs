@@ -31,7 +31,7 @@ fn only_the_matched_run_on_an_exclusive_cpu() {
 
 #[test]
 fn survives_storms_of_tasks() {
-    // Four seconds of it would take the host 40: it is virtual time.
+    // In virtual time, four seconds of this would take the host 40.
     survives_storms(shared::with_builtin_idle(STORMY), 1);
 }
 
@@ -40,7 +40,7 @@ fn cpu() -> u8 {
     unsafe { libc::sched_getcpu() as u8 }
 }
 
-/// Whoever writes to a pipe says that it hands something on (WF_SYNC). This one goes on all the same.
+/// A task that writes to a pipe hints that it is about to sleep (WF_SYNC). This one keeps running.
 #[test]
 fn nobody_waits_for_a_waker_that_goes_on() {
     const WAKEUPS: usize = 100;

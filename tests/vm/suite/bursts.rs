@@ -1,4 +1,4 @@
-//! Priority tasks that run on without sleeping: one that works through packets keeps its priority,
+//! Priority tasks that run without sleeping: one that works through packets keeps its priority,
 //! within the guard's bound, and one that only spins does not.
 
 use std::fs;
@@ -15,17 +15,17 @@ pub const VM: Vm = vm::SHARED;
 
 /// The CPU for which the measured task and a spinner without priority compete.
 const CPU: usize = 3;
-/// Half of it is the task's in fair sharing. The guard leaves it up to 20 parts of 21.
+/// With fair sharing, the task gets half of the CPU. The guard lets it use up to 20/21.
 const FAIR: f64 = 0.65;
 const MOST: f64 = 0.75;
-/// As for a stream of packets.
+/// The interval of a stream of packets, ns.
 const EVERY: u64 = 100_000;
 
 fn start() -> Lease {
     shared::scheduler("strategies: [{command_regex: ^prio$, priority: true, execution_time: 20ms}]")
 }
 
-/// The part of the CPU that the task gets beside a spinner.
+/// The share of the CPU that the task gets beside a spinner.
 fn share(task: &Task) -> f64 {
     let normal = Task::fork_on("normal", Some(&[CPU]), task::spin);
     // Longer than a burst.
@@ -40,8 +40,8 @@ fn share(task: &Task) -> f64 {
     its / (its + normals)
 }
 
-/// The share of the task that `start` starts, and how often it lost its priority. The host does not
-/// stall it meanwhile for what would use up half of its burst.
+/// The share of the task that `start` starts, and how often it lost its priority. Measures again if
+/// the host stalled the task for so long that half of its burst would be used up.
 fn share_and_demotions(gthctl: &Lease, start: impl Fn() -> Task) -> (f64, u64) {
     const STALL: u64 = 40_000_000;
     let measure = || {
@@ -87,7 +87,7 @@ fn socket() -> UdpSocket {
     UdpSocket::bind("127.0.0.1:0").unwrap()
 }
 
-/// For a receiver with one CPU only, the kernel asks the scheduler for none.
+/// For a receiver that may use only one CPU, the kernel does not ask the scheduler to select one.
 #[test]
 fn a_task_that_hands_packets_on_keeps_its_priority() {
     let gthctl = start();
@@ -117,7 +117,7 @@ fn who_hands_packets_to_tasks_without_priority_does_not() {
     gthctl.stop();
 }
 
-/// The softirq on top of the spinner takes what another CPU sends.
+/// The softirq that interrupts the spinner receives what another CPU sends.
 #[test]
 fn softirqs_on_top_of_a_spinner_do_not_keep_its_priority() {
     const RPS: &str = "/sys/class/net/lo/queues/rx-0/rps_cpus";
@@ -132,7 +132,7 @@ fn softirqs_on_top_of_a_spinner_do_not_keep_its_priority() {
     gthctl.stop();
 }
 
-/// Nobody on this machine waits for what it sends.
+/// No task on this machine waits for the packets that it sends.
 #[test]
 fn a_task_whose_packets_a_rule_counts_keeps_its_priority() {
     let from = socket();

@@ -16,7 +16,7 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARES;
 
-/// Until shares have settled, and then to measure them.
+/// How long shares take to settle, and how long they are measured then.
 const SETTLE: Duration = Duration::from_secs(1);
 const WATCH: Duration = Duration::from_secs(5);
 
@@ -30,7 +30,7 @@ fn used(cgroups: &[&Cgroup]) -> Vec<f64> {
     used
 }
 
-/// The same where the cgroups and their tasks are there before gthctl.
+/// Like [`used`], but the cgroups and their tasks exist before gthctl starts.
 fn used_after_a_start(cgroups: &[&Cgroup]) -> Vec<f64> {
     shared::unload();
     used(cgroups)
@@ -72,11 +72,11 @@ fn weights_divide_each_level() {
     let (y, z) = (spinners("a/b/y", "100", 1), spinners("a/b/z", "100", 3));
     let other = spinners("other", "300", 4);
     let used = used(&[&x, &y, &z, &other]);
-    // Of sixteenths: a has 4 of them, of which a/b has 3.
+    // In sixteenths: a gets 4, of which a/b gets 3.
     near(&used, &parts_of(&used, &[1.0, 1.5, 1.5, 12.0]), 12.0);
 }
 
-/// As systemd arranges services, a session and machines, with CPUWeight= and CPUQuota=.
+/// Services, a session and machines as systemd arranges them, with CPUWeight= and CPUQuota=.
 #[test]
 fn slices_of_systemd_get_what_their_weights_and_quotas_say() {
     let slice = |name, weight| Cgroup::with(name, &[("cpu.weight", weight)]);
@@ -90,7 +90,7 @@ fn slices_of_systemd_get_what_their_weights_and_quotas_say() {
     let quota = [("cpu.max", "10000 100000")];
     let small = Cgroup::with("machine.slice/small.scope", &quota).and_spinners(2);
     let used = used_after_a_start(&[&web, &db, &session, &vm, &small]);
-    // What small.scope may not use is its slice's.
+    // The time that small.scope may not use goes to the rest of its slice.
     let total: f64 = used.iter().sum();
     let parts = [1.0, 3.0, 4.0, 8.0].map(|sixteenths| sixteenths / 16.0 * total);
     near(&used, &[parts[0], parts[1], parts[2], parts[3] - 0.1, 0.1], 12.0);
@@ -105,7 +105,7 @@ fn a_changed_weight_and_a_task_that_moves() {
     std::thread::sleep(SETTLE);
     let used = cpus_used(&[&one, &other], WATCH);
     near(&used, &parts_of(&used, &[3.0, 1.0]), 5.0);
-    // Both have a task less or more at any time: no load is lost, and none stays behind.
+    // At any time, either cgroup may have a task more or less: no load is lost or left behind.
     for _ in 0..50 {
         one.tasks().iter().for_each(|task| other.take(task.pid));
         one.tasks().iter().for_each(|task| one.take(task.pid));
@@ -118,7 +118,7 @@ fn a_changed_weight_and_a_task_that_moves() {
     gthctl.stop();
 }
 
-/// The weights of a rule divide the time of its cgroup, also if they come while its tasks run. These
+/// A rule's weights divide the time of the cgroup, even if they are set while its tasks run. The tasks
 /// never sleep.
 #[test]
 fn a_rules_weight_for_tasks_that_run_changes_no_share_of_their_cgroup() {
@@ -149,7 +149,7 @@ fn limits_hold() {
 fn a_limit_that_is_set_changed_and_removed_while_tasks_spin() {
     let cgroup = Cgroup::with("limited", &[]).and_spinners(2);
     let gthctl = shared::scheduler(NO_RULES);
-    // In periods, of which there are 50 of the longer ones in 5 s.
+    // Limits hold per period; 5 s are 50 of the longer periods.
     for (limit, cpus, watch) in [
         ("max", 2.0, WATCH / 3),
         ("20000 100000", 0.2, WATCH),
@@ -172,7 +172,8 @@ fn a_burst_is_what_earlier_periods_left() {
     let gthctl = shared::scheduler(NO_RULES);
     let settings = [("cpu.max", "20000 100000"), ("cpu.max.burst", "20000")];
     let cgroups = ["with", "without"].map(|name| Cgroup::with(name, &settings));
-    // Each notes how long it does not run meanwhile. How late it wakes up is the host's affair.
+    // Each records how long it does not run during its work. How late it wakes up does not count, as it
+    // depends on the host.
     let tasks = cgroups.each_ref().map(|cgroup| {
         Task::start_in_cgroup("bursts", &cgroup.file(), |shared| {
             loop {
@@ -191,7 +192,7 @@ fn a_burst_is_what_earlier_periods_left() {
         WORK as f64 / (WORK + REST + mean) as f64
     });
     println!("{with:.4} with a burst, {without:.4} without");
-    // Without a burst it ends in the period after the one in which it begins.
+    // Without a burst, the work ends in the period after the one in which it begins.
     near(&[with], &[36.0 / 336.0], 8.0);
     assert!(without < with * 0.92);
     drop(tasks);
@@ -207,7 +208,8 @@ fn a_limit_holds_for_priority_tasks_too() {
     gthctl.stop();
 }
 
-/// The tasks of an exclusive rule go on there when their limit lets them, and not on the CPUs of others.
+/// When their limit lets them run again, tasks of an exclusive rule continue on the rule's CPUs, not on
+/// the CPUs of others.
 #[test]
 fn tasks_that_a_limit_held_back_return_to_their_exclusive_cpus() {
     const CPU: usize = 2;
@@ -252,7 +254,7 @@ fn an_idle_cgroup_gets_what_others_leave() {
     println!("{beside:.3} CPUs as an idle cgroup, {used:.3?} as a normal one");
     assert!(beside < 0.2);
     near(&used, &parts_of(&used, &[1.0, 1.0]), 5.0);
-    // So does systemd apply a weight, the same one, too.
+    // systemd applies a weight in this way, even an unchanged one.
     idle.set("cpu.weight", "300");
     for values in [&["0"][..], &["1", "0"]] {
         values.iter().for_each(|value| idle.set("cpu.idle", value));
@@ -265,8 +267,8 @@ fn an_idle_cgroup_gets_what_others_leave() {
     gthctl.stop();
 }
 
-/// Changes the protection of its memory for ever. A tick that comes while the kernel does so takes
-/// effect in an RCU read-side critical section (change_pte_range(), mm/mprotect.c).
+/// Changes the protection of its memory forever. A tick during such a change takes effect in an RCU
+/// read-side critical section (change_pte_range(), mm/mprotect.c).
 fn protect(shared: &task::Shared) {
     const LEN: usize = 16 << 20;
     let both = libc::PROT_READ | libc::PROT_WRITE;
@@ -285,7 +287,7 @@ fn protect(shared: &task::Shared) {
     }
 }
 
-/// A cgroup of them, which all do so.
+/// A cgroup of tasks that all run [`protect`].
 fn crowd_that_protects() -> Cgroup {
     let mut crowd = Cgroup::with("crowd", &[]);
     let dir = crowd.file();
@@ -326,7 +328,7 @@ fn a_task_that_a_limit_holds_back_can_be_killed() {
     gthctl.stop();
 }
 
-/// Far more than gthctl moves at a time wait in front of it.
+/// Far more tasks wait ahead of it than gthctl moves at a time.
 #[test]
 fn a_killed_task_waits_for_no_other_that_the_limit_holds_back() {
     const TASKS: usize = 150;
@@ -349,8 +351,8 @@ fn a_killed_task_waits_for_no_other_that_the_limit_holds_back() {
     gthctl.stop();
 }
 
-/// They owe the time of minutes: what they ran while they might have held up RCU. A tick may come when
-/// a killed one has taken the signal and has not begun to exit, which happens in one round of twelve.
+/// The tasks owe minutes of CPU time, which they used while they might have held up RCU. A tick may come
+/// after a killed task has taken the signal and before it begins to exit: in one round of twelve.
 #[test]
 fn killed_tasks_of_a_cgroup_that_owes_much_end_at_once() {
     let gthctl = shared::scheduler(NO_RULES);

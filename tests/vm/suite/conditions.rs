@@ -33,7 +33,7 @@ fn policy_of_each(conditions: &[&str]) -> String {
     format!("strategies:\n{}", conditions.iter().map(rule).collect::<String>())
 }
 
-/// Only the second thread of a process does what is asked for.
+/// Only the second thread of a process acts on orders.
 fn thread_on_order(act: impl FnMut(u32) + Send + 'static) -> impl FnOnce(&task::Shared) {
     move |shared| {
         std::thread::scope(|scope| {
@@ -51,7 +51,7 @@ fn threads_by_their_own_name_only() {
     let leader = Task::fork("hot", with_thread("worker"));
     let [before_thread, one_thread, worker] =
         [&before, &one, &leader].map(|task| other_threads(task)[0]);
-    // It begins with the name of its process.
+    // The thread begins with the name of its process.
     let named = || kernel::read(&format!("/proc/{worker}/comm")) == "worker";
     assert!(kernel::wait(SOON, named));
     assert_places(&[before_thread, one_thread, leader.pid], &[before.pid, one.pid, worker]);
@@ -78,14 +78,14 @@ impl Programs {
         self.0.path().join(path)
     }
 
-    /// Executes one of them at once.
+    /// Executes one of the programs at once.
     fn run(&self, path: &str) -> Task {
         self.run_after(&self.path(path), || ())
     }
 
     /// Runs `prepare`, then executes the program at `path`.
     fn run_after(&self, path: &Path, prepare: impl FnOnce()) -> Task {
-        // The name it will have.
+        // The task already has the name that it will have as the program.
         Task::fork(path.file_name().unwrap().to_str().unwrap(), |_| {
             write_to_nowhere();
             prepare();
@@ -109,7 +109,7 @@ fn exec(path: &Path) {
     panic!("{path:?}: {}", std::io::Error::last_os_error());
 }
 
-/// From here on this process has its own mounts.
+/// Gives this process its own mounts.
 fn own_mounts() {
     unshare(CloneFlags::CLONE_NEWNS).unwrap();
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
@@ -148,7 +148,7 @@ fn programs_by_their_path() {
     assert_places(&[later[0].pid], &[later[1].pid, deeper[0].pid, deeper[1].pid]);
     drop((before, later, deeper));
 
-    // A symbolic link is not what /proc shows.
+    // /proc does not show a symbolic link.
     let links = [programs.run("cold/link"), programs.run("hot/link")];
     assert_places(&[links[0].pid], &[links[1].pid]);
     assert_eq!(exe_as_proc_shows(links[0].pid), hot.join("prog"));
@@ -170,7 +170,7 @@ fn programs_by_their_path_in_their_own_mount_namespace() {
             bind(from, to);
         })
     });
-    // The file of the other directory, under the name of this one.
+    // In its mount namespace, each path leads to the other directory's file.
     assert_places(&[swapped[0].pid], &[swapped[1].pid]);
 
     // As in a container: the root is an overlay with other mounts in it.
@@ -211,7 +211,7 @@ fn by_the_effective_user() {
         set_users(nobody, nobody, nobody);
         task::spin(shared);
     });
-    // gthctl notices what only this policy asks about once the policy is in force.
+    // Only this policy asks about users, so gthctl begins to notice them once the policy is in force.
     let gthctl = shared::scheduler("strategies: []");
     let users = policy_of_each(&["user: nobody", &format!("user: {SOMEBODY}")]);
     gthctl.replace(&users);
@@ -223,7 +223,7 @@ fn by_the_effective_user() {
         set_users(nobody, 0, nobody);
         task::spin(shared);
     });
-    // 1: to nobody, 2: a child, 3: back.
+    // 1: become nobody, 2: fork a child, 3: change back.
     let changes = Task::fork("any", move |shared| {
         on_order(shared, |order| match order {
             1 => set_users(-1, nobody, 0),
@@ -259,7 +259,7 @@ fn changes_by_tasks_that_preempt_each_other() {
     let gthctl = shared::scheduler(&policy("user: nobody"));
     let become_hot = || set_users(-1, NOBODY as i32, 0);
     let become_cold = || set_users(-1, 0, -1);
-    // 1: change back and forth, 2: end as one of the two.
+    // 1: change back and forth, 2 or 3: end as one of the two.
     let tasks: Vec<Task> = (0..TASKS)
         .map(|i| {
             Task::fork("any", move |shared| {
@@ -504,7 +504,7 @@ fn family(program: PathBuf) -> impl FnOnce(&task::Shared) {
                 if order == 4 {
                     let answer = ptr::from_ref(&shared.answer) as usize;
                     std::thread::spawn(move || {
-                        // SAFETY: the memory is shared, and as long there as the process.
+                        // SAFETY: the memory is shared and lives as long as the process.
                         let answer = unsafe { &*(answer as *const AtomicU32) };
                         answer.store(gettid().as_raw() as u32, Ordering::Relaxed);
                         task::spin_on();
@@ -579,7 +579,7 @@ fn children_and_theirs() {
 
     later.order(1);
     assert!(kernel::wait(SOON, || !children_of(later.pid).contains(&later_middle)));
-    // Its parents have ended; a new thread falls under what its process does.
+    // The grandchild's parent has ended; a new thread comes under the rule of its process.
     later.shared().answer.store(0, Ordering::Relaxed);
     later.order(4);
     let thread = later.answer() as i32;
@@ -595,14 +595,14 @@ fn children_and_theirs() {
     let child_of_cold = later.answer() as i32;
     assert_places(&[later_last.0], &[later.pid, child_of_cold]);
 
-    // The rules are the same when something comes that one refers to.
+    // The rules stay the same when something that one of them refers to appears.
     let generation = || gthctl::status().unwrap().generation;
     let before_it = generation();
     let _netns = Netns::new("later");
     assert!(kernel::wait(SOON, || generation() > before_it), "{}", gthctl.stderr());
     assert_places(&[before[0].pid, later_last.0], &[later.pid, child_of_cold]);
 
-    // The parents that are still there tell again.
+    // Parents that still exist pass the new rule on to their children.
     gthctl.replace(&policy("second"));
     assert_places(
         &[before[0].pid, before_middle, before_last.0],

@@ -1,4 +1,4 @@
-//! Normal tasks that may use some CPUs only, beside others that get on faster.
+//! Normal tasks that may use only some CPUs, beside others that progress faster.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::support::vm::{self, Vm};
 /// Three CPUs of one LLC.
 pub const VM: Vm = vm::TICKLESS;
 
-/// The CPU time of the heavy tasks for each second of the light ones, on these CPUs, over three seconds.
+/// The ratio of the heavy tasks' CPU time to the light tasks', on these CPUs, over three seconds.
 fn ratio(cpus: &[usize], comms: &[&str]) -> f64 {
     let tasks: Vec<_> =
         comms.iter().map(|comm| Task::fork_on(comm, Some(cpus), task::spin)).collect();
@@ -25,7 +25,7 @@ fn ratio(cpus: &[usize], comms: &[&str]) -> f64 {
     heavy / light
 }
 
-/// The clock of an LLC follows the task that gets on fastest. Those that share other CPUs fall behind it.
+/// An LLC's clock follows the task that progresses fastest. Tasks that share other CPUs fall behind it.
 #[test]
 fn time_goes_by_weight_though_another_cpu_gets_on_faster() {
     assert_eq!(kernel::cpus(), 3);
@@ -46,7 +46,7 @@ fn time_goes_by_weight_though_another_cpu_gets_on_faster() {
     gthctl.stop();
 }
 
-/// As the pods that the kubelet keeps off the CPUs that it has given to another pod.
+/// Like pods that the kubelet keeps off the CPUs that it has given to another pod.
 #[test]
 fn cgroups_share_some_cpus_by_their_weights() {
     let pods = [("light", "100", 4), ("heavy", "300", 2)].map(|(name, weight, tasks)| {

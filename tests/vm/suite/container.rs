@@ -1,5 +1,5 @@
-//! gthctl in the container that deploy/ describes: runc makes it from the DaemonSet, as a container
-//! runtime does, with the privileges and mounts that the manifest gives and no others.
+//! gthctl in the container that deploy/ describes. Like a container runtime, runc makes it from the
+//! DaemonSet, with the privileges and mounts that the manifest grants and no others.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -55,7 +55,7 @@ struct Container {
 
 fn runc(args: &[&str]) -> Command {
     let dir = PathBuf::from(std::env::var_os("RUNC_DIR").expect("set by tests/vm/test-kubernetes"));
-    // It starts itself anew with an empty environment, so LD_LIBRARY_PATH is no way.
+    // runc re-executes itself with an empty environment, so LD_LIBRARY_PATH does not help.
     let library = Path::new("/lib/x86_64-linux-gnu/libseccomp.so.2");
     if !library.exists() {
         fs::copy(dir.join("libseccomp.so.2"), library).unwrap();
@@ -107,7 +107,7 @@ fn mounts(specification: &Value, config: &Path) -> Vec<Value> {
 }
 
 impl Container {
-    /// Starts the one of that directory with a policy, and waits until its probe says that it is ready.
+    /// Starts the container of that directory with a policy and waits until its probe reports it ready.
     fn start(directory: &str, policy: &str) -> Self {
         shared::unload();
         let bundle = tempfile::tempdir().unwrap();
@@ -160,7 +160,7 @@ impl Container {
                 "readonlyPaths": hidden(&READ_ONLY), "maskedPaths": hidden(&MASKED),
             },
         });
-        // What the bind mounts go over; a container runtime makes these in its snapshot.
+        // Mount points; a container runtime makes them in its snapshot.
         for dir in ["proc", "dev", "sys", "etc/gthctl", "run/gthctl"] {
             fs::create_dir_all(of("rootfs").join(dir)).unwrap();
         }
@@ -172,10 +172,10 @@ impl Container {
         container
     }
 
-    /// As `start`, with what is there.
+    /// Like `start`, with the existing bundle.
     fn run(&mut self) {
         let log = fs::File::create(self.bundle.path().join("log")).unwrap();
-        // An initramfs cannot be left by pivot_root(2).
+        // pivot_root(2) cannot leave an initramfs.
         let mut command = runc(&["run", "--no-pivot", "--bundle"]);
         command.arg(self.bundle.path()).arg("gthctl");
         self.runc = Some(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
@@ -232,7 +232,7 @@ impl Drop for Container {
     }
 }
 
-/// The capabilities that it has (proc_pid_status(5)).
+/// The container's effective capabilities (proc_pid_status(5)).
 fn effective(container: &Container) -> u64 {
     let status = kernel::read(&format!("/proc/{}/status", container.pid()));
     let line = status.lines().find_map(|line| line.strip_prefix("CapEff:")).unwrap();
@@ -273,7 +273,7 @@ fn the_daemonset_has_what_it_needs() {
     assert_eq!(kernel::state(), "disabled");
 }
 
-/// With CAP_SYS_ADMIN, as deploy/gtp has it, and not without.
+/// gthctl sees packets with CAP_SYS_ADMIN, which deploy/gtp grants, and not without it.
 #[test]
 fn packets_are_seen_with_one_capability_more() {
     let policy = "strategies: [{gtp: gtp, user: root, priority: 1}]";
@@ -289,7 +289,7 @@ fn packets_are_seen_with_one_capability_more() {
     container.end();
 }
 
-/// With the privileges of deploy/irq, and not with those of deploy/.
+/// gthctl places interrupts with the privileges of deploy/irq, and not with those of deploy/.
 #[test]
 fn interrupts_are_placed_from_a_privileged_container() {
     let _restore = Restore;

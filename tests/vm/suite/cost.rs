@@ -1,4 +1,4 @@
-//! What it costs to trace a packet, compared with printing a line of text for it.
+//! The cost of tracing a packet, compared with printing a line of text for it.
 
 use std::fs::{self, File};
 use std::net::UdpSocket;
@@ -19,7 +19,7 @@ use crate::support::task;
 use crate::support::vm::{self, Vm};
 use crate::trace::{sum, totals};
 
-/// An instruction takes the same time on each host, so each is measured once.
+/// An instruction takes the same time on every host, so each cost is measured once.
 pub const VM: Vm = vm::VIRTUAL;
 
 const PACKETS: u32 = 2_000;
@@ -42,8 +42,8 @@ fn packet_ns(socket: &UdpSocket) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(PACKETS)
 }
 
-/// Calls `measure` on CPU 0 while `gthctl trace` runs on the other; what it returns, and the packets
-/// that were traced in gtp_rx().
+/// Calls `measure` on CPU 0 while `gthctl trace` runs on the other. Returns the result and the number
+/// of packets that were traced in gtp_rx().
 fn with_trace(args: &[&str], measure: impl Fn() -> f64) -> (f64, u64) {
     task::set_affinity(0, &[1]);
     let mut command = Command::new(gthctl::binary());
@@ -65,7 +65,7 @@ fn with_trace(args: &[&str], measure: impl Fn() -> f64) -> (f64, u64) {
     (ns, events + sum(&totals(&lines), "gtp_rx", "packets"))
 }
 
-/// As [`with_trace`], while each packet is printed in the same functions.
+/// Like [`with_trace`], but each packet is printed in the same functions.
 fn with_printk(measure: impl Fn() -> f64) -> f64 {
     task::set_affinity(0, &[1]);
     let object = std::env::var_os("PRINTK_OBJECT").expect("set by tests/vm/test");

@@ -1,4 +1,4 @@
-//! `gthctl run` beside others that are slow, silent or gone.
+//! `gthctl run` with peers that are slow, silent or gone.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -22,7 +22,7 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::STALLS;
 
-/// A byte now and then, forever.
+/// Sends a byte now and then, forever.
 fn drip() {
     let mut client = UnixStream::connect(SOCKET).unwrap();
     std::thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Strategies of a Gthulhu decision maker, behind the policy file's rules.
+//! Strategies of a Gthulhu decision maker, which come after the policy file's rules.
 
 #[path = "../../../src/decision_maker/test_api.rs"]
 #[allow(dead_code)]
@@ -23,7 +23,7 @@ const RETRIED: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(30);
 const OWN: &str = "{name: own, command_regex: ^own$, cpus: 1, exclusive: true}";
 
-/// A task that wakes up all the time: the kernel counts the wake-ups that have a priority.
+/// A task that wakes up all the time: the scheduler counts the wake-ups that have a priority.
 fn waker(name: &str) -> Task {
     Task::fork(name, task::wake_often(2_000_000))
 }
@@ -50,7 +50,7 @@ fn api_status() -> Value {
     report(&["status"])["api"].clone()
 }
 
-/// The rule that the task is under.
+/// The rule that applies to the task.
 fn rule(task: &Task) -> Value {
     report(&["explain", &task.pid.to_string()])["rule"].clone()
 }
@@ -69,7 +69,7 @@ fn strategies_come_change_and_stay_while_the_server_is_away() {
     );
     let files = gthctl::files(&on, &format!("strategies: [{OWN}]"));
     fs::write(files.path().join("jwt.pem"), PUBLIC_KEY).unwrap();
-    // A forked task would keep the server's port open: all of them are there before it.
+    // A forked task would keep the server's port open, so all tasks are forked before the server starts.
     let (own, first, second) = (Task::spinner("own"), waker("first"), waker("second"));
 
     // Nobody answers yet.
@@ -91,7 +91,7 @@ fn strategies_come_change_and_stay_while_the_server_is_away() {
     assert_eq!((rule(&own), rule(&first)), (json!("own"), json!("api rule 1")));
     assert_eq!(rule(&second), Value::Null);
     assert!(runs_on(own.pid, 1));
-    // The same answer again and again is no change.
+    // Repeating the same answer changes nothing.
     let before = report(&["status"]);
     api.requests.try_iter().for_each(drop);
     (0..3).for_each(|_| drop(api.request("GET ")));
@@ -105,8 +105,8 @@ fn strategies_come_change_and_stay_while_the_server_is_away() {
             && after["api"].get("error").is_none()
     );
 
-    // It goes, and its strategy stays; one line tells. Between two requests: the one that it would
-    // leave without an answer fails in another way.
+    // The server goes, its strategy stays and one line reports it. The server stops between two requests:
+    // a request that it left unanswered would fail in another way.
     drop(api.request("GET "));
     api.stop();
     assert!(kernel::wait(RETRIED, || api_status().get("error").is_some()), "{}", gthctl.stderr());
@@ -117,7 +117,7 @@ fn strategies_come_change_and_stay_while_the_server_is_away() {
     let table = policy(&["status"]).stdout;
     assert!(table.contains("API fails") && table.contains("last answer"), "{table}");
 
-    // It comes back with another one.
+    // The server comes back with another strategy.
     api.put(&format!(r#"[{{"priority":1,"execution_time":0,"pid":{}}}]"#, second.pid));
     api.start();
     assert!(kernel::wait(RETRIED, || rule(&second) == "api rule 1"), "{}", gthctl.stderr());
@@ -145,7 +145,7 @@ fn strategies_come_change_and_stay_while_the_server_is_away() {
     assert_eq!(names(&report(&["show"])), ["own", "api rule 1"]);
     assert!(some_task_has_priority(&gthctl));
 
-    // The config says no more of an API, while gthctl runs.
+    // The config disables the API while gthctl runs.
     let off = on.replace("enabled: true, url", "enabled: false, url");
     replace_file(&gthctl.config(), &format!("{off}\npolicy: policy.yaml\n"));
     assert!(kernel::wait(SOON, || names(&report(&["show"])) == ["own"]), "{}", gthctl.stderr());

@@ -1,4 +1,4 @@
-//! What a decision of the scheduler costs.
+//! The cost of a scheduling decision.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,10 +11,10 @@ use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
-/// The times are a microsecond or two, which a host that does other work doubles.
+/// The times are a microsecond or two; other work on the host doubles them.
 pub const VM: Vm = vm::VIRTUAL;
 
-/// Counts what BPF programs cost, until dropped.
+/// Measures the cost of BPF programs until dropped.
 struct BpfStats;
 
 impl BpfStats {
@@ -75,7 +75,7 @@ fn rules_cost_nothing_at_each_decision() {
     let many = many_rules(127, "many") + matching;
     let gthctl = shared::scheduler(&one);
     let stats = BpfStats::on();
-    // The load begins after the reload, which would take long beside it.
+    // The load begins after the reload, which would take long under this load.
     let cost = || {
         let mut load: Vec<Task> = (0..3).map(|_| Task::fork("load", ping_pong)).collect();
         load.extend(task::spinners(2, "load"));

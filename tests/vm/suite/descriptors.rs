@@ -14,10 +14,10 @@ pub const VM: Vm = vm::SHARED;
 const IN_FORCE: &str = "in force as generation";
 const SOON: Duration = Duration::from_secs(10);
 
-/// How many descriptors a process may have.
+/// Limits how many descriptors a process may have.
 fn limit_descriptors(pid: i32, most: u64) {
     let limit = libc::rlimit { rlim_cur: most, rlim_max: 65536 };
-    // SAFETY: a valid limit; the old one is not asked for.
+    // SAFETY: a valid limit; the old one is not requested.
     let done = unsafe { libc::prlimit(pid, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
     assert_eq!(done, 0);
 }
@@ -42,7 +42,7 @@ fn short_of_descriptors_for_a_while() {
     fs::write(gthctl.policy(), format!("strategies: [{rule}, {{command_regex: ^x$, weight: 50}}]"))
         .unwrap();
     assert!(gthctl.says("Too many open files", 1), "{}", gthctl.stderr());
-    // It retries and goes on.
+    // gthctl retries and keeps running.
     std::thread::sleep(Duration::from_secs(1));
     assert!(!gthctl.has_ended(), "{}", gthctl.stderr());
     assert_eq!((gthctl.has_said(IN_FORCE), kernel::ops()), (before, "gthctl".into()));

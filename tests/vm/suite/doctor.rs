@@ -17,7 +17,7 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::OWN;
 
-/// The findings, and how it ended.
+/// The findings, and the command's output.
 pub struct Doctor {
     pub report: Value,
     pub output: Output,
@@ -28,7 +28,7 @@ impl Doctor {
         Self::of(Command::new(gthctl::binary()).arg("doctor").args(args))
     }
 
-    /// As the command runs it.
+    /// Runs `doctor` with this command.
     fn of(command: &mut Command) -> Self {
         let output = gthctl::output(command.args(["-o", "json"]));
         let report = serde_json::from_str(&output.stdout)
@@ -36,7 +36,7 @@ impl Doctor {
         Self { report, output }
     }
 
-    /// The level and the text of the first finding of that check, which there must be.
+    /// The level and the text of the first finding of that check, which must exist.
     #[track_caller]
     pub fn finding(&self, check: &str) -> (&str, &str) {
         let findings = self.report["findings"].as_array().unwrap();
@@ -45,7 +45,7 @@ impl Doctor {
         (finding["level"].as_str().unwrap(), finding["what"].as_str().unwrap())
     }
 
-    /// It found an error in that check, whose text has `part`, and failed.
+    /// Asserts that it failed and found an error in that check whose text contains `part`.
     #[track_caller]
     fn finds_error(&self, check: &str, part: &str) {
         let (level, what) = self.finding(check);
@@ -55,7 +55,7 @@ impl Doctor {
     }
 }
 
-/// A file of the kernel with another value, until dropped.
+/// Sets a kernel file to another value until dropped.
 struct Set(&'static str, String);
 
 impl Set {
@@ -125,7 +125,7 @@ fn what_keeps_a_scheduler_out_is_an_error() {
     Doctor::of(&mut command).finds_error("capabilities", "needs CAP_BPF");
 }
 
-/// There is no other scheduler to load here: the kernel's files about it are made up.
+/// There is no other scheduler to load here, so the test fakes the kernel's files about it.
 #[test]
 fn another_scheduler_is_an_error() {
     let files = tempfile::tempdir().unwrap();

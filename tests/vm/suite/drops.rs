@@ -1,5 +1,5 @@
-//! `gthctl trace` with `--drops`, `--by teid`, `--latency` and `--histogram`: every packet that the
-//! data plane ends, and why; whose packets they are; how long they take.
+//! `gthctl trace` with `--drops`, `--by teid`, `--latency` and `--histogram`: every packet that does
+//! not get through the data plane, and why; whose packets they are; how long they take.
 
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -24,7 +24,7 @@ pub const VM: Vm = vm::PACKETS;
 const SOON: Duration = Duration::from_secs(20);
 const PROBES: u64 = 20;
 
-/// From the gNB's network namespace to the UPF's GTP-U port.
+/// Sends packets from the gNB's network namespace to the UPF's GTP-U port.
 fn send_uplink(packets: &[Vec<u8>]) {
     in_namespace("ran", || {
         let socket = UdpSocket::bind((GNB, 0)).unwrap();
@@ -52,8 +52,8 @@ fn ping_in_vain(namespace: &str, to: &str, count: u64) {
     assert!(!output.status.success(), "somebody answered");
 }
 
-/// The packets and bytes of each reason, by the last line of each: direction, outcome, stretch and
-/// why.
+/// The packets and bytes of each kind of drop (direction, outcome, stretch and why), by the last line
+/// of each.
 fn drops(lines: &[Value]) -> Vec<(String, u64, u64)> {
     let kind = |line: &Value| {
         let fields = ["direction", "outcome", "stretch", "why"];
@@ -89,7 +89,7 @@ fn has(trace: &Trace, kind: &str, wanted: u64) {
     assert_eq!(packets(trace, kind), wanted, "{drops:#?}");
 }
 
-/// What the kernel's driver does not know is left to the socket, which nobody reads.
+/// The kernel's driver leaves packets that it does not know to the socket, which nobody reads.
 #[test]
 fn uplink_packets_of_the_kernels_driver() {
     let plane = sender::plane();
@@ -102,7 +102,7 @@ fn uplink_packets_of_the_kernels_driver() {
         send_uplink(&vec![unknown.clone(); 7]);
         send_uplink(&vec![other_ue; 6]);
         send_uplink(&vec![end_marker; 5]);
-        // No packet in the tunnel, and half a header.
+        // A header without a packet, and half a header.
         send_uplink(&vec![packet()[..8].to_vec(); 4]);
         send_uplink(&vec![packet()[..5].to_vec(); 3]);
         has(&trace, "uplink left-to-socket data-plane unknown-teid", 7);
@@ -145,13 +145,13 @@ fn downlink_packets_of_the_kernels_driver() {
     ping_in_vain("dn", "10.60.0.1", 4);
     has(&trace, "downlink dropped data-plane no-route", 4);
     assert_eq!(errors_of("gtp0"), before + 13);
-    // The driver frees them as if they had been sent: the kernel has no reason.
+    // The driver frees them as if they had been sent, so the kernel has no drop reason.
     let lines = trace.stop();
     let mut drops = lines.iter().filter(|line| line["kind"] == "drop");
     assert!(drops.all(|drop| drop["kernel_reason"].is_null()), "{lines:#?}");
 }
 
-/// A packet from the gNB with a wrong UDP checksum; the kernel computes the one of IP.
+/// Sends packets from the gNB with a wrong UDP checksum; the kernel computes the IP checksum.
 fn send_with_bad_checksum(count: usize) {
     let payload = packet();
     let length = (8 + payload.len()) as u16;
@@ -181,7 +181,8 @@ fn full_packet_socket() -> OwnedFd {
     })
 }
 
-/// To a GTP-U port, through a device whose driver frees what it has sent as if it were dropped.
+/// Sends packets to a GTP-U port through a device whose driver frees sent packets as if they were
+/// dropped.
 fn send_through_freer(count: usize) {
     if !plane::insert("btf", "freer") {
         return;
@@ -198,12 +199,12 @@ fn send_through_freer(count: usize) {
     succeeds(Command::new("rmmod").arg("freer"));
 }
 
-/// What never reaches the driver, and what does not get far behind it.
+/// Packets that never reach the driver, and packets that do not get far after it.
 #[test]
 fn packets_that_the_kernel_drops_beside_the_data_plane() {
     let plane = sender::plane();
     let trace = Trace::start(&["gtp", "--drops"]);
-    // These are no drops: copies that nobody reads, and what a driver has sent.
+    // These are not drops: copies that nobody reads, and packets that a driver has sent.
     let full = full_packet_socket();
     plane.ping(PROBES as usize);
     send_through_freer(8);
@@ -227,7 +228,7 @@ fn packets_of_gtp5g() {
         let Some(plane) = Plane::on_gtp5g(variant) else { return };
         let trace = Trace::start(&["gtp5g", "--drops"]);
         plane.ping(3);
-        // No control plane tells it of this UE.
+        // No control plane has told gtp5g about this UE.
         ip("-n upf route add 10.61.0.0/24 dev upfgtp");
         ping_in_vain("upf", "10.61.0.1", 4);
         has(&trace, "downlink dropped data-plane no-pdr", 4);
@@ -349,7 +350,7 @@ fn every_call_is_in_its_functions_plot() {
     }
 }
 
-/// [`Trace::start`] checks it. Other tests start traces with one of the options, and with none.
+/// [`Trace::start`] checks this. Other tests start traces with one of these options or with none.
 #[test]
 fn nothing_more_is_attached_than_was_asked_for() {
     Trace::start(&["gtp", "--drops", "--latency"]);

@@ -18,7 +18,7 @@ const CPU: usize = 1;
 pub const POLICY: &str =
     "strategies: [{command_regex: ^hot, cpus: 1, exclusive: true, priority: true}]";
 
-/// Watches for a while which of the tasks run on the CPU.
+/// How many of the tasks are seen on the CPU within `watch`.
 pub fn seen_on(cpu: usize, tasks: &[Task], watch: Duration) -> usize {
     let pids: Vec<i32> = tasks.iter().map(|task| task.pid).collect();
     seen(&pids, watch, |now| now == Some(cpu))
@@ -36,12 +36,12 @@ fn seen(pids: &[i32], watch: Duration, there: impl Fn(Option<usize>) -> bool) ->
     seen.iter().filter(|&&seen| seen).count()
 }
 
-/// How many of the processes are seen on another CPU than that one.
+/// How many of the processes are seen on a CPU other than that one.
 pub fn seen_elsewhere(cpu: usize, pids: &[i32], watch: Duration) -> usize {
     seen(pids, watch, |now| now != Some(cpu))
 }
 
-/// The part of the time that the CPU spent in user mode while `during` ran.
+/// The share of the time that the CPU spent in user mode while `during` ran.
 fn user_time(cpu: usize, during: impl FnOnce()) -> f64 {
     let read = || -> (u64, u64) {
         let stat = kernel::read("/proc/stat");
@@ -88,7 +88,7 @@ fn only_the_matched_run_there() {
     gthctl.stop();
 }
 
-/// A child begins where its parent is. It goes on where nothing runs, though nothing but exclusive CPUs are its own.
+/// A child starts on its parent's CPU. It moves to an idle CPU, although it may use only exclusive CPUs.
 #[test]
 fn those_that_can_run_nowhere_else_use_all_idle_cpus_of_others() {
     let mut confined = Cgroup::with("confined", &[]);
@@ -145,7 +145,7 @@ fn kworkers_run() {
     assert!(took < Duration::from_secs(2), "{took:?}");
 }
 
-/// It is queued anew when its CPU has already found nothing else to run, and goes on there.
+/// The task is enqueued again when its CPU has already found nothing else to run, and continues there.
 #[test]
 fn a_task_that_changes_its_name_goes_on() {
     for rule in ["cpus: 1, exclusive: true", "weight: 100"] {
@@ -168,7 +168,7 @@ fn a_task_that_changes_its_name_goes_on() {
     }
 }
 
-/// Each wakes up the other one before it sleeps, so that one always waits there.
+/// Each wakes up the other one before it sleeps, so one of them is always waiting on that CPU.
 #[test]
 fn priority_tasks_that_hand_on_leave_the_others_their_turns() {
     let gthctl = shared::scheduler(POLICY);
@@ -196,7 +196,7 @@ fn priority_tasks_that_hand_on_leave_the_others_their_turns() {
     assert!(kernel::wait(Duration::from_secs(27), || turns() - turns_before > 1000));
     let (got, elapsed) = (pinned.cpu_time() - before, begin.elapsed());
     println!("{got:?} of {elapsed:?}, beside {} turns", turns() - turns_before);
-    // The guard gives it one part in twenty-one.
+    // The guard gives the pinned task 1/21 of the CPU.
     assert!(got > elapsed / 40, "{got:?} of {elapsed:?}");
     gthctl.stop();
 }
@@ -214,7 +214,7 @@ fn cpus_without_exclusive_are_a_preference() {
         std::thread::sleep(Duration::from_millis(5));
     }
     assert!(on_it > 160, "on the CPU it prefers in {on_it} of 200 samples");
-    // It is not confined: with that CPU taken by a stronger task it runs elsewhere.
+    // The task is not confined: while another task takes that CPU, it runs elsewhere.
     let busy = Task::fork_on("busy", Some(&[2]), task::spin);
     let wakes = task.shared().latencies().len();
     let moved = kernel::wait(Duration::from_secs(5), || kernel::cpu_of(task.pid) != Some(2));

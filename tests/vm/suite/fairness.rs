@@ -124,8 +124,8 @@ fn slices_are_followed() {
     gthctl.stop();
 }
 
-/// Priority tasks that may only run on one CPU wait for it in their last-level cache's queue. The
-/// other caches' CPUs have no part in that: their tasks keep their turns.
+/// Priority tasks that may run on only one CPU wait for it in their last-level cache's queue. That
+/// does not affect the other caches' CPUs: their tasks keep their turns.
 #[test]
 fn waiting_priority_tasks_end_no_turns_in_another_cache() {
     let gthctl = shared::scheduler(
@@ -133,7 +133,7 @@ fn waiting_priority_tasks_end_no_turns_in_another_cache() {
 - {command_regex: ^prio$, priority: true, execution_time: 20ms}
 - {command_regex: ^normal$, execution_time: 100ms}",
     );
-    // More than a CPU looks past to find one that may run there.
+    // More tasks than a CPU skips to find one that may run there.
     let _waiting: Vec<Task> = (0..60)
         .map(|_| Task::fork_on("prio", Some(&[0]), task::use_and_rest(2_000_000, 1_000_000)))
         .collect();

@@ -9,21 +9,21 @@ use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
-/// What a fork costs beside a spinner changes with what the host does.
+/// The cost of a fork beside a spinner depends on what else the host does.
 pub const VM: Vm = vm::VIRTUAL;
 
-/// Goes on as a child of itself.
+/// Forks, and continues as the child.
 fn become_a_child() {
-    // SAFETY: the child goes on as its parent did.
+    // SAFETY: the child continues as its parent did.
     if unsafe { libc::fork() } != 0 {
         // SAFETY: no pointers.
         unsafe { libc::_exit(0) };
     }
 }
 
-/// The same, but the parent sleeps briefly after the fork and then runs until it ends.
+/// Like [`become_a_child`], but the parent sleeps briefly after the fork and then runs until it ends.
 fn become_a_child_and_run_on() {
-    // SAFETY: the child goes on as its parent did.
+    // SAFETY: the child continues as its parent did.
     if unsafe { libc::fork() } != 0 {
         task::sleep_until(task::now() + 1_000);
         task::run_for(3_000_000);
@@ -38,7 +38,7 @@ fn become_a_child_and_run_on() {
 fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
     let dir = chains.file();
     for _ in 0..4 {
-        // The first of a chain ends by itself; the cgroup ends the chain.
+        // The first task of a chain ends by itself; the cgroup ends the chain.
         std::mem::forget(Task::start_in_cgroup("chain", &dir, move |_| {
             // SAFETY: no pointers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, 0) };
@@ -58,7 +58,7 @@ fn part_of_spinners(under: &str, chains: &Cgroup, step: fn()) -> f64 {
     got
 }
 
-/// So do those of a cgroup with a weight. One load is enough for both.
+/// The same applies in a cgroup with a weight. Loading gthctl once is enough for both.
 #[test]
 fn chains_of_forks_get_what_they_get_from_the_kernel() {
     let plain = || Cgroup::new("chains");

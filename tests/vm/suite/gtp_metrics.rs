@@ -1,4 +1,4 @@
-//! What gthctl counts of the packets that pass a data plane, against what was sent.
+//! gthctl's counts of the packets that pass a data plane, compared with what was sent.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -17,7 +17,7 @@ pub const VM: Vm = vm::SHARED;
 
 pub const MODULE: &str = "/modules/gtp.ko";
 pub const PROBES: u64 = 40;
-/// An IPv4 packet of ping's.
+/// The size of one of ping's IPv4 packets.
 const PROBE: u64 = 84;
 /// A UDP header and a GTP-U header without options (3GPP TS 29.281, 5.1).
 const HEADERS: u64 = 8 + 8;
@@ -41,7 +41,7 @@ pub fn of_gtp() -> [Option<[u64; 2]>; 2] {
     ["uplink", "downlink"].map(|direction| passed("gtp", direction))
 }
 
-/// In a task's context, and in that of a softirq, which belongs to no task.
+/// Packets are handled in a task's context and in that of a softirq, which belongs to no task.
 #[test]
 fn each_packet_of_the_kernels_driver_counts_once() {
     let plane = sender::plane();
@@ -56,7 +56,7 @@ fn each_packet_of_the_kernels_driver_counts_once() {
     plane.ping(PROBES as usize);
     let both = [Some([2 * PROBES, 2 * up]), Some([2 * PROBES, 2 * down])];
     assert_eq!(of_gtp(), both);
-    // Another policy that asks for them goes on.
+    // The counts continue under another policy that asks for them.
     gthctl.replace("strategies: [{name: other, gtp: {module: gtp, min_pps: 7}, weight: 9}]");
     assert_eq!(of_gtp(), both);
     // Counts outlive the module.
@@ -93,12 +93,12 @@ fn each_datagram_of_a_port_counts_once() {
             peer.recv(&mut buffer).unwrap();
         }
     }
-    // What the kernel does not take has not been sent.
+    // A datagram that the kernel does not accept does not count as sent.
     for (bytes, to) in [(10, "2001:db8::1"), (70_000, "::1"), (70_000, "::ffff:127.0.0.1")] {
         socket.send_to(&vec![0; bytes], (to, 9)).unwrap_err();
     }
     assert_eq!(ours(), [Some([6, 60]), Some([6, 120])]);
-    // Another port beside it changes nothing; one that was gone begins anew.
+    // Adding another port changes nothing; a port that was gone starts at zero again.
     let two = format!(
         "strategies: [{{name: upf, gtp: {{port: {port}}}, priority: 1}}, {{name: other, gtp: {{port: 1}}, priority: 2}}]"
     );

@@ -1,5 +1,5 @@
-//! Tasks without priority that hand something to each other: who waits for the waker's CPU, and how
-//! long.
+//! Tasks without priority that hand something to each other: which of them wait for the waker's CPU,
+//! and how long.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -18,14 +18,14 @@ fn tell(to: &mut UnixStream) {
     to.write_all(&task::now().to_ne_bytes()).unwrap();
 }
 
-/// Waits to be told; returns how long that took, ns.
+/// Waits for a message; returns how long ago it was sent, ns.
 fn hear(from: &mut UnixStream) -> u64 {
     let mut sent = [0; 8];
     from.read_exact(&mut sent).unwrap();
     task::now() - u64::from_ne_bytes(sent)
 }
 
-/// Answers. Records how long it took to hear, if that was at least `least` ns.
+/// Answers each message. Records how long the message took, if that was at least `least` ns.
 fn echo(mut other: UnixStream, least: u64) -> Task {
     Task::fork("echo", move |shared| {
         loop {
@@ -38,7 +38,7 @@ fn echo(mut other: UnixStream, least: u64) -> Task {
     })
 }
 
-/// Tells, does `work` and waits for the answer, forever.
+/// Sends a message, does `work` and waits for the answer, forever.
 fn asker(mut other: UnixStream, mut work: impl FnMut(&Shared)) -> Task {
     Task::fork("asker", move |shared| {
         loop {
@@ -49,14 +49,14 @@ fn asker(mut other: UnixStream, mut work: impl FnMut(&Shared)) -> Task {
     })
 }
 
-/// Both, over a socket, which says that it hands something over.
+/// Both tasks, connected by a socket. Its wake-ups hint that the waker hands something over.
 fn pair(least: u64, work: impl FnMut(&Shared)) -> [Task; 2] {
     let (one, other) = UnixStream::pair().unwrap();
     [echo(one, least), asker(other, work)]
 }
 
-/// A second CPU is idle. Where it takes longer to wake up than the waker takes to sleep, they stay on
-/// one: that depends on the machine, and whether the choice pays is measured.
+/// A second CPU is idle. If it takes longer to wake up than the waker takes to sleep, the tasks stay on
+/// one CPU. That depends on the machine; the test measures whether the choice pays off.
 #[test]
 fn two_tasks_in_turn_run_where_they_are_faster() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -68,7 +68,7 @@ fn two_tasks_in_turn_run_where_they_are_faster() {
         std::thread::sleep(Duration::from_millis(200));
         let answers = || echo.shared().noted() as f64;
         let (before, handed_over) = (answers(), gthctl.counter("PATH_HANDED_OVER"));
-        // Of ten parts, so that a stall of the host is one of few.
+        // The rate is the median of ten parts, so that a stall of the host affects few of them.
         let mut parts = [(); 10].map(|()| {
             let before = answers();
             std::thread::sleep(Duration::from_millis(30));
@@ -84,7 +84,7 @@ fn two_tasks_in_turn_run_where_they_are_faster() {
     let ((one, ..), (two, ..), (free, answers, handed_over)) = (one, two, free);
     assert!(free > 0.5 * one.max(two), "{free} answers; on one CPU {one}, on two {two}");
     assert!(handed_over > 0.0, "{free} answers");
-    // Each answer takes two, unless the idle CPU has just been as soon.
+    // Each answer takes two handovers, unless the idle CPU was just as fast.
     assert!(
         one < 1.5 * two || handed_over > 0.5 * answers,
         "{handed_over} times, {answers} answers"
@@ -92,7 +92,7 @@ fn two_tasks_in_turn_run_where_they_are_faster() {
     gthctl.stop();
 }
 
-/// The waker works for 20 ms before it sleeps: the other one does not wait for that.
+/// The waker works for 20 ms before it sleeps: the woken task does not wait for that.
 #[test]
 fn who_is_woken_by_a_task_that_goes_on_takes_the_idle_cpu() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -108,7 +108,7 @@ fn who_is_woken_by_a_task_that_goes_on_takes_the_idle_cpu() {
 /// Far more than a tick, in ns.
 const LONG: u64 = 30_000_000;
 
-/// The waker sleeps at once, and once in 64 times it works for 60 ms before.
+/// The waker sleeps at once, but one time in 64 it first works for 60 ms.
 #[test]
 fn a_tick_ends_the_turn_of_a_waker_that_breaks_its_promise() {
     let gthctl =

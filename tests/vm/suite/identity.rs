@@ -104,7 +104,7 @@ fn a_program_that_a_user_mounts_over_another() {
         assert!(kernel::wait(SOON, || shown() == real), "{:?}", shown());
     };
     runs(&mounted);
-    // The same file through that process, in the initial namespaces.
+    // The same file, reached through that process from the initial namespaces.
     let inside = format!("/proc/{}/root{}", mounted.pid, real.display());
     let through = run_after(Path::new(&inside), become_nobody);
     runs(&through);

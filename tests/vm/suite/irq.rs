@@ -31,7 +31,7 @@ fn has_module(name: &str) -> bool {
     Path::new("/sys/module").join(name).exists()
 }
 
-/// Runs `ip` with each of these, whatever becomes of the test.
+/// Runs `ip` with each of these when dropped, whatever the outcome of the test.
 struct Cleanup(&'static [&'static str]);
 
 impl Drop for Cleanup {
@@ -62,7 +62,7 @@ fn the_list_is_what_the_kernel_says() {
     }
     assert_eq!((&listed[1]["queue"], &listed[2]["queue"]), (&"rx0".into(), &"tx0".into()));
     assert_eq!(list["irqbalance"], serde_json::json!([]));
-    // Anybody may look.
+    // Any user may list them.
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--clear-groups"]).arg(gthctl::binary());
     let table = gthctl::output(command.args(["irq", "--color", "never"]));
@@ -137,7 +137,7 @@ fn traffic_moves_with_the_interrupt_and_back() {
     assert!(on(&taken, 0), "back on CPU 0: {taken:?}");
 }
 
-/// Sends frames through eth0 from a CPU, which chooses the queue by its XPS mask.
+/// Sends frames through eth0 from a CPU. The CPU selects the queue, by the queue's XPS mask.
 fn send_from(cpu: usize, frames: usize) {
     task::set_affinity(0, &[cpu]);
     // SAFETY: a socket, an address that outlives the call and a buffer of the length given.
@@ -180,7 +180,7 @@ fn a_queue_a_cpu_with_masks() {
         (0..cpus).map(|q| (mask(&format!("rx-{q}/rps_cpus")), mask(&format!("tx-{q}/xps_cpus"))))
     };
     let masks_before: Vec<_> = masks().collect();
-    // The last CPU first does not count: queues go up the list.
+    // The queues take the CPUs of the list in ascending order.
     let list = format!("1-{}", cpus - 1);
     report(&["pin", "eth0", "--cpus", &list, "--spread", "--rps", "--xps"]);
     for queue in 0..cpus {
@@ -222,7 +222,7 @@ fn one_refusal_takes_all_of_the_call_back() {
     );
     assert!(output.stderr.starts_with(&wanted), "{}", output.stderr);
     assert_eq!(output.stderr.lines().count(), 1);
-    // Restoring goes on after a failure and keeps what failed for the next time.
+    // Restoring continues after a failure and keeps what failed for the next time.
     assert_eq!(restored.code(), 1);
     assert!(restored.stdout.contains("NOT restored"), "{}", restored.stdout);
     assert_eq!(affinity(last), "1");
@@ -270,7 +270,7 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     refused(&["eth0", "--cpus", "2", "--irq", "1"], 2, "IRQ 1 is not one of eth0");
     refused(&["eth0", "--cpus", "2", "--queue", "99"], 2, "eth0 has no IRQ of queue 99");
     let _restore = Restore;
-    // Pinned elsewhere meanwhile: the kernel would move that CPU's interrupts for good.
+    // Pins them elsewhere meanwhile: otherwise the kernel would move that CPU's interrupts for good.
     report(&["pin", "eth0", "--cpus", "0"]);
     let offline = Offline::take(last);
     let output = irq(&["pin", "eth0", "--cpus", &last.to_string()]);
@@ -286,7 +286,7 @@ fn what_is_wrong_is_one_line_and_changes_nothing() {
     assert_eq!(nobody.code(), 3, "{}", nobody.stderr);
 }
 
-/// The kernel keeps only the CPUs of a mask that are online: the rest of it cannot be put back.
+/// The kernel keeps only a mask's online CPUs: the other CPUs cannot be restored.
 #[test]
 fn a_mask_is_put_back_as_far_as_its_cpus_are_online() {
     const MASK: &str = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
@@ -368,7 +368,7 @@ fn a_pods_veth_means_the_nic_of_its_bridge() {
         "veth-host is a veth on eth2; gthctl places the interrupts there"
     );
     assert!(affinities("eth2").values().all(|cpus| cpus == "2"));
-    // In the pod it is another eth0, without a NIC.
+    // In the pod, eth0 is another device, without a NIC.
     let mut inside = Command::new("ip");
     inside.args(["netns", "exec", "pod"]).arg(gthctl::binary()).args(["irq", "list", "eth0"]);
     let inside = gthctl::output(&mut inside);
@@ -385,9 +385,9 @@ fn killed_at_write(n: usize, args: &[&str]) {
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
     let mut child: Child = command.spawn().unwrap();
     let pid = Pid::from_raw(child.id() as i32);
-    // At its first instruction.
+    // It stops at its first instruction.
     waitpid(pid, None).unwrap();
-    // Without it syscall_info() does not tell an entry from an exit.
+    // Without this option, syscall_info() does not distinguish an entry from an exit.
     ptrace::setoptions(pid, ptrace::Options::PTRACE_O_TRACESYSGOOD).unwrap();
     let mut writes = 0;
     loop {
@@ -400,7 +400,7 @@ fn killed_at_write(n: usize, args: &[&str]) {
         if info.op != libc::PTRACE_SYSCALL_INFO_ENTRY {
             continue;
         }
-        // SAFETY: at an entry, it is this member.
+        // SAFETY: at an entry, this member is the valid one.
         let entry = unsafe { info.u.entry };
         if entry.nr == libc::SYS_write as u64 {
             let file = fs::read_link(format!("/proc/{pid}/fd/{}", entry.args[0])).unwrap();
@@ -469,7 +469,7 @@ fn advice_from_the_traffic() {
     assert!(affinities("eth0").iter().all(|(_, cpus)| cpus != "2"));
 }
 
-/// What was seen up to then counts.
+/// The advice covers what was seen before the signal.
 fn advice_after_a_signal() {
     let mut advise = Command::new(gthctl::binary());
     advise.args(["irq", "advise", "eth0", "--duration", "600s"]).stdout(Stdio::piped());

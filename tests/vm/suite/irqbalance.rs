@@ -64,7 +64,7 @@ fn irqbalance_moves_what_it_is_not_told_to_leave_alone() {
     assert!(moved, "irqbalance moved nothing");
     assert!(irq(&["drift"]).stderr.contains("irqbalance is running"));
     report(&["pin", "eth0", "--cpus", "2", "--ban"]);
-    // After the ban it scans all IRQs, and has ten rounds for it.
+    // After the ban, irqbalance scans all IRQs. This gives it ten rounds for that.
     std::thread::sleep(Duration::from_secs(10));
     let drift = irq(&["drift"]);
     assert_eq!(drift.code(), 0, "{}", drift.stdout);
@@ -94,7 +94,7 @@ fn irqbalance_is_told_and_told_again() {
     wanted.sort();
     assert_eq!(daemon.banned(), wanted);
     let mut drift = irq(&["drift"]);
-    // It waits a second for an answer, and the host may be busy.
+    // gthctl waits a second for irqbalance's answer, and the host may be busy.
     let answers = || {
         drift = irq(&["drift"]);
         !drift.stderr.contains("no answer")
@@ -102,7 +102,7 @@ fn irqbalance_is_told_and_told_again() {
     assert!(kernel::wait(Duration::from_secs(30), answers));
     assert_eq!(drift.code(), 0, "{}", drift.stdout);
     assert!(!drift.stderr.contains("irqbalance"), "{}", drift.stderr);
-    // What it leaves alone is not in its way.
+    // irqbalance does not matter for IRQs that it leaves alone.
     report(&["pin", "eth0", "--cpus", "1"]);
     report(&["restore"]);
     assert_eq!(daemon.banned(), others);
@@ -137,7 +137,7 @@ fn a_busy_irqbalance_is_waited_for() {
     report(&["restore"]);
     assert_eq!((daemon.banned(), Path::new(SAVED).exists()), (vec![], false));
 
-    // gthctl cannot tell a stopped one, so it keeps what it had told it.
+    // gthctl cannot reach a stopped irqbalance, so it remembers what it has told it.
     ban(&["--irq", &first.to_string()]);
     let pid = Pid::from_raw(daemon.0.id() as i32);
     signal::kill(pid, Signal::SIGSTOP).unwrap();
@@ -185,7 +185,7 @@ fn an_irqbalance_without_a_socket_is_for_the_administrator() {
     drop(daemon);
     let bans: Vec<&str> = bans.iter().map(String::as_str).collect();
     let _daemon = Irqbalance::start(&bans);
-    // With those arguments it is not in the way.
+    // With those arguments, irqbalance does not interfere.
     report(&["pin", "eth0", "--cpus", "1"]);
     report(&["restore"]);
 }
@@ -197,14 +197,14 @@ fn irqbalance_in_the_way_of_a_policy() {
     fs::create_dir_all("/run/irqbalance").unwrap();
     let daemon = Irqbalance::start(&[]);
     assert_eq!(daemon.banned(), [0_u64; 0]);
-    // gthctl reports it and schedules all the same.
+    // gthctl reports it and schedules anyway.
     let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2}"));
     let why = format!("irqbalance is running (PID {}) and would move IRQ ", daemon.0.id());
     assert!(gthctl.says(&format!("gthctl: error: {why}"), 1), "{}", gthctl.stderr());
     let waiting = gthctl::report(&["status"])["irqs"]["waiting"][0].as_str().unwrap().to_owned();
     assert!(waiting.starts_with(&why) && waiting.contains("`irqbalance: ban`"), "{waiting}");
     assert!(!Path::new(SAVED).exists());
-    // Once it is out of the way, gthctl places them.
+    // Once irqbalance has ended, gthctl places the interrupts.
     drop(daemon);
     assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
     assert!(kernel::wait(SOON, || gthctl::report(&["status"])["irqs"]["waiting"] == json!([])));
@@ -216,6 +216,6 @@ fn irqbalance_in_the_way_of_a_policy() {
     let irqs: Vec<u64> = irqs_of("eth0").into_iter().map(|(irq, _)| irq.into()).collect();
     assert_eq!(daemon.banned(), irqs);
     gthctl.stop();
-    // From here on it may move them again.
+    // Now irqbalance may move them again.
     assert_eq!((daemon.banned(), Path::new(SAVED).exists()), (vec![], false));
 }

@@ -1,4 +1,4 @@
-//! Rules about Kubernetes pods: a small API server tells of pods, and tasks run in
+//! Rules about Kubernetes pods: a small API server reports pods, and tasks run in
 //! cgroups that are named as the kubelet names them.
 
 #[path = "../../../src/pods/test_api_server.rs"]
@@ -81,7 +81,7 @@ fn pods_come_change_and_go() {
     let kubeconfig = test_api::kubeconfig(&format!("http://{}", api.addr));
     fs::write(files.path().join("kubeconfig"), kubeconfig).unwrap();
 
-    // Nobody answers yet: one line that names the rule; the other one is in force.
+    // Nobody answers yet: one line names the rule, and the other rule is in force.
     let gthctl = Gthctl::start_on(files, &[]);
     // The kubelet's systemd driver, its cgroupfs driver, a static pod.
     let gnb = Contained::new(&format!(

@@ -13,7 +13,7 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::LARGE;
 
-/// For what needs many of the emulated CPUs.
+/// How long things may take that need many of the emulated CPUs.
 const PATIENCE: Duration = Duration::from_secs(60);
 const TEN_SECONDS: Duration = Duration::from_secs(10);
 /// One core's two threads.

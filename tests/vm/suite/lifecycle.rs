@@ -23,7 +23,7 @@ pub const VM: Vm = vm::OWN;
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// What is known of the last run: how grave that is, and the text.
+/// What is known about the end of the last run: the level and the text.
 fn last_end() -> (String, String) {
     let output = gthctl::output(Command::new(gthctl::binary()).args(["status", "-o", "json"]));
     let overview: serde_json::Value = serde_json::from_str(&output.stdout).unwrap();
@@ -32,7 +32,7 @@ fn last_end() -> (String, String) {
     (last["level"].as_str().unwrap().to_owned(), last["what"].as_str().unwrap().to_owned())
 }
 
-/// A policy with a mistake, for one.
+/// Here, a policy with a mistake.
 #[test]
 fn a_start_that_fails_is_known_as_the_last_end() {
     shared::unload();
@@ -91,7 +91,7 @@ fn takes_over_every_task_prints_counters_as_asked_and_ends_well_by_sigterm() {
     assert!(what.ends_with(": stopped by SIGTERM (exit code 0)"), "{what}");
 }
 
-/// Removes it when dropped.
+/// A directory that is removed when dropped.
 struct Etc(&'static Path);
 
 impl Drop for Etc {
@@ -100,7 +100,7 @@ impl Drop for Etc {
     }
 }
 
-/// A first start, on a machine without a file of gthctl's; they come while it runs.
+/// A first start on a machine without any of gthctl's files; they appear while it runs.
 #[test]
 fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
     let etc = Etc(Path::new("/etc/gthctl"));
@@ -113,7 +113,7 @@ fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
     assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     let status = report(&["status"]);
     assert_eq!((&status["rules"], status.get("policy_file")), (&0.into(), None));
-    // Reading again what is not there is no mistake.
+    // Reading files again that do not exist is no mistake.
     gthctl.signal(Signal::SIGHUP);
     assert!(gthctl.says("reading config and policy again", 1));
 
@@ -127,7 +127,7 @@ fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
     gthctl.changes(|| fs::write(&policy, NO_RULES).unwrap());
     assert_eq!(gthctl.has_said("error"), 0, "{}", gthctl.stderr());
 
-    // From now on it has one, whose end is a mistake.
+    // Now it has a config file, and removing that is a mistake.
     gthctl.begin_to_hear();
     fs::remove_file(etc.0.join("config.yaml")).unwrap();
     assert!(gthctl.says("config.yaml: cannot read the config file: no such file", 1));
@@ -289,7 +289,7 @@ fn the_probe_tells_whether_it_works() {
     assert!(line.starts_with(" ERROR ") && line.contains("exit code 9"), "{line}");
 }
 
-/// It takes its interrupts back before it ends against its will.
+/// Even when it is evicted, gthctl puts its interrupts back before it ends.
 fn sysrq_s_evicts_it(gthctl: Gthctl, interrupts: BTreeMap<u32, String>) {
     assert!(kernel::wait(SOON, || all_on("eth0", "2")));
     fs::write("/proc/sysrq-trigger", "S").unwrap();
@@ -300,7 +300,7 @@ fn sysrq_s_evicts_it(gthctl: Gthctl, interrupts: BTreeMap<u32, String>) {
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (interrupts, false));
 }
 
-/// All of them run, scheduled by the kernel.
+/// Asserts that all of them run, scheduled by the kernel.
 fn are_the_kernels(tasks: &[Task]) {
     assert!(tasks.iter().all(|task| !kernel::is_ext(task.pid)));
     let before: Vec<_> = tasks.iter().map(Task::cpu_time).collect();
@@ -310,8 +310,8 @@ fn are_the_kernels(tasks: &[Task]) {
     assert!(ran, "some task does not run");
 }
 
-/// Its interrupts stay where they are until somebody cares: the next run, or `gthctl irq restore`. How
-/// it ended is known while none runs and while the next one does.
+/// The interrupts stay where they are until the next run or `gthctl irq restore` puts them back. How it
+/// ended is known while no gthctl runs and during the next run.
 #[test]
 fn kill_9_gives_tasks_back_leaves_interrupts_and_is_known_as_the_last_end() {
     shared::unload();
@@ -372,12 +372,12 @@ fn what_was_pinned_by_hand_comes_back() {
 }
 
 /// A real-time task takes a CPU for good, so a task that may only run there
-/// waits until the kernel's watchdog ends the scheduler: its own exit code, the
-/// kernel's reason and the name of the task that waited.
+/// waits until the kernel's watchdog ends the scheduler. gthctl reports this with
+/// a separate exit code, the kernel's reason and the name of the task that waited.
 #[test]
 fn the_watchdog_is_reported() {
-    // The kernel would give the others 5 %, through RT throttling or, newer, a
-    // deadline server (kernel/sched/rt.c, kernel/sched/deadline.c).
+    // The kernel would give the others 5 %, through RT throttling or, in newer kernels,
+    // a deadline server (kernel/sched/rt.c, kernel/sched/deadline.c).
     let runtime = "/proc/sys/kernel/sched_rt_runtime_us";
     let throttle = kernel::read(runtime);
     let servers = ["ext_server", "fair_server"]
@@ -387,7 +387,7 @@ fn the_watchdog_is_reported() {
     for path in &servers {
         let _ = fs::write(path, "0");
     }
-    // A worker of the kernel's runs the watchdog. It may not wait for that CPU, too.
+    // A kernel worker runs the watchdog. It must not wait for that CPU, too.
     let workers = "/sys/devices/virtual/workqueue/cpumask";
     let all = kernel::read(workers);
     fs::write(workers, "1").unwrap();
@@ -397,7 +397,7 @@ fn the_watchdog_is_reported() {
         task::spin(shared)
     });
     std::thread::sleep(Duration::from_millis(200));
-    // It cannot even name itself, so no Task::fork, which waits for that.
+    // This task cannot even name itself. Task::fork is no use, as it waits for the name.
     let waiting = Command::new("taskset").args(["-c", "1", "sleep", "60"]).spawn();
     let stalled = kernel::wait(Duration::from_secs(60), || kernel::state() != "enabled");
     // The scheduler's end waits for tasks that the spinner keeps from running: rcu_preempt, and on

@@ -1,4 +1,5 @@
-//! Limits of cgroups (cpu.max) hold, and hold back nobody for longer, whatever tasks and users do.
+//! Limits of cgroups (cpu.max) hold, and hold tasks back no longer than they must, whatever tasks and
+//! users do.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -23,7 +24,7 @@ fn state_of(pid: i32) -> char {
     stat.rsplit(") ").next().and_then(|rest| rest.chars().next()).unwrap()
 }
 
-/// Any user may stop his tasks and let them go on. The kernel keeps the number of the signal in
+/// Any user may stop and continue their own tasks. The kernel keeps the number of the signal in
 /// task_struct.jobctl.
 #[test]
 fn a_task_that_was_stopped_and_goes_on_has_its_limit() {
@@ -39,7 +40,7 @@ fn a_task_that_was_stopped_and_goes_on_has_its_limit() {
     gthctl.stop();
 }
 
-/// Whoever may set the limit of one cgroup.
+/// Anyone who may set the limit of one cgroup can do this.
 #[test]
 fn limits_that_are_set_without_end_hold_up_no_other() {
     let busy = Cgroup::with("busy", &[]);
@@ -59,7 +60,8 @@ fn limits_that_are_set_without_end_hold_up_no_other() {
     gthctl.stop();
 }
 
-/// The only CPU that looks for a task runs one with a long slice. Those that wait belong to others, which are idle.
+/// The only CPU that looks for a task runs one with a long slice. The waiting tasks belong to other CPUs,
+/// which are idle.
 #[test]
 fn tasks_that_were_held_back_return_to_idle_exclusive_cpus_at_once() {
     let mut limited = Cgroup::with("limited", &[("cpu.max", "90000 100000")]);
@@ -76,7 +78,7 @@ fn tasks_that_were_held_back_return_to_idle_exclusive_cpus_at_once() {
     gthctl.stop();
 }
 
-/// Their slice is their rule's, not the default one, in which one of them would use up the quota.
+/// The tasks have their rule's slice. In the default slice, a single one of them would use up the quota.
 #[test]
 fn tasks_that_a_limit_held_back_share_the_next_period() {
     let mut limited = Cgroup::with("limited", &[("cpu.max", "80000 100000")]);
@@ -95,7 +97,7 @@ fn tasks_that_a_limit_held_back_share_the_next_period() {
         pids.map(kernel::involuntary_switches).sum()
     };
     let mut turns = 0;
-    // In one of the seconds the host lets them take turns: ten periods, in each of which they have 80 ms.
+    // In one of the seconds, the host lets them take turns: ten periods with 80 ms in each.
     let take_turns = || {
         let before = switches();
         std::thread::sleep(Duration::from_secs(1));
@@ -127,7 +129,7 @@ fn a_task_that_goes_ahead_does_so_after_a_limit_has_held_it_back() {
             let mut before = task::now();
             loop {
                 let now = task::now();
-                // It was held back. The other one began just before, or will begin.
+                // This task was held back. The other one began just before it, or will begin.
                 if now - before > PERIOD / 4 {
                     let since = now - last.shared().woken_at.swap(now, Ordering::Relaxed);
                     shared.add_latency((since < PERIOD / 2).into());
@@ -155,8 +157,8 @@ fn a_task_that_goes_ahead_does_so_after_a_limit_has_held_it_back() {
     gthctl.stop();
 }
 
-/// The task was not ahead when it ended: it had waited for what it ran. So the next new task of its cgroup need
-/// not wait for that once more.
+/// The task was not ahead when it ended: it had already waited for the time that it ran. So the next new
+/// task of its cgroup need not wait for that time again.
 #[test]
 fn a_new_task_pays_for_no_other_that_has_waited() {
     const ROUNDS: usize = 6;
@@ -183,7 +185,7 @@ fn a_new_task_pays_for_no_other_that_has_waited() {
     gthctl.stop();
 }
 
-/// Cgroups below one another.
+/// Nested cgroups.
 struct Nested(Vec<Cgroup>);
 
 impl Nested {
@@ -228,7 +230,8 @@ fn cgroups_nested_deeply_have_the_limits_and_weights_above_them() {
     }
 }
 
-/// Systemd gives each user the cpu controller: more cgroups than gthctl keeps records of.
+/// Systemd gives each user the cpu controller, so a user can make more cgroups than gthctl keeps
+/// records of.
 #[test]
 #[ignore = "takes 50 s"]
 fn a_user_may_make_any_number_of_cgroups() {
@@ -254,7 +257,7 @@ fn a_user_may_make_any_number_of_cgroups() {
     gthctl.stop();
 }
 
-/// A limit of the deepest one holds for none above it, and what is written there is no error.
+/// A limit of the deepest cgroup applies to none above it, and writing to its files is no error.
 #[test]
 fn the_settings_of_a_cgroup_without_a_record_change_no_other() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -270,7 +273,8 @@ fn the_settings_of_a_cgroup_without_a_record_change_no_other() {
     gthctl.stop();
 }
 
-/// What earlier periods have left counts for none: a period in which less than that is used is one, too.
+/// What earlier periods have left makes no difference: a period in which less than that is used counts,
+/// too.
 #[test]
 fn each_period_in_which_a_cgroup_with_a_burst_runs_is_counted() {
     let mut limited =
@@ -278,7 +282,7 @@ fn each_period_in_which_a_cgroup_with_a_burst_runs_is_counted() {
     let gthctl = shared::scheduler(NO_RULES);
     let dir = limited.file();
     limited.add(Task::start_in_cgroup("limited", &dir, |shared| {
-        task::use_cpu(200_000_000); // so that it is held back, and told of
+        task::use_cpu(200_000_000); // so that it is held back and reported
         task::use_and_rest(5_000_000, 100_000_000)(shared);
     }));
     let periods = || {

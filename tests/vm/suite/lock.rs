@@ -17,7 +17,7 @@ pub const VM: Vm = vm::SHARED;
 
 const NOBODY: u32 = 65_534;
 
-/// The files that a process has locked by flock(2), by their inodes in /proc/locks.
+/// The files that a process has locked with flock(2), found by their inodes in /proc/locks.
 fn locked_by(pid: i32) -> Vec<PathBuf> {
     let locks = fs::read_to_string("/proc/locks").unwrap();
     let rows = locks.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -50,7 +50,7 @@ fn nobody_can_hold_the_lock() {
 fn a_second_one_is_told_of_the_first() {
     let first = shared::scheduler(NO_RULES);
     let files = gthctl::files("", NO_RULES);
-    // Also where it would serve metrics at a port that is taken, as by the first one.
+    // Also if it would serve metrics at a port that is already in use, as by the first one.
     let port = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = port.local_addr().unwrap().to_string();
     for options in [&[][..], &["--metrics", &address]] {
@@ -67,7 +67,7 @@ fn another_scheduler_is_named() {
     // With a /run of its own the second gthctl does not see the first one's
     // lock; to it, that is just another scheduler.
     let first = shared::scheduler(NO_RULES);
-    // What it would say as soon as it placed interrupts.
+    // It would report eth9 as soon as it placed interrupts.
     let files = gthctl::files("", &format!("{NO_RULES}\nirq: {{nic: eth9, cpus: 1}}"));
     let mut second = gthctl::command(&files, &[]);
     mount_over(&mut second, Some("tmpfs"), "/run");

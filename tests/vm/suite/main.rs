@@ -1,5 +1,5 @@
-//! Tests on a real kernel. They drive gthctl as a user would, and read what it did from the kernel
-//! (sysfs, /proc), not from gthctl's words alone.
+//! Tests on a real kernel. They drive gthctl as a user would, and check what it did in the kernel
+//! (sysfs, /proc), not only in gthctl's own output.
 //!
 //! tests/vm/test runs them as root in VMs, one at a time: a machine has only one scheduler. Each
 //! module has one topic and names the VM that its tests need.

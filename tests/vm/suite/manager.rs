@@ -1,4 +1,4 @@
-//! What a service manager, such as systemd, hears of `gthctl run` (sd_notify(3)).
+//! What a service manager, such as systemd, hears from `gthctl run` (sd_notify(3)).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -24,7 +24,7 @@ const WATCHDOG: Duration = Duration::from_secs(1);
 struct Manager {
     socket: UnixDatagram,
     dir: TempDir,
-    /// Signs of life, and when they came.
+    /// When each sign of life came.
     alive: Vec<Instant>,
     /// Other messages that no test has asked for yet.
     heard: VecDeque<String>,
@@ -38,7 +38,7 @@ impl Manager {
         Self { socket, dir, alive: Vec::new(), heard: VecDeque::new() }
     }
 
-    /// A gthctl that it starts, once it is in charge.
+    /// Starts a gthctl that notifies this manager, and waits until it is in charge.
     fn start(&self, policy: &str) -> Gthctl {
         let files = gthctl::files("", policy);
         let mut command = gthctl::command(&files, &[]);
@@ -57,7 +57,7 @@ impl Manager {
         }
     }
 
-    /// The next message that is no sign of life.
+    /// The next message that is not a sign of life.
     #[track_caller]
     fn next(&mut self, limit: Duration) -> String {
         let heard = kernel::wait(limit, || {
@@ -103,7 +103,7 @@ fn ready_means_that_the_kernel_schedules() {
     assert!(manager.alive.is_empty(), "without a watchdog");
 }
 
-/// As another run is there.
+/// The start fails because another run is active.
 fn a_start_that_fails_is_never_ready() {
     let mut manager = Manager::new();
     let files = gthctl::files("", NO_RULES);
@@ -136,7 +136,7 @@ fn signs_of_life_come_from_the_loop_that_works(manager: &mut Manager, gthctl: &G
     });
     assert!(has_come, "{:?}", manager.alive);
     println!("4 signs of life in {:?}", begin.elapsed());
-    // Its main thread alone: the others go on.
+    // Stops its main thread alone: the others continue.
     let main = Pid::from_raw(gthctl.pid());
     ptrace::seize(main, Options::empty()).unwrap();
     ptrace::interrupt(main).unwrap();
@@ -175,7 +175,7 @@ fn a_reload_is_told_from_its_begin_to_its_end(manager: &mut Manager, gthctl: &Gt
     gthctl.signal(Signal::SIGHUP);
     manager.hears("RELOADING=1\nMONOTONIC_USEC=", "");
     manager.hears("READY=1\nSTATUS=", "0 rules");
-    // A mistake ends it, too.
+    // A mistake ends the reload, too.
     fs::write(gthctl.policy(), "strategies: 1").unwrap();
     manager.hears("STATUS=", "rejected");
     gthctl.signal(Signal::SIGHUP);

@@ -1,4 +1,4 @@
-//! Packets that a rule does not cover give no task its places or its priority.
+//! Packets that a rule does not cover give no task the rule's places or priority.
 
 use std::fs;
 use std::net::UdpSocket;
@@ -49,7 +49,7 @@ fn packets_of_others_use_up_no_places() {
     let plane = sender::plane();
     let gthctl = start("{name: traffic, gtp: {module: gtp, hold: 3600s}, user: root, priority: 1}");
     let unnoticed_before = unnoticed_users();
-    // As user nobody, each with a packet before gthctl has looked at it.
+    // Each becomes user nobody and sends a packet before gthctl has looked at it.
     let strangers: Vec<Task> = (0..300)
         .map(|_| {
             Task::fork("stranger", |_| {
@@ -73,15 +73,16 @@ fn packets_of_others_use_up_no_places() {
         (gthctl.counter("COUNT_MARKED") - ended, gthctl.counter("COUNT_MARKS_REFUSED")),
         (1, 0)
     );
-    // A stranger whose setuid(2) the kernel kept from gthctl is root's until gthctl makes up for it.
+    // If the kernel does not tell gthctl about a stranger's setuid(2), the stranger counts as root's until
+    // gthctl makes up for that.
     let unnoticed = unnoticed_users() - unnoticed_before;
     println!("{unnoticed} unnoticed, {ended} ended");
     assert!(ended <= unnoticed, "{ended} strangers were marked, {unnoticed} unnoticed");
     gthctl.stop();
 }
 
-/// How often the kernel has skipped the program that notices a task's other user: on a CPU where
-/// a task was preempted in it (`recursion_misses` in `struct bpf_prog_info`).
+/// How often the kernel has skipped the program that notices that a task's user has changed. It does so
+/// on a CPU where a task was preempted in it (`recursion_misses` in `struct bpf_prog_info`).
 fn unnoticed_users() -> u64 {
     // gth_commit_creds: the kernel keeps 15 bytes of a name (BPF_OBJ_NAME_LEN).
     let mut programs = ProgInfoIter::default();
@@ -164,7 +165,7 @@ fn softirqs_on_top_of_a_marked_task_hand_on_nothing() {
     gthctl.stop();
 }
 
-/// Like [`crate::traffic`]'s, but the receiver may run on one CPU only.
+/// Like the test in [`crate::traffic`], but the receiver may run on only one CPU.
 #[test]
 fn whoever_they_wake_up_on_its_only_cpu() {
     let plane: Plane = sender::plane();

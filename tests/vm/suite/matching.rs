@@ -1,5 +1,5 @@
-//! Which tasks a rule reaches. The tests see that from where the kernel runs them: the rule gives
-//! its tasks a CPU of their own, and every task here keeps running.
+//! Which tasks a rule reaches. The tests see that by the CPU on which the kernel runs each task: the
+//! rule gives its tasks a CPU of their own, and every task here keeps running.
 
 use std::fs;
 use std::sync::atomic::Ordering;

@@ -11,10 +11,10 @@ use crate::support::shared;
 use crate::support::task::{self, Task};
 use crate::support::vm::{self, Vm};
 
-/// A turn lasts for 200 us at least, in which a slow host sends one message.
+/// A turn lasts for at least 200 us, in which a slow host sends only one message.
 pub const VM: Vm = vm::VIRTUAL;
 
-/// Two tasks that wake each other up by pipes, in turn.
+/// Two tasks that wake each other up through pipes, in turn.
 fn pair() -> [Task; 2] {
     let answers = |mut from: PipeReader, mut to: PipeWriter| {
         Task::fork("pair", move |shared| {
@@ -31,7 +31,7 @@ fn pair() -> [Task; 2] {
     [answers(from_one, to_one), answers(from_other, to_other)]
 }
 
-/// Such a pair on one CPU, while the other one is idle. A tick comes in the midst of a turn.
+/// A pair runs on one CPU while the other CPU is idle. Ticks come in the middle of turns.
 #[test]
 fn ticks_leave_a_pair_on_its_cpu() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -41,8 +41,8 @@ fn ticks_leave_a_pair_on_its_cpu() {
         let answers = u64::from(first.shared().answer.load(Ordering::Relaxed));
         (answers, gthctl.counter("PATH_HANDED_OVER"), gthctl.counter("PATH_IDLE"))
     };
-    // A tick in the midst of a hand-off that is measured may send the pair onto two CPUs for a while, as may
-    // whatever else runs. So most of five times tell: the first three, if they agree.
+    // A tick in the middle of a measured hand-off may spread the pair over two CPUs for a while, as may
+    // other tasks. So the majority of five measurements decides; the first three do if they agree.
     let stays = || {
         let before = counts();
         std::thread::sleep(Duration::from_millis(500));
@@ -62,8 +62,8 @@ fn ticks_leave_a_pair_on_its_cpu() {
     gthctl.stop();
 }
 
-/// A pair never leaves the CPU's local DSQ empty. A task that may run on that CPU only has its turns all the
-/// same.
+/// A pair never leaves the CPU's local DSQ empty. A task that may run only on that CPU still gets its
+/// turns.
 #[test]
 fn a_pair_leaves_its_cpu_to_one_that_is_bound_to_it() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -80,7 +80,7 @@ fn a_pair_leaves_its_cpu_to_one_that_is_bound_to_it() {
     gthctl.stop();
 }
 
-/// The kernel does not tell the scheduler that a task with one CPU is handed something.
+/// If a task may use only one CPU, the kernel does not tell the scheduler that it is handed something.
 #[test]
 fn a_sender_on_the_same_cpu_is_not_switched_out_for_each_message() {
     let gthctl =

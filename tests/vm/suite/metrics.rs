@@ -24,7 +24,7 @@ const ADDRESS: &str = "127.0.0.1:9464";
 const SOON: Duration = Duration::from_secs(10);
 const POLICY: &str = "strategies: [{name: upf, command_regex: ^upf$, priority: true}]";
 
-/// The value of a metric, called as in the text, with its labels.
+/// The value of a metric, named as in the text, with its labels.
 #[track_caller]
 fn value(text: &str, metric: &str) -> f64 {
     let of = |line: &str| line.strip_prefix(metric)?.strip_prefix(' ')?.parse().ok();
@@ -35,7 +35,7 @@ fn metrics(args: &[&str]) -> Output {
     gthctl::output(Command::new(gthctl::binary()).arg("metrics").args(args))
 }
 
-/// What it served before, it serves for half a second.
+/// gthctl serves the same text for half a second, so this waits until it serves a new one.
 fn over_http() -> String {
     std::thread::sleep(Duration::from_millis(500));
     let mut stream = TcpStream::connect(ADDRESS).unwrap();
@@ -47,7 +47,7 @@ fn over_http() -> String {
     body.to_owned()
 }
 
-/// Also where another scheduler has the socket for sched_ext's tools, which gthctl leaves alone.
+/// Also if another scheduler has the socket for sched_ext's tools, which gthctl leaves alone.
 #[test]
 fn they_follow_the_policy_and_its_tasks() {
     shared::unload();
@@ -124,7 +124,7 @@ fn ask_stats(request: &str) -> Value {
     answer["args"]["resp"].take()
 }
 
-/// Also where a run that was killed has left its socket.
+/// Also if a run that was killed has left its socket behind.
 #[test]
 fn the_tools_of_sched_ext_get_the_counters() {
     shared::unload();

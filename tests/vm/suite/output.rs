@@ -1,4 +1,4 @@
-//! `gthctl run` whose output the test handles, and what has become of that output.
+//! `gthctl run` whose output the test handles, and what happens when that output fails.
 
 use std::fs::{self, OpenOptions};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -28,7 +28,8 @@ pub fn policy(rule: u32, irq: &str) -> String {
     )
 }
 
-/// It asks for what is answered without a look at any task: a test measures how soon this is true.
+/// Sends a request that gthctl answers without looking at any task, as a test measures how soon this
+/// becomes true.
 pub fn has_generation(generation: u32) -> bool {
     let health = ask(Path::new(SOCKET), &Request::Health);
     matches!(health, Ok(Reply::Health(health)) if health.generation == generation)
@@ -41,7 +42,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Once it is in charge.
+    /// Starts it and waits until it is in charge.
     pub fn start(policy: &str, with: impl FnOnce(&mut Command)) -> Self {
         let files = gthctl::files("", policy);
         let mut command = gthctl::command(&files, &[]);
@@ -65,7 +66,7 @@ impl Run {
         fs::rename(new, self.files.path().join("policy.yaml")).unwrap();
     }
 
-    /// How long it takes to end; it must end well.
+    /// Waits until it ends and returns how long that took; it must succeed.
     pub fn ends(&mut self) -> Duration {
         let begin = Instant::now();
         let ended =
@@ -126,18 +127,18 @@ fn interrupts_are_put_back_whatever_has_become_of_its_output() {
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before, false));
 }
 
-/// Both ends of a new one.
+/// Both ends of a new terminal.
 pub fn terminal() -> (OwnedFd, OwnedFd) {
     let mut ends = [0; 2];
     let [ours, its] = &mut ends;
     let none = std::ptr::null_mut();
-    // SAFETY: room for two descriptors; neither name nor settings are asked for.
+    // SAFETY: room for two descriptors; neither name nor settings are requested.
     assert_eq!(unsafe { libc::openpty(ours, its, none, none.cast(), none.cast()) }, 0);
     // SAFETY: just created, and nothing else owns it.
     ends.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }).into()
 }
 
-/// Runs it on that terminal, which only it has open.
+/// Makes the command run on that terminal; only the command has this end open.
 pub fn on_terminal(command: &mut Command, its: OwnedFd) {
     let copy = || Stdio::from(its.try_clone().unwrap());
     command.stdin(copy()).stdout(copy()).stderr(copy());

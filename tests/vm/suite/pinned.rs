@@ -1,4 +1,4 @@
-//! Priority tasks that may run on one CPU only, where one of their own rank runs that can move.
+//! Priority tasks that may run on only one CPU, where a task of the same rank runs that can move.
 
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task, part};
 use crate::support::vm::{self, Vm};
 
-/// They wait for less time than a slow host takes to switch.
+/// The tasks wait for less time than a slow host takes to switch.
 pub const VM: Vm = vm::VIRTUAL;
 
-/// How long the other one runs between two sleeps, ns of CPU time: less than its burst.
+/// How long the task that can move runs between two sleeps, ns of CPU time: less than its burst.
 const TURN: u64 = 15_000_000;
 
-/// A scheduler whose slices are longer than that, with load on all CPUs.
+/// A scheduler whose slices are longer than [`TURN`], with load on all CPUs.
 fn start() -> (Lease, Vec<Task>) {
     let gthctl = shared::with_slices(
         "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}",
@@ -25,7 +25,7 @@ fn start() -> (Lease, Vec<Task>) {
     (gthctl, task::spinners(kernel::cpus() * 2, "load"))
 }
 
-/// May run on all CPUs. Records for how much of each turn it did not run.
+/// A task that may run on all CPUs. Records how long it did not run during each turn.
 fn mover() -> Task {
     Task::fork("prio", |shared| {
         loop {
@@ -37,12 +37,12 @@ fn mover() -> Task {
     })
 }
 
-/// Neither waits for the other one: who can move goes to a CPU that runs something weaker.
+/// Neither waits for the other: the task that can move goes to a CPU that runs something weaker.
 fn check(late: Duration, mover: &Task) {
     let put_off = part(&mover.samples(60), 0.9);
     println!("p90: {late:?} late; the other one {put_off:?} of its turn off the CPUs");
     assert!(late < Duration::from_micros(500), "{late:?}");
-    // On 6.12 the kick for it may come before it: then a tick of that CPU ends the turn there.
+    // On 6.12, the kick for the mover may come before the mover: then a tick ends the turn on that CPU.
     let old = kernel::read("/proc/sys/kernel/osrelease").starts_with("6.12.");
     assert!(put_off < Duration::from_millis(if old { 5 } else { 1 }), "{put_off:?}");
 }
@@ -59,7 +59,7 @@ fn one_that_wakes_up() {
     gthctl.stop();
 }
 
-/// The kernel's stopper moves it while it runs, so it is not woken up.
+/// The kernel's stopper moves the task while it runs, so it is not woken up.
 #[test]
 fn one_that_moves_to_that_cpu() {
     let (gthctl, _load) = start();

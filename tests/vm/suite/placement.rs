@@ -26,7 +26,7 @@ pub fn with(irq: &str) -> String {
     format!("strategies: []\nirq: [{irq}]\n")
 }
 
-/// True if the NIC has IRQs and all may come in on these CPUs only.
+/// True if the NIC has IRQs and all of them may come in only on these CPUs.
 pub fn all_on(nic: &str, cpus: &str) -> bool {
     let lists: BTreeSet<String> = affinities(nic).into_values().collect();
     lists == [cpus.to_owned()].into()
@@ -71,12 +71,12 @@ fn placed_followed_and_put_back() {
     assert_eq!(refused.code(), 2, "{}", refused.stderr);
     assert!(refused.stderr.contains("CPUs 900: this machine has CPUs"), "{}", refused.stderr);
     assert_eq!(generation(), before_it);
-    // No generation followed that one, and gthctl did not refuse the same file again.
+    // No new generation followed, and gthctl did not refuse the same file again.
     for once in [placed_once, refused_once] {
         assert_eq!(gthctl.has_said(once), 1, "{once}: {}", gthctl.stderr());
     }
 
-    // Apply: first show, then do.
+    // Apply: first a dry run, then the change.
     fs::write(&file, with("{nic: eth0, cpus: 3, queues: 1}")).unwrap();
     let moves = report(&["apply", new, "--dry-run"])["irqs"].clone();
     let queue = ["input.1", "output.1"].map(|name| irq_of("eth0", name));
@@ -129,7 +129,8 @@ fn traffic_comes_in_where_the_policy_says_though_others_move_it() {
     }
     assert_eq!(report(&["status"])["irqs"]["placed_again"], 3);
     assert_eq!(gthctl.has_said("the next time in 4 s at the earliest"), 1, "{}", gthctl.stderr());
-    // Not again before those 4 s are over. They count from a look's begin, which may be before the write.
+    // gthctl does not place it again before those 4 s are over. They count from the beginning of a check,
+    // which may be before the write.
     fs::write(&file, "0").unwrap();
     assert_eq!(report(&["status"])["irqs"]["away"], 1);
     assert!(kernel::wait(SOON, || affinity(input) == "3"));
@@ -180,7 +181,7 @@ fn a_policy_is_checked_without_root() {
     assert_eq!(shown["irq"][0], json!({"nic": "eth0", "cpus": "1", "spread": true}));
     assert!(checked.stderr.contains("\"eth9\": no such network device"), "{}", checked.stderr);
 
-    // What is saved of interrupts is for root alone.
+    // Only root may read what is saved about interrupts.
     let lease = shared::scheduler(NO_RULES);
     let rule = "strategies: [{command_regex: ^hot$, cpus: 3, exclusive: true}]";
     fs::write(&file, format!("{rule}\nirq: {{avoid: exclusive}}\n")).unwrap();
@@ -210,7 +211,7 @@ fn with_rule(rule: u32, irq: &str) -> String {
     )
 }
 
-/// Everything else goes on while interrupts cannot be placed, and the last policy wins.
+/// Everything else continues while interrupts cannot be placed, and the last policy wins.
 #[test]
 fn a_policy_waits_for_its_interrupts() {
     let _restore = Restore;
@@ -256,7 +257,7 @@ fn a_policy_waits_for_its_interrupts() {
     assert!(kernel::wait(SOON, || report(&["show"])["rules"][0]["name"] == "r4"));
     assert!(report(&["status"])["rejected"].is_object());
 
-    // What somebody saves while one is applied is not lost.
+    // What somebody saves while a policy is applied is not lost.
     let lock = hold_irq_lock();
     let apply = applying();
     assert!(kernel::wait(SOON, || notes(&report(&["status"])).len() == 1));
@@ -269,7 +270,7 @@ fn a_policy_waits_for_its_interrupts() {
     gthctl.replace(&with_rule(3, "{nic: eth0, cpus: 3}"));
     assert!(kernel::wait(SOON, || placed("3")));
 
-    // One that was given up when its interrupts were on their way, and the next is refused.
+    // A policy is given up while its interrupts are being placed, and the next one is refused.
     let lock = hold_irq_lock();
     fs::write(&new, with_rule(4, "{nic: eth0, cpus: 2}")).unwrap();
     let mut apply = applying();
@@ -280,7 +281,7 @@ fn a_policy_waits_for_its_interrupts() {
     assert!(kernel::wait(SOON, || report(&["status"])["rejected"].is_object()));
     assert!(kernel::wait(SOON, || placed("3")), "{:?}", affinities("eth0"));
 
-    // One that places them as before does not, whatever lines its entries are in.
+    // A policy that places interrupts as before does not wait, whatever lines its entries are in.
     let lock = hold_irq_lock();
     let moved = format!("# Why it is so.\n{}", with_rule(3, "{nic: eth0, cpus: 3}"));
     gthctl.changes(|| fs::write(gthctl.policy(), &moved).unwrap());

@@ -1,4 +1,4 @@
-//! What gthctl counts for each pod, against what the kernel counts for the pod's one task.
+//! What gthctl counts for each pod, compared with what the kernel counts for the pod's only task.
 
 use std::fs;
 use std::process::Command;
@@ -20,7 +20,7 @@ const ADDRESS: &str = "127.0.0.1:9464";
 const UPF: &str = "0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f0f";
 const LOAD: &str = "1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e1e";
 
-/// What of the metadata makes a pod a static one with this uid.
+/// The metadata that makes a pod a static one with this uid.
 fn of_static(uid: &str) -> String {
     let key = "kubernetes.io/config";
     format!(r#","annotations":{{"{key}.hash":"{uid}","{key}.mirror":"{uid}"}}"#)
@@ -33,7 +33,7 @@ fn text() -> String {
     output.stdout
 }
 
-/// The value of the metric of one pod, with the labels after the pod's.
+/// The value of a pod's metric, with `labels` after the pod's own.
 fn find(pod: &str, name: &str, labels: &str) -> Option<f64> {
     let ours = format!("gthctl_pod_{name}{{namespace=\"default\",pod=\"{pod}\",uid=\"");
     let gthulhus = format!("gthulhu_pod_{name}{{pod_name=\"{pod}\",pod_uid=\"");
@@ -64,10 +64,10 @@ fn a_pods_tasks_count_from_its_container_on() {
     let gthctl = Gthctl::start_on(files, &["--metrics", ADDRESS, "--metrics-compat", "gthulhu"]);
     assert!(kernel::wait(SOON, || report(&["status"])["kubernetes"] == "2 pods"));
     assert!(kernel::wait(SOON, || find("upf", "tasks", "") == Some(0.0)), "{}", gthctl.stderr());
-    // One whose cgroup is not there does not count.
+    // A pod whose cgroup does not exist does not count.
     assert_eq!(find("load", "tasks", ""), None);
 
-    // A container that comes later, in a cgroup of a deeper level.
+    // A container that comes later, in a cgroup on a deeper level.
     let mut container = Cgroup::with(&format!("kubepods/pod{UPF}/container"), &[]);
     let wakes = task::wake_often(1_000_000);
     container.add(Task::start_in_cgroup("upf", &container.file(), wakes));
@@ -83,7 +83,7 @@ fn a_pods_tasks_count_from_its_container_on() {
     }
     assert_eq!(value("upf", "tasks", ""), 1.0);
 
-    // A pod that was there before gthctl looked; and a user's cgroup with a name like its own.
+    // A pod that exists before gthctl looks, and a user's cgroup with a name like the pod's.
     let load = Cgroup::with(&format!("kubepods/pod{LOAD}"), &[]).and_spinners(1);
     let user = Cgroup::with("someone", &[]);
     let forged = Cgroup::with(&format!("someone/pod{LOAD}"), &[]).and_spinners(1);
@@ -95,7 +95,7 @@ fn a_pods_tasks_count_from_its_container_on() {
     assert!(truth.contains(&counted), "{counted} of {truth:?}");
 
     drop((forged, user));
-    // A task that moves counts where it is.
+    // A task that moves counts for the pod where it is.
     container.take(spinner);
     assert_eq!((value("upf", "tasks", ""), value("load", "tasks", "")), (2.0, 0.0));
     let before = ran();
@@ -108,7 +108,7 @@ fn a_pods_tasks_count_from_its_container_on() {
     drop((container, upf, load));
 }
 
-/// As gthctl names the node where nothing else does.
+/// How gthctl names the node if nothing else does.
 fn node() -> String {
     fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_lowercase()
 }

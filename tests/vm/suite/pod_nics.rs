@@ -1,5 +1,5 @@
 //! Policies that place the interrupts of pods' NICs: `irq` with `selectors`. A small API server
-//! tells of a pod; its networks are in a network namespace as the CNI plugins make them.
+//! reports a pod; its networks are in a network namespace as the CNI plugins make them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -32,7 +32,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// `devices` are commands of iproute2 that make them.
+    /// `devices` are iproute2 commands that make the pod's devices.
     fn new(devices: &[&str]) -> Self {
         ip(&["netns add upf"]);
         ip(devices);
@@ -57,7 +57,7 @@ impl Drop for Pod {
     }
 }
 
-/// Tells the API server of the pod with this annotation about its networks.
+/// Tells the API server about the pod, with this annotation about its networks.
 fn tell(api: &TestApi, networks: &str) {
     let annotations = json!({
         "kubernetes.io/config.hash": STATIC,
@@ -68,7 +68,7 @@ fn tell(api: &TestApi, networks: &str) {
     api.put("upf", &metadata, "Running");
 }
 
-/// As Multus tells of a network.
+/// A network as Multus reports it.
 fn network(name: &str, interface: &str) -> String {
     json!([
         {"name": "cbr0", "interface": "eth0", "ips": ["10.244.0.9"], "default": true, "dns": {}},
@@ -85,12 +85,12 @@ fn start(api: &mut TestApi, policy: &str) -> Gthctl {
     Gthctl::start_on(files, &[])
 }
 
-/// What the status says of the only NIC of a pod.
+/// What the status says about the only NIC of a pod.
 fn known() -> Value {
     report(&["status"])["pod_nics"][0].clone()
 }
 
-/// Waits until that is all that is missing, and says so in one note.
+/// Waits until only this is missing; one note must say so.
 #[track_caller]
 fn misses(what: &str) {
     let missing = || known()["missing"].clone();
@@ -124,7 +124,7 @@ fn a_nic_that_was_moved_into_the_pod_and_the_parent_of_a_macvlan() {
     assert!(placed, "{:?}\n{}", cpus(), gthctl.stderr());
     assert_eq!(known()["found"], json!([format!("eth2 is the PCI function {function}")]));
     assert_eq!(affinities("eth1"), eth1);
-    // gthctl knows it by its address, as it has no name here.
+    // gthctl knows the NIC by its PCI address, as it has no name in this namespace.
     let list = nic::report(&["list", &function]);
     let listed = list["nics"][0]["irqs"].as_array().unwrap().iter();
     assert!(listed.map(|irq| irq["irq"].as_u64().unwrap() as u32).eq(irqs.iter().copied()));
@@ -176,7 +176,7 @@ fn the_parent_of_a_macvlan_while_the_pod_is_there(gthctl: Gthctl, api: &TestApi)
     let counts = taken(input, || drop(succeeds(Command::new("ip").args(ping.split(' ')))));
     assert!(on(&counts, 2), "{counts:?}");
 
-    // What is no JSON changes nothing, and one line says so.
+    // An annotation that is not JSON changes nothing, and one line says so.
     tell(api, "[{");
     let why = "the annotation about its networks cannot be read: ";
     assert!(kernel::wait(SOON, || notes(&report(&["status"])).concat().contains(why)));

@@ -1,4 +1,4 @@
-//! `gthctl policy`: what a second gthctl shows and changes of the running one.
+//! `gthctl policy`: what a second gthctl shows of the running one and changes in it.
 
 use std::fs::{self, Permissions};
 use std::io::{Read, Write};
@@ -238,7 +238,7 @@ fn what_is_refused_changes_nothing() {
     gthctl.stop();
 }
 
-/// The file is as it was, so `status` goes on saying that it is not in force.
+/// The file is unchanged, so `status` still says that it is not in force.
 #[test]
 fn a_file_stays_rejected_when_another_policy_cannot_replace_it() {
     let mut gthctl = shared::scheduler(HOT_ON_1);
@@ -273,7 +273,7 @@ fn a_policy_that_is_applied_again_hides_no_earlier_one() {
     gthctl.stop();
 }
 
-/// How many files and directories it watches by inotify(7).
+/// How many files and directories a process watches with inotify(7).
 fn watches(pid: i32) -> usize {
     let about = |entry: fs::DirEntry| fs::read_to_string(entry.path()).unwrap_or_default();
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
@@ -450,7 +450,7 @@ fn the_tasks_under_each_rule() {
     gthctl.stop();
 }
 
-/// It finds the program with the GTP-U port, and can be applied as it is.
+/// The policy names the program that has the GTP-U port open, and can be applied unchanged.
 #[test]
 fn a_first_policy_for_what_runs_here() {
     let gthctl = shared::scheduler("strategies: []");

@@ -18,9 +18,9 @@ pub const VM: Vm = vm::TIMING;
 /// Slices so long that the tests can tell a task that waits for the end of one from a task that
 /// does not, however slow the machine.
 const LONG_SLICES: &str = "scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}";
-/// What a task runs for after each wake-up, ns, to have had more than its share of the CPUs. One
-/// that has had less preempts without any priority (see
-/// [`a_normal_task_preempts_who_has_had_more`]), and so tells nothing.
+/// How long a task runs after each wake-up, ns, to have had more than its share of the CPUs. A task
+/// that has had less preempts even without priority (see
+/// [`a_normal_task_preempts_who_has_had_more`]), so it would prove nothing.
 const MORE_THAN_ITS_SHARE: u64 = 4_000_000;
 const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
 
@@ -28,7 +28,7 @@ const PRIO: &str = "strategies: [{command_regex: ^prio$, priority: true}]";
 fn a_priority_task_preempts_at_its_wakeup() {
     let gthctl = shared::with_slices(LONG_SLICES, PRIO);
     let load = task::spinners(kernel::cpus() * 3, "load");
-    // One after the other: the second would take a CPU that the first one leaves.
+    // One after the other: otherwise the second would take a CPU that the first one leaves.
     let [prio, normal] = [("prio", 300), ("normal", 100)].map(|(comm, samples)| {
         let task = Task::fork(comm, task::rest_and_work(1_000_000, MORE_THAN_ITS_SHARE));
         task.samples(samples)
@@ -60,8 +60,8 @@ fn a_normal_task_preempts_who_has_had_more() {
     gthctl.stop();
 }
 
-/// A priority task wakes up another one and works on. Then the other one has the CPU, not first the
-/// normal task that the first one has preempted.
+/// A priority task wakes up another one and keeps working. The other one gets the CPU next, ahead of
+/// the normal task that the first one has preempted.
 #[test]
 fn a_priority_task_that_waits_comes_before_a_preempted_one() {
     let policy = PRIO.replace(']', ", {command_regex: ^alone$, cpus: 1, exclusive: true}]");
@@ -94,7 +94,7 @@ fn a_priority_task_that_waits_comes_before_a_preempted_one() {
     gthctl.stop();
 }
 
-/// A preempted task keeps its place on its CPU only briefly: it goes on elsewhere if the task that
+/// A preempted task keeps its place on its CPU only briefly: it continues elsewhere if the task that
 /// preempted it stays.
 #[test]
 fn a_preempted_task_does_not_wait_for_a_long_turn() {
@@ -112,8 +112,8 @@ fn a_preempted_task_does_not_wait_for_a_long_turn() {
     gthctl.stop();
 }
 
-/// Spins, and records each time that it did not run for at least `least` ns. Its CPU time goes on while
-/// the host stalls. It sleeps for 20 us after each `turn` ns of CPU time.
+/// Spins, and records each time that it did not run for at least `least` ns. Its CPU time keeps counting
+/// while the host stalls. It sleeps for 20 us after each `turn` ns of CPU time.
 fn note_gaps(shared: &task::Shared, least: u64, turn: u64) {
     let (mut last, mut last_used) = (task::now(), task::cpu_used());
     let mut rested = last_used;
@@ -125,7 +125,7 @@ fn note_gaps(shared: &task::Shared, least: u64, turn: u64) {
         let before = task::now();
         let used = task::cpu_used();
         let now = task::now();
-        // Else the two belong to different times: the next ones tell.
+        // Otherwise the two belong to different times, and the next pair is used.
         if now - before < least / 10 {
             let gap = (now - last).saturating_sub(used - last_used);
             if gap >= least {
@@ -140,7 +140,7 @@ fn note_gaps(shared: &task::Shared, least: u64, turn: u64) {
 /// running, so no CPU becomes free because it sleeps.
 #[test]
 fn also_when_softirq_on_another_cpu_wakes_it() {
-    // The sender's part of its CPU is so small that its datagrams are hardly more work than the
+    // The sender's share of its CPU is so small that its datagrams are hardly more work than the
     // receiver's share.
     let policy = PRIO.replace(']', ", {command_regex: ^normal$, weight: 50}]");
     let gthctl = shared::with_slices(LONG_SLICES, &policy);
@@ -161,12 +161,13 @@ fn also_when_softirq_on_another_cpu_wakes_it() {
 fn datagram_delays(comm: &str, cpus: &[usize]) -> Vec<u64> {
     let (receiver, to) = receiver(comm, Some(cpus), MORE_THAN_ITS_SHARE);
     let _sender = Task::fork_on("sender", Some(&[0]), send_to(to, 5_000_000));
-    // Waits until it has had its share: a number of samples would not tell.
+    // Waits until the receiver has had its share, which a number of samples would not show.
     std::thread::sleep(Duration::from_secs(3));
     receiver.shared().latencies()
 }
 
-/// A task that notes how long datagrams take to it and then runs for `work` ns, and its address.
+/// A task that records how long each datagram takes to reach it and then runs for `work` ns, and its
+/// address.
 fn receiver(comm: &str, cpus: Option<&[usize]>, work: u64) -> (Task, SocketAddr) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
@@ -216,7 +217,7 @@ fn a_stronger_priority_preempts_a_weaker_one() {
 }
 
 /// Spinners with priority, two for each CPU: the others share the machine with
-/// them, and wait for a CPU far less long than the watchdog would let them.
+/// them, and wait for a CPU for far less time than the watchdog allows.
 #[test]
 fn priority_spinners_starve_nobody() {
     let cpus = kernel::cpus();
@@ -230,7 +231,7 @@ fn priority_spinners_starve_nobody() {
     let before = (times(&normal), times(&pinned));
     std::thread::sleep(Duration::from_secs(6));
     let elapsed = begin.elapsed();
-    // Their even share of the CPUs would be a quarter; half of that is asked for.
+    // Their even share of the CPUs would be a quarter; half of that is required.
     let least = elapsed / 8;
     for (tasks, before) in [(&normal, before.0), (&pinned, before.1)] {
         for (task, before) in tasks.iter().zip(before) {
@@ -247,7 +248,7 @@ fn priority_spinners_starve_nobody() {
     gthctl.stop();
 }
 
-/// Two spinning tasks for each CPU. One of them has its turn when the host stalls, or the task beside them.
+/// Two spinning tasks for each CPU. When the host stalls, one of them has its turn, or the task beside them.
 fn load_that_sees_stalls() -> [Task; 4] {
     let spins = |shared: &task::Shared| {
         let mut stalls = Stalls::new();
@@ -260,7 +261,7 @@ fn load_that_sees_stalls() -> [Task; 4] {
     load
 }
 
-/// A task that [notes its gaps](note_gaps) has not been kept waiting beside that load.
+/// Asserts that a task that [records its gaps](note_gaps) has not been kept waiting beside that load.
 #[track_caller]
 fn has_not_waited(task: &Task, load: &[Task]) {
     let gaps = task.shared().latencies();
@@ -270,8 +271,8 @@ fn has_not_waited(task: &Task, load: &[Task]) {
     assert!(gap.saturating_sub(stall) < Duration::from_millis(100), "did not run for {gap:?}");
 }
 
-/// The time that a task ran by priority is not a debt once it shares fairly. If it were, 80 ms
-/// among two others for each CPU would make the task wait for 160 ms.
+/// The time that a task ran with priority is not a debt once it shares the CPU fairly. If it were,
+/// 80 ms among two others for each CPU would make the task wait for 160 ms.
 #[test]
 fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     let gthctl = shared::scheduler(
@@ -286,7 +287,8 @@ fn a_task_that_has_used_up_its_burst_is_not_kept_waiting() {
     gthctl.stop();
 }
 
-/// The same where the rule goes before the task has used up its burst. It sleeps too often for that.
+/// The same if the rule is removed before the task has used up its burst. The task sleeps too often to
+/// use it up.
 #[test]
 fn a_task_whose_rule_goes_is_not_kept_waiting() {
     let gthctl = shared::scheduler(PRIO);
@@ -300,7 +302,7 @@ fn a_task_whose_rule_goes_is_not_kept_waiting() {
 }
 
 /// A task that has used up its burst wakes up others that have not. They take the CPU of a task
-/// without priority, not the waker's. A futex's waker does not say that it hands something on.
+/// without priority, not the waker's. A futex wake-up does not hint that something is handed over.
 #[test]
 fn a_task_that_has_used_up_its_burst_is_not_put_off_by_whom_it_wakes_up() {
     let gthctl = shared::with_slices(LONG_SLICES, PRIO);
@@ -342,7 +344,7 @@ fn priority_tasks_that_hardly_sleep_starve_nobody() {
     let elapsed = begin.elapsed();
     for (task, before) in normal.iter().zip(before) {
         let got = task.cpu_time() - before;
-        // The guard gives them one part in twenty-one.
+        // The guard gives them 1/21.
         assert!(got > elapsed / 40, "{got:?} of {elapsed:?}");
         let gap = task.shared().gap();
         assert!(gap < Duration::from_secs(3), "did not run for {gap:?}");

@@ -24,7 +24,7 @@ const HOT_ON_2: &str = "strategies: [{command_regex: ^hot$, cpus: 2, exclusive: 
 const IN_FORCE: &str = "in force as generation";
 const REFUSED: &str = "the previous settings stay in force";
 const SOON: Duration = Duration::from_secs(5);
-/// How long a storm of rewrites may last until contents come into force meanwhile.
+/// How long a storm of rewrites may last until some contents have come into force during it.
 const LONGEST_STORM: Duration = Duration::from_secs(60);
 
 /// The task has the CPU to itself: it runs there, and the other task does not.
@@ -119,7 +119,7 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
         .unwrap();
     let begin = Instant::now();
     let mut i = 0;
-    // A content comes into force about once a second, and one in three is a mistake.
+    // One of the contents comes into force about once a second, and one in three is a mistake.
     while i < 1000 || gthctl.has_said(IN_FORCE) < 2 && begin.elapsed() < LONGEST_STORM {
         let text = [HOT_ON_1, "strategies: [{", HOT_ON_2][i % 3];
         match i / 3 % 3 {
@@ -156,7 +156,7 @@ fn a_storm_of_rewrites_ends_in_what_the_last_one_says() {
     assert!(!gthctl.has_ended());
     let generations = gthctl.has_said(IN_FORCE);
     println!("{generations} generations, {} refused", gthctl.has_said(REFUSED));
-    // The host's speed decides how many come into force while the storm lasts: some do.
+    // How many come into force during the storm depends on the host's speed, but some do.
     assert!(generations >= 2, "{}", gthctl.stderr());
     gthctl.stop();
 }
@@ -244,7 +244,7 @@ fn sighup_has_both_files_read_again() {
     gthctl.stop();
 }
 
-/// The same text has another meaning then.
+/// The same text then has another meaning.
 #[test]
 fn sighup_finds_a_process_that_has_come_since() {
     let ended = Task::spinner("any");
@@ -259,7 +259,7 @@ fn sighup_finds_a_process_that_has_come_since() {
     gthctl.stop();
 }
 
-/// A writer that takes its time after the file had gone, which is tried again each second.
+/// A slow writer brings back a file that was removed. gthctl tries to read it again each second.
 #[test]
 fn a_file_that_comes_back_slowly_is_read_when_it_is_closed() {
     let mut gthctl = shared::scheduler(NO_RULES);
@@ -280,7 +280,7 @@ fn a_file_that_comes_back_slowly_is_read_when_it_is_closed() {
     gthctl.stop();
 }
 
-/// Rewrites the file in place and has it read while it is half written.
+/// Rewrites the file in place and makes gthctl read it while it is half written.
 fn read_half_written(gthctl: &Gthctl, path: &Path, text: &str) {
     let times = gthctl.has_said("reading config and policy again");
     let mut file = File::create(path).unwrap();

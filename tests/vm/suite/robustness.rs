@@ -17,8 +17,8 @@ pub const STORMY: &str = "strategies:
 - {command_regex: ^stress-ng-switch, priority: 1, execution_time: 1ms}
 - {command_regex: ^stress-ng-affin, cpus: 0-2}";
 
-/// stress-ng with everything that moves tasks about: forks, switches, affinity,
-/// scheduling classes, exits. For so many seconds.
+/// Runs stress-ng for `seconds` with everything that moves tasks about: forks,
+/// switches, affinity, scheduling classes, exits.
 #[track_caller]
 pub fn survives_storms(mut gthctl: Lease, seconds: u32) {
     let done = Command::new("stress-ng")
@@ -41,7 +41,7 @@ fn survives_storms_of_tasks() {
     survives_storms(shared::scheduler(STORMY), 4);
 }
 
-/// Of the last CPU.
+/// Sets whether the last CPU is online.
 pub fn online(on: &str) {
     fs::write("/sys/devices/system/cpu/cpu3/online", on).unwrap();
 }
@@ -51,7 +51,7 @@ fn a_cpu_goes_and_comes_back() {
     let _load = task::spinners(kernel::cpus(), "load");
     let mut gthctl = shared::scheduler("strategies: [{command_regex: ^hot, priority: true}]");
     let back = |gthctl: &mut Lease| {
-        // It loads with a quarter of an emulated CPU: the load and the host take the rest.
+        // gthctl has a quarter of an emulated CPU to load with: the load and the host take the rest.
         let up = kernel::wait(Duration::from_secs(120), || {
             gthctl.has_ended() || (kernel::state() == "enabled" && kernel::ops() == "gthctl")
         });

@@ -53,7 +53,7 @@ fn idle_then_under_load_then_with_a_policy() {
     }
     assert_eq!(kernel::state(), "disabled");
 
-    // What was measured before an error is shown, and the code is that of `gthctl run`.
+    // What was measured before the error is shown, and the exit code is that of `gthctl run`.
     let wrong = files.path().join("wrong.yaml");
     fs::write(&wrong, "nonsense: 1").unwrap();
     let failed = test(&[&gnb, "--policy", wrong.to_str().unwrap()]);
@@ -77,7 +77,7 @@ fn nobody_there_is_one_line() {
     }
 }
 
-/// The last one of its module: the next module uses this scheduler, too.
+/// The last test of its module, as the next module uses this scheduler, too.
 #[test]
 fn the_gthctl_that_runs_is_measured_as_it_is() {
     let _plane = Plane::on_gtp();

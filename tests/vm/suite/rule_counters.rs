@@ -1,4 +1,4 @@
-//! What gthctl counts for each rule, against what the kernel counts for the rule's one task.
+//! What gthctl counts for each rule, compared with what the kernel counts for the rule's only task.
 
 use std::fs;
 use std::ops::RangeInclusive;
@@ -38,8 +38,8 @@ pub fn times(pid: i32) -> [f64; 2] {
     [times.next().unwrap(), times.next().unwrap()]
 }
 
-/// By how much `metric` and `truth` rise until `metric` has risen by `much`. The truth as a range,
-/// read before and after each value.
+/// By how much `metric` and `truth` rise until `metric` has risen by `much`. The truth is a range, as
+/// it is read before and after each value.
 #[track_caller]
 pub fn rises<T: Fn() -> f64>(
     much: f64,
@@ -79,7 +79,7 @@ fn a_rule_has_as_many_wakeups_as_its_task() {
             ("switches_total", format!("{label},kind=\"voluntary\"")),
         ] {
             let (counted, slept) = rises(300.0, || metric(name, &labels), truth);
-            // A sleep that has begun is a switch, and no wake-up yet.
+            // A sleep that has begun is a switch, but not yet a wake-up.
             let slept = slept.start() - 1.0..=slept.end() + 1.0;
             assert!(slept.contains(&counted), "{rule}, {name}: {counted} of {slept:?}");
         }
@@ -107,7 +107,7 @@ fn a_rule_has_as_many_wakeups_as_its_task() {
     gthctl.stop();
 }
 
-/// Two tasks share a CPU: both run, wait and are switched against their will.
+/// Two tasks share a CPU: both run, wait and are switched out involuntarily.
 #[test]
 fn run_and_wait_times_are_the_kernels() {
     let gthctl =
@@ -142,7 +142,7 @@ fn who_is_preempted_is_counted() {
     let sleeps = || in_status(upf.pid, "voluntary_ctxt_switches");
     let before = metric("preemptions_total", "rule=\"upf\"");
     let (counted, slept) = rises(200.0, preempted, sleeps);
-    // Each wake-up preempts; a few other tasks do, and a turn may just have ended.
+    // Each wake-up preempts; so do a few other tasks, and a turn may just have ended.
     assert!(counted > 0.8 * slept.start() && counted < 1.5 * slept.end(), "{counted} of {slept:?}");
     let others = metric("preemptions_total", "rule=\"upf\"") - before;
     assert!(others < 0.2 * counted, "{others} of {counted}");
@@ -160,7 +160,7 @@ fn moves_to_other_caches_are_migrations() {
     let goes_to = |cpu: usize| {
         task::set_affinity(nomad.pid, &[cpu]);
         assert!(kernel::runs_on(nomad.pid, cpu), "CPU {cpu}");
-        // It is in that CPU's queue. A task that is sent on before it has run there has not moved.
+        // It is in that CPU's queue. A task that is sent on before it has run there does not count as moved.
         let before = times(nomad.pid)[0];
         assert!(kernel::wait(SOON, || times(nomad.pid)[0] > before), "CPU {cpu}");
     };

@@ -19,7 +19,7 @@ fn a_task_that_is_being_matched_has_no_rule() {
     let renamed = Task::fork("renamed", |shared| {
         // SAFETY: no pointers.
         let tid = unsafe { libc::gettid() };
-        // Not before the test has seen its first name.
+        // Waits until the test has seen its first name.
         while shared.order.load(Ordering::Relaxed) == 0 {
             std::thread::yield_now();
         }

@@ -62,7 +62,7 @@ fn a_policy_that_takes_the_cpus_of_queued_tasks() {
     gthctl.stop();
 }
 
-/// The rule stays; its CPUs' queues are others with each policy.
+/// The rule stays, but its CPUs have other queues with each policy.
 #[test]
 fn a_reload_that_keeps_an_exclusive_rule() {
     let rule = "{command_regex: ^hot, cpus: 2-3, exclusive: true}";
@@ -79,7 +79,7 @@ fn a_reload_that_keeps_an_exclusive_rule() {
 #[test]
 fn policies_that_follow_one_another_at_once() {
     let exclusive = "strategies: [{command_regex: ^hot, cpus: 2-3, exclusive: true, priority: 1}]";
-    // So many and with such slices that the queue is not empty when the second policy comes.
+    // So many tasks with such slices that the queue is not empty when the second policy comes.
     let mut gthctl = start("scheduler: {slice_ns_default: 20ms, slice_ns_min: 20ms}", exclusive);
     let hot = spinners_on(40, "hot", &[2, 3]);
     for round in 1..=8 {
@@ -94,7 +94,7 @@ fn policies_that_follow_one_another_at_once() {
     gthctl.stop();
 }
 
-/// Four tasks of the strongest rank that sleep briefly want more than the CPU there is.
+/// Four tasks of the strongest rank that sleep briefly want more CPU time than there is.
 #[test]
 fn the_weakest_rank_behind_the_strongest() {
     let mut gthctl = start(
@@ -175,8 +175,8 @@ fn dump() -> String {
     lines.map(|(_, line)| format!("{line}\n")).collect()
 }
 
-/// The mixes of these seeds, one after the other, on one scheduler: tasks come, go, move and change,
-/// and policies with them. The kernel's watchdog is the judge.
+/// Runs the mixes of these seeds, one after the other, on one scheduler: tasks come, go, move and
+/// change, and policies with them. The kernel's watchdog detects stalls.
 fn watch_mixes(seeds: Range<u64>) {
     let mut gthctl = start("", "strategies: []");
     let mut mix = Mix::default();
@@ -217,17 +217,17 @@ fn latest(tasks: &[Task]) -> Duration {
     Duration::from_nanos(waits.max().expect("a wake-up"))
 }
 
-/// A real-time task takes the CPU on which tasks sleep, with priority and without. They wake up on the
+/// A real-time task takes the CPU on which tasks with and without priority sleep. They wake up on the
 /// other CPU that they may use. They do not wait until the kernel ends the real-time task's turn after
 /// 0.95 s.
 #[test]
 fn tasks_that_wake_up_keep_clear_of_a_real_time_one() {
     let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
     let _load = task::spinners(kernel::cpus() * 2, "load");
-    // The real-time task tells of its own CPU.
+    // The real-time task detects stalls of its own CPU.
     let host = host::Watch::on(&[0, 2, 3]);
     for round in 1..=3 {
-        // Those without priority have the other CPU in the same last-level cache.
+        // The other CPU of those without priority has the same last-level cache.
         let [prio, normal] = [("prio", 2), ("normal", 0)].map(|(comm, other)| {
             let sleeper = |_| Task::fork_on(comm, Some(&[1]), task::wake_often(100_000_000));
             let sleepers: Vec<Task> = (0..4).map(sleeper).collect();
@@ -254,10 +254,7 @@ fn tasks_that_wake_up_keep_clear_of_a_real_time_one() {
     gthctl.stop();
 }
 
-/// Two tasks are woken up at once, both of which slept on the only idle CPU. That CPU is for the
-/// first one, and the second takes the one that runs something weaker: neither waits until the
-/// other has done its work.
-/// The clock that the kernel reads. To change it stops all CPUs.
+/// The clock that the kernel reads. Changing it stops all CPUs.
 struct Clock {
     before: String,
     another: String,
@@ -266,7 +263,7 @@ struct Clock {
 impl Clock {
     const DIR: &str = "/sys/devices/system/clocksource/clocksource0";
 
-    /// `None` if this machine has one only.
+    /// `None` if this machine has only one.
     fn find() -> Option<Self> {
         let read = |name: &str| kernel::read(&format!("{}/{name}", Self::DIR));
         let before = read("current_clocksource").trim().to_owned();
@@ -293,8 +290,8 @@ impl Drop for Clock {
     }
 }
 
-/// The kernel's stopper comes before the priority task that preempts another one. That one keeps its
-/// place, but not before the stronger task.
+/// The kernel's stopper runs before the priority task that preempts another one. The preempted task
+/// keeps its place, but not ahead of the stronger task.
 #[test]
 fn the_stopper_lets_no_weaker_task_go_first() {
     let Some(clock) = Clock::find() else {
@@ -336,6 +333,9 @@ fn the_stopper_lets_no_weaker_task_go_first() {
     gthctl.stop();
 }
 
+/// Two tasks that slept on the only idle CPU are woken up at once. The first one gets that CPU, and
+/// the second takes the CPU that runs something weaker: neither waits until the other has done its
+/// work.
 #[test]
 fn an_idle_cpu_is_given_to_one_task_only() {
     const WORK: u64 = 20_000_000;
@@ -346,7 +346,7 @@ fn an_idle_cpu_is_given_to_one_task_only() {
 - {command_regex: ^waker$, priority: true, execution_time: 20ms}",
     );
     let _weaker = Task::fork_on("weaker", Some(&[2]), task::spin);
-    // With priority of its own, so that they do not take its CPU.
+    // It has priority itself, so that the tasks that it wakes up do not take its CPU.
     let waker = Task::fork_on("waker", Some(&[0]), |shared| {
         loop {
             task::sleep_until(task::now() + 3 * WORK);
@@ -368,15 +368,15 @@ fn an_idle_cpu_is_given_to_one_task_only() {
     waits.sort_unstable();
     let [p50, p75] = [0.5, 0.75].map(|part| task::part(&waits, part));
     println!("p50 {p50:?}, p75 {p75:?} of {}", waits.len());
-    // Half of them would wait for the other's work, and what the emulation takes comes on top.
+    // Otherwise half of them would wait for the other's work, plus the time that the emulation takes.
     assert!(p75 < Duration::from_nanos(WORK * 3 / 4), "{p75:?}");
     gthctl.stop();
 }
 
-/// A task that a real-time task displaces does not wait for its end.
+/// A task that a real-time task displaces does not wait until that one ends.
 #[test]
 fn a_real_time_task_takes_the_cpu_of_others() {
-    // Long slices: otherwise its own may just have ended, and it is queued for any CPU.
+    // Long slices: otherwise the task's slice may just have ended, and it is queued for any CPU.
     let mut gthctl = start(
         "",
         "strategies:
@@ -387,8 +387,8 @@ fn a_real_time_task_takes_the_cpu_of_others() {
         let task = Task::fork_on(comm, Some(&[1, 2]), task::spin);
         std::thread::sleep(Duration::from_millis(200));
         let cpu = kernel::cpu_of(task.pid).unwrap();
-        // It is one before it comes. What waits for a CPU on which a task becomes one was seen to
-        // stay there, once, on 6.12.
+        // It becomes real-time before it comes to that CPU. Once, on 6.12, a task that waited for a CPU
+        // was seen to stay there when a task on that CPU became real-time.
         let realtime = Task::fork_on("realtime", Some(&[3]), |shared| {
             task::become_realtime();
             task::set_affinity(0, &[cpu]);
@@ -405,9 +405,9 @@ fn a_real_time_task_takes_the_cpu_of_others() {
     gthctl.stop();
 }
 
-/// Beside a real-time task that never sleeps, the kernel's ext server gives the tasks of a CPU its part.
-/// It stops when one of them is held back by its limit, or is about to be matched, and nothing else is
-/// there to run: gthctl starts it again.
+/// Beside a real-time task that never sleeps, the kernel's ext server gives its share to the other tasks
+/// of a CPU. The server stops when one of them is held back by its limit, or is about to be matched, and
+/// there is nothing else to run. gthctl then starts it again.
 #[test]
 fn a_real_time_task_leaves_the_kernels_part_to_others() {
     if !Path::new(EXT_SERVERS).exists() {
@@ -416,10 +416,10 @@ fn a_real_time_task_leaves_the_kernels_part_to_others() {
     }
     let mut gthctl = start("", "strategies: [{command_regex: ^prio$, priority: true}]");
     let cgroup = Cgroup::with("limited", &[("cpu.max", "20000 100000")]);
-    // gthctl is not to wait for the CPU itself, just woken up for the policy.
+    // gthctl has just been woken up for the policy. It must not wait for the CPU itself.
     std::thread::sleep(Duration::from_millis(500));
     for (comm, cpu) in [("renames", 1), ("limited", 2)] {
-        // It is one before it comes, as above.
+        // It becomes real-time before it comes to that CPU, as above.
         let _realtime = Task::fork_on("realtime", Some(&[3]), |shared| {
             task::become_realtime();
             task::set_affinity(0, &[cpu]);
@@ -447,7 +447,7 @@ fn a_real_time_task_leaves_the_kernels_part_to_others() {
     gthctl.stop();
 }
 
-/// Two kernel threads of a CPU that never sleep leave a part of it to tasks that may run nowhere else.
+/// Two kernel threads of a CPU that never sleep leave a share of it to tasks that may run nowhere else.
 #[test]
 fn busy_kernel_threads_of_a_cpu_leave_it_to_others() {
     const CPU: usize = 2;
@@ -466,8 +466,8 @@ fn busy_kernel_threads_of_a_cpu_leave_it_to_others() {
     gthctl.stop();
 }
 
-/// Where the kernel has no ext server, nothing ends the turn of a real-time task that never sleeps. A task
-/// whose other CPU has another last-level cache is found from there.
+/// If the kernel has no ext server, nothing ends the turn of a real-time task that never sleeps. A task
+/// whose other CPU is in another last-level cache is found from there.
 #[test]
 fn a_task_beside_a_real_time_one_is_found_from_another_cache() {
     if Path::new(EXT_SERVERS).exists() {
@@ -491,7 +491,7 @@ fn a_task_beside_a_real_time_one_is_found_from_another_cache() {
     gthctl.stop();
 }
 
-/// More tasks wait in front than a CPU looks past to find one that may use it.
+/// More tasks wait ahead than a CPU skips to find one that may use it.
 #[test]
 fn a_crowd_that_may_not_run_elsewhere() {
     let mut gthctl = start("", "strategies: []");
@@ -562,7 +562,7 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     let gthctl = start("", NO_RULES);
     crowd.set("cpu.max", "1000 100000");
     std::thread::sleep(Duration::from_secs(1));
-    // The kernel looks once in half of LIMIT.
+    // The kernel checks once in half of LIMIT.
     let watched = 2 * LIMIT;
     let used = cpus_used(&[&crowd], watched);
     println!("{CROWD} tasks used {:.4} CPUs", used[0]);
@@ -572,7 +572,7 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
     println!("{cgroup:?}");
     assert_eq!((&*cgroup.cgroup, cgroup.limit_cpus), ("/crowd", 0.01));
     assert!((1..=cgroup.nr_periods).contains(&cgroup.nr_throttled));
-    // It has a quota left for a moment after each refill that has paid for the last run.
+    // The cgroup has quota left for a moment after each refill that has paid for the last run.
     let held_back = Duration::from_micros(cgroup.throttled_usec);
     assert!(held_back > watched * 9 / 10 && held_back < watched + LIMIT, "{held_back:?}");
     // A turn overruns the quota of about seven periods. Looks that come as often as turns could all fall
@@ -586,7 +586,8 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
         before.throttled && after.nr_throttled == before.nr_throttled
     }));
     assert!(grown > 150_000, "{grown} us in 200 ms in which it was held back throughout");
-    // Each new nice value queues them anew. The kernel counts on.
+    // Each new nice value enqueues the tasks again. Their waits begin no sooner or later for the kernel's
+    // watchdog (clr_task_runnable(), kernel/sched/ext).
     let begin = Instant::now();
     let threads = other_threads(&crowd.tasks()[0]);
     for nice in [1, 0].into_iter().cycle().take_while(|_| begin.elapsed() < watched) {

@@ -1,4 +1,4 @@
-//! What gthctl finds when it starts, and what changes meanwhile.
+//! What gthctl finds when it starts, and what changes during the start.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -58,7 +58,7 @@ fn files_that_others_can_change_are_named() {
     gthctl.stop();
 }
 
-/// A limit of inotify, until dropped.
+/// Sets a limit of inotify until dropped.
 struct Limit(String, String);
 
 impl Limit {
@@ -129,15 +129,15 @@ fn an_irq_failure_at_the_start_keeps_nothing_from_being_scheduled() {
     gthctl.stop();
 }
 
-/// Returns while a gthctl loads its scheduler: it has read what it needs to know of the machine, and made
-/// its maps, and the verifier is yet to look at its programs, which takes seconds.
+/// Returns while a gthctl loads its scheduler: it has read what it needs to know about the machine and
+/// made its maps. The verifier has yet to check its programs, which takes seconds.
 #[track_caller]
 fn wait_for_the_load(pid: i32) {
     assert!(kernel::wait(LOADED, || !gthctl::maps_of(pid).is_empty()), "it makes no maps");
     assert_eq!(kernel::state(), "disabled", "loaded already");
 }
 
-/// Does it while the gthctl that the test starts next loads its scheduler.
+/// Calls `act` while the gthctl that the test starts next loads its scheduler.
 fn during_the_load<T: Send + 'static>(act: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
     const SOCKET: &str = "/run/gthctl/control.sock";
     shared::unload();

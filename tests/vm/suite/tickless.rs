@@ -1,4 +1,4 @@
-//! CPUs that need no tick (`nohz_full=`): tests/vm/test boots a VM with the last two such.
+//! CPUs that need no tick (`nohz_full=`): tests/vm/test boots a VM whose last two CPUs need none.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -51,13 +51,13 @@ fn assert_becomes_quiet(within: Duration) {
     assert!(kernel::wait(within, is_quiet), "{last} timer interrupts a second");
 }
 
-/// The part of a second that each of the tasks gets.
+/// The share of a second that each of the tasks gets.
 fn parts(tasks: &[&Task]) -> Vec<f64> {
     kernel::cpus_used(tasks, |task| task.cpu_time(), Duration::from_secs(1))
 }
 
-/// Each of the tasks gets a part of a second that is in the range, if the host takes none of it. Of what
-/// they get together, each gets such a part from the first second on.
+/// Asserts that each of the tasks gets a share of a second that is in the range, if the host takes none
+/// of it. From the first second on, each task's share of what they get together must be in the range.
 #[track_caller]
 fn assert_parts(tasks: &[&Task], wanted: Range<f64>) {
     let mut are = Vec::new();
@@ -87,7 +87,8 @@ fn a_lone_task_has_no_tick_until_others_come() {
     gthctl.stop();
 }
 
-/// It began while another one waited, and no other begins after that one has left.
+/// The task that stays began its turn while another one waited, and no turn begins after that one has
+/// left.
 #[test]
 fn who_is_alone_again_has_no_tick() {
     let (gthctl, hot) = lonely();
@@ -100,8 +101,8 @@ fn who_is_alone_again_has_no_tick() {
     gthctl.stop();
 }
 
-/// The rule's task preempts one that may run nowhere else. That one waits in the CPU's local DSQ: the rule's
-/// task is not alone, though no other DSQ holds a task.
+/// The rule's task preempts one that may run nowhere else. The preempted task waits in the CPU's local
+/// DSQ: the rule's task is not alone, though no other DSQ holds a task.
 #[test]
 fn who_was_preempted_there_has_its_turns() {
     const WORK: u64 = 500_000_000;
@@ -113,7 +114,7 @@ fn who_was_preempted_there_has_its_turns() {
             let (begin, used) = (task::now(), task::cpu_used());
             task::use_cpu(WANTED);
             let used = task::cpu_used() - used;
-            // Not what the host takes of its own turns.
+            // Without what the host takes of the task's own turns.
             shared.add_latency((task::now() - begin).saturating_sub(used) + WANTED);
             task::sleep_until(task::now() + 500_000);
         }
@@ -136,7 +137,7 @@ fn who_was_preempted_there_has_its_turns() {
     gthctl.stop();
 }
 
-/// Nothing sees that it waits there but the CPU itself, which looks at nothing while a slice without an end lasts.
+/// Only the CPU itself sees that the task waits there, and it looks at nothing during an infinite slice.
 #[test]
 fn who_was_held_back_by_a_limit_comes_back_there() {
     let mut limited = Cgroup::with("limited", &[("cpu.max", "20000 100000")]);
@@ -152,7 +153,8 @@ fn who_was_held_back_by_a_limit_comes_back_there() {
     gthctl.stop();
 }
 
-/// Both want the CPU at the same time, again and again. Neither is put off by the other one's end of a turn.
+/// Both want the CPU at the same time, again and again. The end of one task's turn does not delay the
+/// other task.
 #[test]
 fn two_of_one_rank_there_take_turns() {
     const WORK: u64 = 5_000_000;
@@ -179,8 +181,8 @@ fn two_of_one_rank_there_take_turns() {
     gthctl.stop();
 }
 
-/// The third task gets room on one of the two CPUs. The task on the other one has no tick and no kick, so
-/// only the kernel's look at such CPUs, once a second, ends its turn.
+/// The third task gets room on one of the two CPUs. The task on the other CPU has no tick and no kick,
+/// so only the kernel's check of such CPUs, once a second, ends its turn.
 #[test]
 fn tasks_share_all_cpus_of_their_rule() {
     let gthctl =
@@ -190,7 +192,7 @@ fn tasks_share_all_cpus_of_their_rule() {
     assert!(kernel::wait(Duration::from_secs(10), are_alone));
     tasks.push(Task::spinner("hot-too"));
     std::thread::sleep(Duration::from_secs(1));
-    // A task's time without a tick is known by the second.
+    // Without a tick, a task's time is known only to the second.
     let times = task::times(&tasks, Duration::from_secs(12));
     assert!(times.iter().all(|time| (6.6..9.6).contains(time)), "{times:?}");
     gthctl.stop();

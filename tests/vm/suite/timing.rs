@@ -41,16 +41,16 @@ fn describe(what: &str, ns: &[u64]) -> (Duration, Duration) {
 }
 
 const PROCESSES: usize = 300;
-/// Five u64 for each process: before its execve(), the beginning of its main,
-/// when it was on one of the rule's CPUs, where main began, for how long the host
-/// stalled since then.
+/// Five u64 for each process: the time before its execve(), the time when main
+/// began, the time when it was on one of the rule's CPUs, the CPU where main began,
+/// and for how long the host stalled since then.
 const SLOT: u64 = 40;
 
-/// A task that executes a program falls under another rule from then on. Measures how long the
+/// A task that executes a program comes under another rule from then on. Measures how long the
 /// program runs before it is on that rule's CPUs, where nothing else may run.
 ///
 /// There are never more such programs than CPUs for them: each parent waits for its child's end
-/// before it forks the next. So the time does not include that they queue for each other.
+/// before it forks the next. So the programs do not wait for each other during the measured time.
 #[test]
 fn a_rule_is_in_force_when_a_program_begins() {
     let cpus = kernel::cpus();
@@ -126,7 +126,7 @@ fn a_rule_is_in_force_when_a_program_begins() {
     describe("from before execve() until a rule is in force", &with_exec);
     let (median, worst) = describe("from main until a rule is in force", &in_main);
     assert!(median < Duration::from_millis(1), "{median:?}");
-    // A tick, and what the host takes a little at a time.
+    // Allows for a tick, and for what the host takes a little at a time.
     let late = task::part(&in_main, 0.99);
     assert!(late < Duration::from_millis(10), "{late:?}");
     assert!(worst < Duration::from_millis(100), "{worst:?}");
@@ -136,12 +136,12 @@ fn a_rule_is_in_force_when_a_program_begins() {
 /// After this time a sender counts as never having come to the rule's CPUs.
 const LOST: u64 = 2_000_000_000;
 
-/// A fresh process sends its first packet through the gtp device: how long until the
-/// scheduler treats it by the rule, which is that it is on the rule's CPUs. One kind of
-/// sender goes on running, and has to wait for a tick; the other sleeps, and has to be
-/// there when it wakes up. No other task is ever on these CPUs.
+/// A fresh process sends its first packet through the gtp device. Measures how long it
+/// takes until the scheduler applies the rule, that is, until the process is on the rule's
+/// CPUs. One kind of sender keeps running and has to wait for a tick; the other sleeps and
+/// has to be there when it wakes up. No other task is ever on these CPUs.
 ///
-/// What looks for such tasks once a second takes half a second on average.
+/// A check for such tasks once a second would take half a second on average.
 #[test]
 fn the_first_packet_boosts_its_sender() {
     const SENDERS: usize = 200;
@@ -197,7 +197,7 @@ fn the_first_packet_boosts_its_sender() {
             let _ = socket.send(b"packet");
             let sleeps = task::sleeps();
             let mut awake_at = 0;
-            // Where the host stops the virtual CPU, the time is over before it sleeps.
+            // If the host stops the virtual CPU, the time is over before the task sleeps.
             while task::sleeps() == sleeps {
                 awake_at = task::now() + SLEEP;
                 task::sleep_until(awake_at);
@@ -230,8 +230,8 @@ fn set_threads_max(count: &str) -> String {
     before
 }
 
-/// CPU time of looking once at each thread of a process from user space, as a scheduler
-/// does that decides there.
+/// The CPU time that it takes to look once at each thread of a process from user space,
+/// as a scheduler does that makes its decisions there.
 fn look_at_threads(pid: i32) -> Duration {
     let me = std::process::id() as i32;
     let before = process_time(me);
@@ -246,7 +246,7 @@ fn look_at_threads(pid: i32) -> Duration {
 
 const THREADS: usize = 10_000;
 
-/// The last one of its VM, as it loads a scheduler of its own.
+/// The last test of its VM, as it loads a scheduler of its own.
 ///
 /// The kernel's verifier takes most of a start, and its time varies by more than all tasks add. So
 /// the test checks that gthctl reads nothing for each task. Beyond its cost without tasks, a reload
@@ -286,7 +286,7 @@ fn what_ten_thousand_tasks_and_a_hundred_rules_cost() {
     let reload = |policy: &str, times: usize| {
         let before = (process_time(pid), kernel::reads(pid));
         fs::write(gthctl.policy(), policy).unwrap();
-        // Asking would cost it time.
+        // Asking gthctl would cost it CPU time.
         assert!(gthctl.says(IN_FORCE, times));
         (process_time(pid) - before.0, kernel::reads(pid) - before.1)
     };
@@ -307,7 +307,7 @@ fn what_ten_thousand_tasks_and_a_hundred_rules_cost() {
         alone.into_iter().enumerate().map(|(i, policy)| reload(&policy, i + 6).0).collect();
     println!("reloads without the tasks: {alone:?}");
     let alone = alone.iter().sum::<Duration>() / 2;
-    // Time that the emulated CPU waits for the host counts too: not the worst.
+    // The median, not the worst, as time that the emulated CPU waits for the host counts too.
     took.sort();
     assert!(took[took.len() / 2] < alone + looked / 4, "{took:?} against {alone:?}, {looked:?}");
     assert!(loaded < bare + READS, "{loaded} reads against {bare}");

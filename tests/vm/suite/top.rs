@@ -31,7 +31,7 @@ fn task(report: &Value, tid: i32) -> &Value {
     tasks.iter().find(|task| task["tid"] == tid).unwrap_or(&Value::Null)
 }
 
-/// A CPU's time is that of whoever runs there: a task under a rule with priority, one without a rule,
+/// A CPU's time is counted by what runs there: a task under a rule with priority, one without a rule,
 /// a real-time task.
 #[test]
 fn a_cpus_time_is_by_whose_tasks_ran() {
@@ -39,8 +39,8 @@ fn a_cpus_time_is_by_whose_tasks_ran() {
         shared::scheduler("strategies: [{name: upf, command_regex: ^upf$, priority: true}]");
     let _upf = Task::fork_on("upf", Some(&[1]), task::spin);
     let _load = Task::fork_on("load", Some(&[2]), task::spin);
-    // It is one before it comes: the kernel does not tell that a task on a CPU becomes one, and what
-    // waits in that CPU's local DSQ stays there.
+    // It becomes real-time before it comes to that CPU: the kernel does not report that a task on a CPU
+    // becomes real-time, and what waits in that CPU's local DSQ stays there.
     let _fifo = Task::fork_on("fifo", Some(&[0]), |shared| {
         task::become_realtime();
         task::set_affinity(0, &[3]);
@@ -49,7 +49,7 @@ fn a_cpus_time_is_by_whose_tasks_ran() {
     let kinds = ["priority", "normal", "real_time"];
     let seen = || {
         let report = report();
-        // The real-time task leaves a part of its CPU to others where there are ext servers.
+        // The real-time task leaves a share of its CPU to others if there are ext servers.
         (1..=3).all(|cpu| {
             let shares = kinds.map(|kind| report["cpus"][cpu][kind].as_f64().unwrap_or(0.0));
             (0..3).all(|kind| (shares[kind] > 0.7) == (kind + 1 == cpu))

@@ -93,7 +93,7 @@ fn the_cpu_is_where_the_thread_was_put() {
     let plane = Plane::on_gtp();
     let trace = Trace::start(&["gtp"]);
     let sent = Cell::new(0_u64);
-    // Until all of them are told: a probe passes each of the functions once.
+    // Waits until all packets are reported: a probe passes each of the functions once.
     let ping = |count: usize| {
         plane.ping(count);
         sent.set(sent.get() + count as u64);
@@ -134,7 +134,7 @@ fn the_cpu_is_where_the_thread_was_put() {
     gthctl.stop();
 }
 
-/// The kubelet's cgroups (see src/policy/cgroups.rs) tell the pod and the container.
+/// The kubelet's cgroups (see src/policy/cgroups.rs) identify the pod and the container.
 #[test]
 fn the_pod_and_the_container_are_told() {
     const UID: &str = "6a7c2f0e-0000-4000-8000-0123456789ab";
@@ -208,7 +208,7 @@ fn softirq_is_nobodys() {
     }
 }
 
-/// Sends at most so many G-PDUs from the peer to eth1 until told to stop. It sends from CPU 0, as
+/// Sends at most `most` G-PDUs from the peer to eth1, while `go_on` is true. It sends from CPU 0, as
 /// the sender serves an interrupt that comes in on its CPU.
 fn send_through_eth1(most: usize, go_on: impl Fn() -> bool + Send) {
     let send = move || {
@@ -225,7 +225,7 @@ fn send_through_eth1(most: usize, go_on: impl Fn() -> bool + Send) {
 
 #[test]
 fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
-    /// A gtp device: its socket takes what comes to port 2152, whatever the tunnel.
+    /// A gtp device: its socket receives what comes to port 2152, whatever the tunnel.
     struct Gtp;
     impl Drop for Gtp {
         fn drop(&mut self) {
@@ -242,7 +242,7 @@ fn what_a_nic_receives_is_processed_where_its_interrupt_comes_in() {
         pair.ping(5);
         let trace = Trace::start(&["gtp"]);
         send_through_eth1(PROBES, || true);
-        // They may still be on their way.
+        // Some packets may still be on their way.
         let came = || sum(&totals(&trace.lines()), "gtp_encap_recv", "packets");
         kernel::wait(SOON, || came() >= PROBES as u64);
         let lines = trace.stop();
@@ -291,13 +291,13 @@ fn both_ids_of_a_task_in_a_pid_namespace() {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let ids: Vec<u64> =
         ids.expect("it still runs").split_whitespace().map(|id| id.parse().unwrap()).collect();
-    // It ends unshare with it.
+    // This ends unshare, too.
     kill(Pid::from_raw(ids[0] as i32), Signal::SIGKILL).unwrap();
     assert_eq!(ids.len(), 2, "{status}");
     assert_eq!((&row["tid"], &row["tid_inside"]), (&ids[0].into(), &ids[1].into()));
     assert_eq!((&row["tgid"], &row["tgid_inside"]), (&ids[0].into(), &ids[1].into()));
     ping.wait().unwrap();
-    // Where the packet is among the arguments comes from BTF: 84 bytes without the header.
+    // BTF tells which argument is the packet: 84 bytes without the header.
     let rows = totals(&trace.stop());
     assert_eq!(sum(&rows, "icmp_rcv", "bytes"), sum(&rows, "icmp_rcv", "packets") * 64);
 }
@@ -363,7 +363,7 @@ fn events_that_are_not_read_are_counted() {
     assert!(events.iter().all(|event| event["tid"] == caller.pid), "{}", events[0]);
 }
 
-/// Its standard output is full, so that it would wait for the reader for ever.
+/// Its standard output is full, so it would wait for the reader forever.
 #[test]
 fn a_trace_that_nobody_reads_ends_when_it_is_told_to() {
     let caller = Task::fork("calls", |_| {
@@ -381,7 +381,7 @@ fn a_trace_that_nobody_reads_ends_when_it_is_told_to() {
         unsafe { libc::ioctl(out, libc::FIONREAD, &raw mut bytes) };
         bytes
     };
-    // A page or so less than 64 KiB, as no part of a line is in two writes.
+    // About a page less than 64 KiB, as no line is split across two writes.
     assert!(kernel::wait(Duration::from_secs(60), || held() > 60_000), "{} bytes", held());
     std::thread::sleep(Duration::from_millis(500));
     kill(Pid::from_raw(trace.id() as i32), Signal::SIGTERM).unwrap();
@@ -419,11 +419,11 @@ fn a_module_that_is_not_there() {
 
 const MODULE: &str = "/modules/gtp.ko";
 
-/// Whatever the outcome of a test, the others find the module.
+/// Restores the module for the other tests, whatever the outcome of a test.
 struct RestoreGtp;
 
 impl RestoreGtp {
-    /// `None`, and a line that says why, where there is no such module.
+    /// Returns `None` and prints why if there is no such module.
     fn new() -> Option<Self> {
         if !Path::new(MODULE).exists() {
             println!("skipped: gtp is built into this kernel");
@@ -435,7 +435,7 @@ impl RestoreGtp {
 
 impl Drop for RestoreGtp {
     fn drop(&mut self) {
-        // It may be one without the functions.
+        // The loaded module may be the one without the functions.
         let _ = Command::new("rmmod").arg("gtp").stderr(Stdio::null()).status();
         let _ = Command::new("insmod").arg(MODULE).stderr(Stdio::null()).status();
     }
@@ -449,7 +449,7 @@ fn insert(module: &Path) {
 fn without_functions(dir: &Path) -> PathBuf {
     const SIGNED: &[u8] = b"~Module signature appended~\n";
     let mut module = fs::read(MODULE).unwrap();
-    // A wrong signature is an error; none is not (module_sig_check(), kernel/module/signing.c).
+    // A wrong signature is an error; a missing one is not (module_sig_check(), kernel/module/signing.c).
     if module.ends_with(SIGNED) {
         module.truncate(module.len() - SIGNED.len());
     }
@@ -485,7 +485,7 @@ fn a_module_without_the_functions() {
     assert_eq!((trace.has_said(why), trace.lines().len()), (1, 0), "{}", trace.stderr());
     remove();
 
-    // During a trace, which goes on.
+    // The same during a trace, which continues.
     insert(Path::new(MODULE));
     let trace = Trace::start(&["gtp", "--kprobe"]);
     let told = |how: &str| {
@@ -560,7 +560,7 @@ fn gtp5g_with_and_without_btf() {
         for function in GTP5G_FUNCTIONS {
             let how = lines.iter().find(|l| l["kind"] == "function" && l["function"] == function);
             assert_eq!(how.unwrap()["how"], format!("{function}: {wanted}"), "{variant}");
-            // These are passed in both directions.
+            // Packets pass this one in both directions.
             let times = if function == "policePacket" { 2 } else { 1 };
             let packets = sum(&rows, function, "packets");
             assert_eq!(packets, (times * PROBES) as u64, "{variant}: {function}: {rows:#?}");
@@ -611,7 +611,8 @@ fn a_policy_for_what_was_seen() {
     gthctl.stop();
 }
 
-/// One that begins on a CPU and ends on another. The beginning stays behind, and belongs to no later call.
+/// The call begins on one CPU and ends on another. Its recorded beginning stays behind, and belongs to no
+/// later call.
 #[test]
 fn a_call_whose_task_moves_has_no_time() {
     extern "C" fn wake(_: i32) {}
@@ -622,7 +623,7 @@ fn a_call_whose_task_moves_has_no_time() {
             let order = shared.order.load(Ordering::Relaxed);
             if order != shared.answer.load(Ordering::Relaxed) {
                 let long = libc::timespec { tv_sec: 600, tv_nsec: 0 };
-                // SAFETY: valid, and nobody asks for the rest.
+                // SAFETY: a valid time; the remaining time is not requested.
                 unsafe { libc::nanosleep(&long, std::ptr::null_mut()) };
                 shared.answer.store(order, Ordering::Relaxed);
             }
@@ -651,6 +652,6 @@ fn a_call_whose_task_moves_has_no_time() {
     assert_eq!(sum(&totals(&lines), "hrtimer_nanosleep", "packets"), 3, "{lines:#?}");
     let times = times(&lines);
     println!("{times:?} ns of {last:?}");
-    // To the next power of two at most.
+    // The time is rounded up to the next power of two at most.
     assert!(times.len() == 1 && Duration::from_nanos(times[0]) < 2 * last, "{times:?}, {last:?}");
 }

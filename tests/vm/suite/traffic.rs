@@ -55,7 +55,7 @@ fn marked() -> Vec<i32> {
     tids
 }
 
-/// What the test has counted so far; gthctl's own count is since the scheduler was loaded.
+/// What has been counted during this test so far; gthctl's own count starts when the scheduler is loaded.
 fn counter(gthctl: &Lease, name: &str) -> u64 {
     let (counter, told) = match name {
         "marked" => ("COUNT_MARKED", traffic()["marked"].as_u64()),
@@ -118,7 +118,7 @@ fn whoever_handles_packets_falls_under_the_rule() {
     gthctl.stop();
 }
 
-/// Where the kernel hides its addresses, gthctl does not know which softirqs are a task's own.
+/// If the kernel hides its addresses, gthctl does not know which softirqs are a task's own.
 #[test]
 fn a_note_says_that_the_kernel_hides_its_addresses() {
     const RESTRICT: &str = "/proc/sys/kernel/kptr_restrict";
@@ -164,7 +164,7 @@ fn softirqs_are_nobodys() {
         task::set_affinity(tid, &[0]);
     }
     sender::steer_uplink_to(CPU);
-    // On top of the idle CPU, then of tasks that have nothing to do with it.
+    // Softirqs interrupt the idle CPU, then tasks that have nothing to do with the packets.
     plane.ping(40);
     assert_eq!(marked(), NONE, "{}", traffic());
     let busy = Task::fork_on("busy", Some(&[CPU]), task::spin);
@@ -186,7 +186,7 @@ fn a_mark_ends_after_the_last_packet() {
     const HOLD: Duration = Duration::from_millis(1500);
     let gthctl = start(&policy("hold: 1500ms"));
     let sender = sender("sender");
-    // It goes on while packets come. Packets that the host's stall keeps apart tell nothing.
+    // The mark lasts while packets come. Packets that a stall of the host keeps apart prove nothing.
     let mut marks = 0;
     let goes_on = || {
         marks += 1;
@@ -268,7 +268,7 @@ fn a_slow_sender_is_not_meant() {
     let within_a_second = || {
         let begin = Instant::now();
         send(&fast, 19);
-        // To ask gthctl may take too long.
+        // Asking gthctl may take too long.
         assert_eq!(gthctl.counter("COUNT_MARKED"), 0);
         send(&fast, 1);
         let within = begin.elapsed() < Duration::from_millis(950);
@@ -276,7 +276,7 @@ fn a_slow_sender_is_not_meant() {
             return true;
         }
         assert!(!within, "20 packets within a second: {}", traffic());
-        // The host has stalled: from the start, in another second.
+        // The host has stalled: start again, in another second.
         std::thread::sleep(Duration::from_millis(1100));
         false
     };
@@ -293,12 +293,12 @@ fn no_more_tasks_than_max_tasks() {
     let senders = ["one", "two", "three"].map(sender);
     senders.iter().for_each(|sender| send(sender, 3));
     assert_eq!(marked(), [senders[0].pid, senders[1].pid]);
-    // Once for the second, not for each packet.
+    // A refusal counts once a second, not for each packet.
     assert_eq!((counter(&gthctl, "marked"), counter(&gthctl, "refused")), (2, 1));
     assert!(!in_force(senders[2].pid));
     let [one, two, three] = senders;
     drop(one);
-    // It leaves its place.
+    // Its place becomes free.
     assert!(kernel::wait(SOON, || {
         send(&three, 1);
         marked() == [two.pid, three.pid]
@@ -336,7 +336,7 @@ fn the_module_goes_and_comes_again() {
         send(&sender, 1);
         assert!(kernel::wait(SOON, || in_force(sender.pid)));
     }
-    // So fast that gthctl may already find another one.
+    // So fast that gthctl may already find the new module.
     succeeds(Command::new("sh").args(["-c", &format!("rmmod gtp && insmod {MODULE}")]));
     assert!(gthctl.says(SEEN, 5), "{}", gthctl.stderr());
     let _plane = sender::plane();
@@ -404,7 +404,7 @@ fn marks_stay_over_a_reload_that_keeps_their_condition() {
     for key in ["tid", "packets", "function", "rules"] {
         assert_eq!(after[key], before[key], "{key}");
     }
-    // For another rule, too.
+    // The mark counts for another rule, too.
     apply(&format!("{first}, {same}"));
     assert_eq!(traffic()["tasks"][0]["rules"], serde_json::json!(["first", "traffic"]));
     assert_eq!(counter(&gthctl, "marked"), 1);

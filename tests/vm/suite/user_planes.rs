@@ -1,4 +1,4 @@
-//! Data planes of user space: Debian's osmo-ggsn, with the SGSN emulator of the same package.
+//! User-space data planes: Debian's osmo-ggsn, with the SGSN emulator of the same package.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
@@ -22,7 +22,7 @@ use crate::trace::{of_threads, sum, totals};
 pub const VM: Vm = vm::SHARED;
 
 const PROBES: u64 = 40;
-/// A probe behind its GTP-U header.
+/// The size of a probe with its GTP-U header.
 const PROBE_BYTES: u64 = 84 + 12;
 const SGSN: &str = "10.101.0.1";
 const GGSN: &str = "10.101.0.2";
@@ -82,7 +82,7 @@ impl Plane {
         self.ggsn.id() as i32
     }
 
-    /// Sends probes through the tunnel to the GGSN's own address; each is answered.
+    /// Sends probes through the tunnel to the GGSN's own address; each must be answered.
     fn ping(&self) {
         let ping = format!("-n -I ue0 -i 0.05 -W 5 -c {PROBES} {GATEWAY}");
         answered(&ping, "ue0", PROBES);
@@ -101,13 +101,13 @@ impl Drop for Plane {
     }
 }
 
-/// A program of osmo-ggsn's package, with its libraries.
+/// Starts a program of osmo-ggsn's package, with its libraries.
 fn started(command: &mut Command) -> Child {
     command.env("LD_LIBRARY_PATH", folder()).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().unwrap()
 }
 
-/// tests/vm/osmo-ggsn's.
+/// The directory that tests/vm/osmo-ggsn prints.
 fn folder() -> PathBuf {
     std::env::var_os("OSMO_GGSN").expect("set by tests/vm/test").into()
 }
@@ -149,7 +149,7 @@ fn a_trace_becomes_a_policy() {
     let mut trace = Command::new(gthctl::binary());
     trace.args(["trace", "udp:2152", "--suggest", "--duration", "5s"]);
     let mut trace = trace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // Once it is attached.
+    // Waits until it is attached.
     let mut said = BufReader::new(trace.stderr.take().unwrap()).lines().map_while(Result::ok);
     assert!(said.any(|line| line.contains("tracing: ")));
     plane.ping();
@@ -168,7 +168,7 @@ fn a_rule_by_the_port_matches_it() {
     let gthctl = shared::scheduler(&format!("strategies: [{rule}]"));
     gthctl.sees_packets();
     let explanation = || report(&["explain", &plane.ggsn().to_string()]);
-    // After that on the user.
+    // This verdict comes after the one on the user.
     let why = || explanation()["rules"][0]["conditions"][1]["why"].as_str().unwrap().to_owned();
     assert_eq!(why(), "no packet has been seen");
     plane.ping();
@@ -180,7 +180,7 @@ fn a_rule_by_the_port_matches_it() {
     let its = traffic["tasks"].as_array().unwrap().iter().find(|task| task["tid"] == plane.ggsn());
     let its = its.unwrap_or_else(|| panic!("{traffic:#}"));
     assert!(its["packets"].as_u64().unwrap() >= 2 * PROBES, "{its}");
-    // Another port is none of its business; back again, it is matched anew.
+    // The program does not match a rule by another port.
     gthctl.replace(&format!("strategies: [{}]", rule.replace("2152", "2153")));
     assert_eq!(explanation()["rule"], Value::Null);
     plane.ping();
@@ -188,7 +188,7 @@ fn a_rule_by_the_port_matches_it() {
     gthctl.stop();
 }
 
-/// IPv6, IPv4 through an IPv6 socket, looks and failures, none of which count twice.
+/// IPv6, IPv4 through an IPv6 socket, peeks and failures: nothing counts twice.
 #[test]
 fn each_datagram_counts_once() {
     let socket = UdpSocket::bind("[::]:0").unwrap();
@@ -223,7 +223,7 @@ fn each_datagram_counts_once() {
     assert_eq!(symbols.count(), 0, "{rows:#?}");
 }
 
-/// Nobody receives: what waits and what did not fit is the socket's.
+/// Nobody receives: what waits and what did not fit is reported for the socket.
 fn a_full_queue_is_told(ip: &str) {
     let socket = UdpSocket::bind((ip, 0)).unwrap();
     let address: SocketAddr = socket.local_addr().unwrap();
@@ -264,7 +264,7 @@ fn a_full_queue_of_ipv6_is_told() {
     a_full_queue_is_told("::1");
 }
 
-/// A port that nobody has open is no mistake: the data plane may come.
+/// A port that nobody has open is no mistake: the data plane may start later.
 #[test]
 fn a_port_may_be_opened_later() {
     let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

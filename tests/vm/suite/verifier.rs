@@ -8,8 +8,8 @@ use crate::support::vm::{self, Vm};
 
 pub const VM: Vm = vm::SHARED;
 
-/// Instructions that the verifier may look at for the scheduler's programs together. Linux 7.2 takes
-/// 53,000, Linux 6.12 79,000.
+/// How many instructions the verifier may process for all of the scheduler's programs together. Linux 7.2
+/// takes 53,000, Linux 6.12 79,000.
 const CEILING: u32 = 90_000;
 
 #[test]
@@ -25,7 +25,7 @@ fn the_scheduler_takes_few_instructions_to_verify() {
     }
     let sum: u32 = programs.iter().map(|(instructions, _)| instructions).sum();
     println!("{sum:9} in all");
-    // Another program where kicks are malformed; the kernel cuts its name.
+    // Where kicks are malformed, another program is loaded; the kernel truncates its name.
     let cannot_kick = gthctl.has_ever_said("scx_bpf_kick_cpu");
     let dispatch = if cannot_kick { "gth_dispatch_wi" } else { "gth_dispatch" };
     assert!(programs.iter().any(|(_, name)| name == dispatch), "{programs:?}");

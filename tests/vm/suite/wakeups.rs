@@ -12,15 +12,15 @@ use crate::support::vm::{self, Vm};
 /// A wake-up takes 20 us, which a slow host multiplies.
 pub const VM: Vm = vm::VIRTUAL;
 
-/// How many of them waited for a turn.
+/// How many of these wake-ups waited for a turn.
 fn waited(late: &[u64]) -> usize {
     let waited = late.iter().filter(|ns| **ns > 500_000).count();
     println!("{waited} of {} waited, the longest {:?} ns", late.len(), late.iter().max());
     waited
 }
 
-/// The pool's clock jumps when a task goes on that was preempted late in its turn. The task on the
-/// other CPU is then far behind the clock, and those that hardly run preempt it all the same.
+/// The pool's clock jumps when a task that was preempted late in its turn continues. The task on the
+/// other CPU is then far behind the clock, but tasks that hardly run still preempt it.
 #[test]
 fn a_task_that_hardly_runs_waits_for_no_turn_beside_priority_tasks() {
     let gthctl = shared::scheduler("strategies:\n- {command_regex: ^hot$, priority: true}\n");
@@ -35,8 +35,8 @@ fn a_task_that_hardly_runs_waits_for_no_turn_beside_priority_tasks() {
     gthctl.stop();
 }
 
-/// The pool's clock leaves those behind that share a CPU while another CPU has one task. Who wakes up beside
-/// them is not behind them for that.
+/// Tasks that share a CPU fall behind the pool's clock while another CPU has one task. That does not put
+/// a task that wakes up beside them behind them.
 #[test]
 fn a_task_that_hardly_runs_waits_for_no_turn_beside_those_that_fell_behind() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -50,7 +50,7 @@ fn a_task_that_hardly_runs_waits_for_no_turn_beside_those_that_fell_behind() {
     gthctl.stop();
 }
 
-/// Nor is a new task behind them.
+/// Nor does it put a new task behind them.
 #[test]
 fn a_new_task_waits_no_longer_beside_those_that_fell_behind() {
     let gthctl = shared::scheduler(NO_RULES);

@@ -1,5 +1,5 @@
-//! The end of the scheduler that tests share, and what needs that it has ended: these are the last tests
-//! of their VM.
+//! The end of the scheduler that tests share, and tests that need it to have ended: these are the last
+//! tests of their VM.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,8 +20,8 @@ use crate::top::top;
 
 pub const VM: Vm = vm::SHARED;
 
-/// The scheduler says which kfuncs it does without; the doctor names the same. Beside a running gthctl, it
-/// finds no error.
+/// The doctor names the same kfuncs that the scheduler says it does without. Beside a running gthctl, the
+/// doctor finds no error.
 #[test]
 fn a_running_gthctl_has_said_of_malformed_btf_what_the_doctor_says() {
     let gthctl = shared::scheduler(NO_RULES);
@@ -44,7 +44,7 @@ fn a_running_gthctl_has_said_of_malformed_btf_what_the_doctor_says() {
     gthctl.stop();
 }
 
-/// The signal and the kernel's end of the scheduler wait for gthctl at the same time.
+/// When gthctl continues, both the signal and the kernel's end of the scheduler are pending.
 #[test]
 fn a_signal_ends_it_though_a_cpu_goes() {
     let mut gthctl = shared::take();
@@ -71,7 +71,7 @@ fn once_needs_a_running_gthctl() {
     }
 }
 
-/// It is measured if asked for, and the module can be unloaded then, too.
+/// The time is measured if requested, and the module can be unloaded then, too.
 #[test]
 fn the_time_in_the_driver() {
     shared::unload();

@@ -1,4 +1,4 @@
-//! `gthctl trace xdp:DEV`, of a program of the suite's own (tests/vm/xdp.bpf.c).
+//! `gthctl trace xdp:DEV` with the suite's own program (tests/vm/xdp.bpf.c).
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -28,7 +28,7 @@ pub const VM: Vm = vm::PACKETS;
 
 /// Packets with each verdict.
 const PACKETS: u64 = 20;
-/// The sender's CPU. A veth runs its program there, unless another CPU is at work on a packet
+/// The sender's CPU. A veth runs its program there, unless another CPU is handling a packet
 /// for it (drivers/net/veth.c: veth_poll()).
 const CPU: usize = 1;
 
@@ -46,8 +46,8 @@ impl Links {
             let same = format!("index {}", INDEX + i);
             for line in [
                 format!("link add xdp{i} {same} type veth peer name to{i} {same} netns sender"),
-                // The network itself sends nothing: such a packet, from any CPU, can have those
-                // of the sender handled there.
+                // The network stack itself must send nothing: such a packet, from any CPU, can
+                // cause the sender's packets to be handled on that CPU.
                 format!("link set xdp{i} address 02:00:00:00:00:0{i} addrgenmode none"),
                 format!("-n sender link set to{i} address 02:00:00:00:01:0{i} addrgenmode none"),
                 format!("addr add 10.102.{i}.1/24 dev xdp{i}"),
@@ -63,7 +63,7 @@ impl Links {
         Self
     }
 
-    /// Sends packets with each verdict, and with a number that is none, to a device.
+    /// Sends packets with each verdict, and with a number that is not a verdict, to a device.
     fn send(&self, device: usize) {
         in_namespace("sender", || {
             task::set_affinity(0, &[CPU]);
@@ -112,7 +112,7 @@ fn verdicts(lines: &[Value], verdict: &str) -> u64 {
     (0..kernel::cpus()).map(of_cpu).sum()
 }
 
-/// How many programs it has told of.
+/// How many programs the trace has reported.
 fn programs(trace: &Trace) -> usize {
     trace.lines().iter().filter(|line| line["kind"] == "program").count()
 }
@@ -179,7 +179,7 @@ fn a_device_of_another_namespace_is_another_one() {
     in_namespace("sender", || to(-1));
 }
 
-/// It redraws its table there, which erases what stands beside it.
+/// The trace redraws its table on a terminal, which erases other text there.
 #[test]
 fn a_terminal_shows_under_the_table_what_it_says() {
     let _links = Links::up();
@@ -194,7 +194,7 @@ fn a_terminal_shows_under_the_table_what_it_says() {
         let shown = Arc::clone(&shown);
         std::thread::spawn(move || {
             let mut part = [0; 4096];
-            // An error says that the terminal has no other end any more.
+            // An error means that the terminal no longer has another end.
             while let Ok(length) = nix::unistd::read(&mut ours, &mut part) {
                 shown.lock().unwrap().extend(&part[..length]);
             }
@@ -217,7 +217,7 @@ fn a_terminal_shows_under_the_table_what_it_says() {
     reader.join().unwrap();
 }
 
-/// A NIC's program in the network stack's mode, until dropped.
+/// A NIC's program in the network stack's (generic) mode, until dropped.
 struct Generic(i32);
 
 /// XDP_FLAGS_SKB_MODE, include/uapi/linux/if_link.h.
@@ -265,7 +265,7 @@ fn a_nics_packets_run_it_where_its_interrupt_comes_in() {
     }
 }
 
-/// Also what a run costs more when it is counted, for the log.
+/// Also prints how much more a run costs when it is counted.
 #[test]
 fn each_of_many_runs_counts() {
     const RUNS: u32 = 50_000;
@@ -316,7 +316,7 @@ fn a_program_and_its_device_come_and_go() {
     assert!(trace.has_line(|line| line["verdicts"]["tx"] == PACKETS), "{}", trace.stderr());
 }
 
-/// As under a bond, which hands its program on to them. A bridge's runs by itself.
+/// Like devices under a bond, which passes its program on to them. A bridge's program runs by itself.
 #[test]
 fn devices_come_under_it() {
     let links = Links::up();
@@ -396,7 +396,7 @@ fn what_cannot_be_traced_is_told() {
     assert_eq!((output.code(), output.stderr), error(3, privileges));
 }
 
-/// Loads a program without BTF and attaches it for as long as the device lives; its id.
+/// Loads a program without BTF and attaches it for as long as the device lives. Returns its id.
 fn without_btf(device: i32) -> u32 {
     // r0 = XDP_PASS; exit
     let instructions = [[0xb7_u8, 0, 0, 0, 2, 0, 0, 0], [0x95, 0, 0, 0, 0, 0, 0, 0]];

@@ -31,20 +31,20 @@ impl Cgroup {
         Self::below(Path::new(MOUNTED_AT), name)
     }
 
-    /// The same in the hierarchy that is mounted at `root`.
+    /// Like [`Cgroup::new`], in the hierarchy that is mounted at `root`.
     pub fn below(root: &Path, name: &str) -> Self {
         let path = root.join(name.trim_start_matches('/'));
         fs::create_dir(&path).unwrap();
         Self { path, controllers: Vec::new(), tasks: Vec::new() }
     }
 
-    /// The same, with the cpu controller and what is to be written to its files, such as
+    /// Like [`Cgroup::new`], with the cpu controller. Writes `settings` to the cgroup's files, such as
     /// `("cpu.weight", "200")`.
     pub fn with(name: &str, settings: &[(&str, &str)]) -> Self {
         Self::controlled(name, vec!["cpu"], settings)
     }
 
-    /// The same, with these CPUs (`cpuset.cpus`); "" for those of its parent.
+    /// Like [`Cgroup::new`], with these CPUs (`cpuset.cpus`); "" for its parent's CPUs.
     pub fn on(name: &str, cpus: &str) -> Self {
         Self::controlled(name, vec!["cpu", "cpuset"], &[("cpuset.cpus", cpus)])
     }
@@ -61,14 +61,14 @@ impl Cgroup {
         cgroup
     }
 
-    /// So many spinners in it, too.
+    /// Adds `count` spinners.
     pub fn and_spinners(mut self, count: usize) -> Self {
         let dir = self.file();
         self.tasks.extend((0..count).map(|_| Task::spinner_in_cgroup("spinner", &dir)));
         self
     }
 
-    /// The same in cgroup v1, where a process is not born in a cgroup.
+    /// Like [`Cgroup::and_spinners`] in cgroup v1, where a process cannot be started in a given cgroup.
     pub fn and_spinners_that_move_in(mut self, count: usize) -> Self {
         self.tasks.extend((0..count).map(|_| Task::spinner("spinner")));
         self.tasks.iter().for_each(|task| self.take(task.pid));
@@ -110,7 +110,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // A threaded cgroup has none, nor has cgroup v1.
+        // A threaded cgroup has no cgroup.kill, nor has cgroup v1.
         let _ = fs::write(self.path.join("cgroup.kill"), "1");
         self.tasks.clear();
         kernel::wait(Duration::from_secs(20), || fs::remove_dir(&self.path).is_ok());
@@ -124,7 +124,7 @@ impl Drop for Cgroup {
     }
 }
 
-/// A hierarchy of cgroup v1 with the cpu controller (and cpuacct, which counts).
+/// A hierarchy of cgroup v1 with the cpu controller (and cpuacct, which counts the CPU time).
 pub struct CpuHierarchy(tempfile::TempDir);
 
 fn mount_cpu(at: &Path) -> nix::Result<()> {
@@ -133,13 +133,13 @@ fn mount_cpu(at: &Path) -> nix::Result<()> {
 }
 
 impl CpuHierarchy {
-    /// Ends the scheduler that tests share. `None`, and a line that says why, where the kernel has no
-    /// such controller.
+    /// Ends the scheduler that tests share. Returns `None` and prints why if the kernel has no such
+    /// controller.
     pub fn mount() -> Option<Self> {
         shared::unload();
         let dir = tempfile::tempdir().unwrap();
         let mut mounted = Ok(());
-        // Cgroups of earlier tests are in the way until the kernel has released them.
+        // The mount fails until the kernel has released the cgroups of earlier tests.
         kernel::wait(Duration::from_secs(20), || {
             mounted = mount_cpu(dir.path());
             mounted != Err(Errno::EBUSY)
@@ -178,12 +178,12 @@ impl Drop for CpuHierarchy {
     }
 }
 
-/// Cgroups with everything below them, and the parents that they lacked; removed when dropped.
+/// Cgroups and the parents made for them; removed with everything below them when dropped.
 #[derive(Default)]
 pub struct Cgroups(Vec<PathBuf>);
 
 impl Cgroups {
-    /// Makes the cgroup `path`, from the root on, and its parents if they are missing.
+    /// Makes the cgroup `path`, a path from the root, and those of its parents that are missing.
     pub fn make(&mut self, path: &str) -> PathBuf {
         let path = Path::new(MOUNTED_AT).join(path.trim_start_matches('/'));
         let missing: Vec<_> = path.ancestors().take_while(|dir| !dir.exists()).collect();
@@ -224,7 +224,7 @@ pub fn take_out(pid: i32) {
     enter(Path::new(MOUNTED_AT), pid);
 }
 
-/// How many CPUs each cgroup uses while the test sleeps so long.
+/// How many CPUs each cgroup uses while the test sleeps for `during`.
 pub fn cpus_used(cgroups: &[&Cgroup], during: Duration) -> Vec<f64> {
     kernel::cpus_used(cgroups, |cgroup| cgroup.used(), during)
 }

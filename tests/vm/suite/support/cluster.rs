@@ -18,7 +18,7 @@ use crate::support::gthctl::{self, Output};
 use crate::support::kernel;
 use crate::support::plane::succeeds;
 
-/// Where the API server listens; documentation's address (RFC 5737), on the loopback device.
+/// The API server's address, one reserved for documentation (RFC 5737), on the loopback device.
 pub const HOST: &str = "192.0.2.1";
 pub const PORT: &str = "6443";
 /// The node of the tests' kubelet.
@@ -28,7 +28,7 @@ pub const KUBELET: &str = "kubelet-secret";
 const ADMIN: &str = "admin-secret";
 const ETCD: &str = "127.0.0.1:2379";
 const PEER: &str = "http://127.0.0.1:2380";
-/// How long a control plane may take to start: emulation, on a busy host.
+/// How long a control plane may take to start: it is emulated on a busy host.
 const STARTED: Duration = Duration::from_secs(600);
 
 /// A running control plane; ends when dropped.
@@ -36,7 +36,7 @@ pub struct Cluster {
     dir: TempDir,
     etcd: Child,
     server: Option<Child>,
-    /// Which of its self-signed certificates the server has.
+    /// The name of the self-signed certificate that the server uses.
     certificate: &'static str,
 }
 
@@ -53,7 +53,7 @@ fn spawn(command: &mut Command, log: &Path) -> Child {
 }
 
 impl Cluster {
-    /// An empty one, whose API server does not run yet.
+    /// An empty cluster, whose API server does not run yet.
     pub fn new() -> Self {
         let _ = Command::new("ip").args(["addr", "add", HOST, "dev", "lo"]).output();
         let dir = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ impl Cluster {
         let mut etcd = program("etcd");
         etcd.args(["--unsafe-no-fsync", "--log-level=error", "--data-dir"]);
         etcd.arg(dir.path().join("etcd"));
-        // Its defaults name localhost, which needs an /etc/hosts.
+        // The defaults name localhost, which needs an /etc/hosts.
         for option in ["listen-client-urls", "advertise-client-urls"] {
             etcd.arg(format!("--{option}=http://{ETCD}"));
         }
@@ -81,12 +81,12 @@ impl Cluster {
         self.dir.path().join(name)
     }
 
-    /// The certificate that clients are to trust.
+    /// The certificate that clients must trust.
     pub fn ca(&self) -> PathBuf {
         self.path(self.certificate).join("apiserver.crt")
     }
 
-    /// Starts the API server, with a certificate by that name, and waits until it is ready.
+    /// Starts the API server with the certificate of that name and waits until it is ready.
     pub fn serve(&mut self, certificate: &'static str) {
         let begin = Instant::now();
         self.certificate = certificate;
@@ -119,7 +119,7 @@ impl Cluster {
         lines[lines.len().saturating_sub(30)..].join("\n")
     }
 
-    /// Ends the API server by a signal, and waits for its end.
+    /// Ends the API server with a signal and waits until it has ended.
     pub fn stop(&mut self, signal: Signal) {
         if let Some(mut server) = self.server.take() {
             kill(Pid::from_raw(server.id() as i32), signal).unwrap();
@@ -135,7 +135,7 @@ impl Cluster {
         gthctl::output(kubectl.args(args).stdin(Stdio::null()))
     }
 
-    /// What kubectl says; it must succeed.
+    /// What kubectl prints; it must succeed.
     #[track_caller]
     pub fn says(&self, args: &[&str]) -> String {
         let output = self.kubectl(args);
@@ -158,7 +158,7 @@ impl Cluster {
         self.says(&["get", "pod", pod, "-o", "jsonpath={.metadata.uid}"])
     }
 
-    /// Forgets all earlier revisions of what etcd holds (its JSON gateway, /v3/kv/compaction).
+    /// Makes etcd drop all earlier revisions (its JSON gateway, /v3/kv/compaction).
     pub fn compact(&self) {
         let post = |path: &str, body: &str| {
             let mut stream = TcpStream::connect(ETCD).unwrap();

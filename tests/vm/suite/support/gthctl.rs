@@ -24,9 +24,9 @@ use crate::support::{kernel, shared};
 
 /// A policy without rules.
 pub const NO_RULES: &str = "strategies: []";
-/// How long a change of a file may take to be in force, or to be told, however busy the host is.
+/// How long a changed file may take to come into force or to be reported, however busy the host is.
 const IN_FORCE: Duration = Duration::from_secs(30);
-/// How long a load may take: the verifier needs seconds on a CPU that others want, too.
+/// How long a load may take: the verifier needs seconds on a CPU that it shares with others.
 pub const LOADED: Duration = Duration::from_secs(180);
 
 /// A `gthctl run` whose scheduler is in charge. Killed when dropped.
@@ -34,14 +34,14 @@ pub struct Gthctl {
     child: Child,
     files: TempDir,
     stderr: Arc<Mutex<String>>,
-    /// How much of it gthctl said before this test.
+    /// How much of `stderr` gthctl wrote before this test.
     heard: usize,
     reader: Option<JoinHandle<()>>,
-    /// How often it had read from files when it was in charge.
+    /// How often it had read from files by the time it was in charge.
     pub reads: u64,
 }
 
-/// What a gthctl left when it ended.
+/// The exit status and output of a gthctl that has ended.
 pub struct Output {
     pub status: ExitStatus,
     pub stdout: String,
@@ -71,7 +71,7 @@ pub fn binary() -> PathBuf {
     std::env::var_os("GTHCTL_BIN").expect("GTHCTL_BIN is set by tests/vm/test").into()
 }
 
-/// 100 rules of every kind, none of which matches anything here.
+/// `count` rules of every kind, none of which matches anything here.
 pub fn many_rules(count: usize, first: &str) -> String {
     let rule = |i: usize| {
         let condition = match i % 9 {
@@ -98,20 +98,20 @@ pub fn files(config: &str, policy: &str) -> TempDir {
     dir
 }
 
-/// `gthctl run` on these files, not started yet. The scheduler that tests share makes room.
+/// `gthctl run` on these files, not started yet. Unloads the scheduler that tests share.
 pub fn command(files: &TempDir, args: &[&str]) -> Command {
     let mut command = run();
     command.arg("-c").arg(files.path().join("config.yaml")).args(args);
     command
 }
 
-/// `gthctl run` without arguments, not started yet. The scheduler that tests share makes room.
+/// `gthctl run` without arguments, not started yet. Unloads the scheduler that tests share.
 pub fn run() -> Command {
     shared::unload();
     let mut command = Command::new(binary());
     command.arg("run");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Whatever the outcome of the test, no scheduler stays behind.
+    // No scheduler stays behind, whatever the outcome of the test.
     // SAFETY: prctl is async-signal-safe.
     unsafe {
         command.pre_exec(|| {
@@ -127,7 +127,7 @@ pub fn policy(args: &[&str]) -> Output {
     output(Command::new(binary()).arg("policy").args(args).stdin(Stdio::null()))
 }
 
-/// Like [`policy`], from a pipe.
+/// Like [`policy`], with `input` on standard input.
 pub fn policy_from(input: &str, args: &[&str]) -> Output {
     let file = tempfile::NamedTempFile::new().unwrap();
     fs::write(&file, input).unwrap();
@@ -144,14 +144,14 @@ pub fn report(args: &[&str]) -> Value {
 }
 
 /// The notes of a status, except two kinds. Notes about interrupts on exclusive CPUs depend on the
-/// machine. Notes about rules that any user can come under concern most rules of the tests.
+/// machine. Notes about rules that any user can match apply to most rules of the tests.
 pub fn notes(status: &Value) -> Vec<String> {
     const OTHERS: [&str; 2] = ["are exclusive and take interrupts", ": any user can "];
     let notes = status["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap());
     notes.filter(|note| !OTHERS.iter().any(|other| note.contains(other))).map(Into::into).collect()
 }
 
-/// The running gthctl's answer, without another process.
+/// Asks the running gthctl for its status, without starting another process.
 pub fn status() -> Option<Status> {
     match ask(Path::new(SOCKET), &Request::Status) {
         Ok(Reply::Status(status)) => Some(*status),
@@ -180,7 +180,7 @@ pub fn maps_of(pid: i32) -> Vec<u32> {
 pub struct Counters(Vec<u64>);
 
 impl Counters {
-    /// From the map of the gthctl with that PID.
+    /// Reads the map of the gthctl with that PID.
     fn read(pid: i32) -> Self {
         let ids = maps_of(pid);
         let mut maps = MapInfoIter::default().filter(|map| ids.contains(&map.id));
@@ -237,7 +237,7 @@ impl Gthctl {
         Self::spawn(files, command)
     }
 
-    /// Like [`Gthctl::start_on`], with another watchdog or the kernel's.
+    /// Starts it without rules, with this watchdog or, if `None`, the kernel's.
     pub fn start_shared(config: &str, watchdog: Option<Duration>) -> Self {
         let files = files(config, NO_RULES);
         match watchdog {
@@ -262,7 +262,7 @@ impl Gthctl {
         gthctl
     }
 
-    /// The same, but waits until it says that.
+    /// Like [`Gthctl::spawn`], but waits only until it has said that.
     pub fn spawn_until(files: TempDir, mut command: Command, says: &str) -> Self {
         let mut child = command.spawn().unwrap();
         let stderr: Arc<Mutex<String>> = Arc::default();
@@ -374,7 +374,7 @@ impl Gthctl {
         self.stderr.lock().unwrap()[self.heard..].to_owned()
     }
 
-    /// Waits until it has said that at least so many times.
+    /// Waits until it has said that at least `times` times.
     pub fn says(&self, what: &str, times: usize) -> bool {
         kernel::wait(IN_FORCE, || self.has_said(what) >= times)
     }
@@ -387,7 +387,7 @@ impl Gthctl {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
-    /// Ends it by Ctrl-C, as a user would; it must succeed.
+    /// Ends it with Ctrl-C, as a user would; it must succeed.
     pub fn stop(self) -> Output {
         self.signal(Signal::SIGINT);
         let output = self.wait();
@@ -396,7 +396,7 @@ impl Gthctl {
         output
     }
 
-    /// Waits for its end.
+    /// Waits until it has ended.
     pub fn wait(mut self) -> Output {
         self.collect()
     }

@@ -17,12 +17,12 @@ pub fn is_there() -> bool {
     *THERE.get_or_init(|| Path::new(DEVICE).exists() || insert())
 }
 
-/// About what it takes to halt a CPU and go on after an interrupt, ns.
+/// About how long it takes to halt a CPU and resume after an interrupt, ns.
 const INTERRUPT: u64 = 50_000;
-/// To halt a CPU for less than this is not worth it, ns.
+/// The shortest time for which halting a CPU is worthwhile, ns.
 pub const LEAST: u64 = 2 * INTERRUPT;
 
-/// What a busy task does again and again.
+/// Lets a busy task halt its CPU again and again.
 pub struct Halt(Option<File>);
 
 impl Halt {
@@ -30,7 +30,7 @@ impl Halt {
         Self(File::options().read(true).write(true).open(DEVICE).ok())
     }
 
-    /// Halts the CPU until the next interrupt, or until another task is to run. Spins where that is
+    /// Halts the CPU until the next interrupt, or until another task needs the CPU. Spins where halting is
     /// not possible.
     pub fn rest(&mut self) {
         match &mut self.0 {
@@ -39,7 +39,8 @@ impl Halt {
         }
     }
 
-    /// As [`Halt::rest`], for `ns` at most, [`LEAST`] or more. Returns at once where that is not possible.
+    /// Like [`Halt::rest`], for at most `ns`, which must not be less than [`LEAST`]. Returns at once where
+    /// halting is not possible.
     pub fn rest_for(&mut self, ns: u64) {
         if let Some(device) = &mut self.0 {
             let _ = device.write(&(ns - INTERRUPT).to_ne_bytes());

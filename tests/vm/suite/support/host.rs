@@ -1,4 +1,4 @@
-//! What the VM sees of a host that stalls: tests leave it out of the times that they measure.
+//! Stalls of the host, as the VM sees them. Tests subtract them from the times that they measure.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use crate::support::kernel;
 use crate::support::task::{self, Shared, Task};
 
 const PERIOD: u64 = 10_000_000;
-/// What it may take to go on without a stall, ns.
+/// A shorter delay is not a stall, ns.
 const LEAST: u64 = 10_000_000;
 
-/// Real-time tasks that wake up often. No task that gthctl schedules keeps them waiting, so the host does.
+/// Real-time tasks that wake up often. No task that gthctl schedules keeps them waiting, so the host
+/// causes their delays.
 pub struct Watch(Vec<Task>);
 
 impl Watch {
@@ -34,10 +35,10 @@ impl Watch {
         Self::on(&(0..kernel::cpus()).collect::<Vec<_>>())
     }
 
-    /// The longest stall since the last call. One of less than [`LEAST`] is none.
+    /// The longest stall since the last call; zero if it was shorter than [`LEAST`].
     pub fn stall(&self) -> Duration {
         let period = Duration::from_nanos(2 * PERIOD);
-        // Whoever woke up late has noted it.
+        // By then every task that woke up late has recorded it.
         std::thread::sleep(period);
         let take = |task: &Task| task.shared().longest_gap.swap(0, Ordering::Relaxed);
         let longest = self.0.iter().map(take).max().unwrap();
@@ -45,7 +46,7 @@ impl Watch {
     }
 }
 
-/// For a busy task that looks again and again.
+/// Detects stalls in a busy task that calls [`Stalls::look`] again and again.
 pub struct Stalls {
     last: u64,
     used: u64,
@@ -56,7 +57,7 @@ impl Stalls {
         Self { last: task::now(), used: task::cpu_used() }
     }
 
-    /// Notes as its longest gap for how long the caller had its CPU, and did not run.
+    /// Records in `longest_gap` how long the caller had its CPU but did not run.
     pub fn look(&mut self, shared: &Shared) {
         let now = Self::new();
         let stall = (now.last - self.last).min(now.used - self.used);
@@ -67,7 +68,7 @@ impl Stalls {
     }
 }
 
-/// As [`kernel::run_kworkers`], without a stall. The CPU 0 tells of it: the others may be under test.
+/// Like [`kernel::run_kworkers`], minus the stall. CPU 0 measures it, as the others may be under test.
 pub fn run_kworkers() -> Duration {
     let watch = Watch::on(&[0]);
     let took = kernel::run_kworkers();

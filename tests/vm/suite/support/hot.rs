@@ -1,5 +1,5 @@
-//! Whether a rule reaches a task, seen from outside. The rule gives its tasks a CPU of their own,
-//! so the CPU on which the kernel runs a task that never sleeps tells.
+//! Checks from outside whether a rule reaches a task. The rule gives its tasks a CPU of their own,
+//! so the CPU on which the kernel runs a task that never sleeps shows whether it matches.
 
 use std::fs;
 use std::sync::atomic::Ordering;
@@ -12,8 +12,8 @@ use crate::support::task::{self, Task};
 /// The CPU of the tasks that match.
 pub const CPU: usize = 1;
 
-/// How long a task may take to get where it belongs. Its record is right at once. The task then has
-/// to reach the end of its slice and, on kernels without scx_bpf_kick_cpu, an idle CPU its next
+/// How long a task may take to get to the right CPU. Its record is right at once. After that, the
+/// task's slice has to end and, on kernels without scx_bpf_kick_cpu, an idle CPU has to take its next
 /// interrupt.
 pub const SOON: Duration = Duration::from_secs(4);
 
@@ -21,7 +21,7 @@ pub fn policy(conditions: &str) -> String {
     format!("strategies: [{{name: hot, {conditions}, cpus: {CPU}, exclusive: true}}]")
 }
 
-/// The thread comes to the rule's CPU and stays.
+/// Whether the thread comes to the rule's CPU and stays there.
 pub fn is_hot(tid: i32) -> bool {
     settle(&[(tid, true)])
 }
@@ -30,7 +30,8 @@ pub fn is_cold(tid: i32) -> bool {
     settle(&[(tid, false)])
 }
 
-/// Those of `hot` come to the rule's CPU, those of `cold` to others, and stay.
+/// Asserts that the threads of `hot` come to the rule's CPU and those of `cold` to others, and that
+/// all stay there.
 #[track_caller]
 pub fn assert_places(hot: &[i32], cold: &[i32]) {
     let hot = hot.iter().map(|&tid| (tid, true));
@@ -53,12 +54,12 @@ fn settle(tasks: &[(i32, bool)]) -> bool {
     kernel::wait(SOON, there) && !kernel::wait(Duration::from_millis(300), || !there())
 }
 
-/// Runs, and takes the name that `order` says when it changes: 1 hot, 2 cold.
+/// Runs, and renames itself whenever `order` changes: 1 to hot, 2 to cold.
 pub fn rename_on_order(shared: &task::Shared) {
     on_order(shared, |order| task::set_name(if order == 1 { "hot" } else { "cold" }));
 }
 
-/// Runs, and does what is asked for whenever `order` changes.
+/// Runs, and calls `act` whenever `order` changes.
 pub fn on_order(shared: &task::Shared, mut act: impl FnMut(u32)) {
     let (mut done, mut halt) = (0, Halt::new());
     loop {
@@ -71,7 +72,7 @@ pub fn on_order(shared: &task::Shared, mut act: impl FnMut(u32)) {
     }
 }
 
-/// The threads of a process without its first one; there must be some.
+/// The threads of a process except its first one; there must be some.
 pub fn other_threads(task: &Task) -> Vec<i32> {
     let list = || -> Vec<i32> {
         let dir = fs::read_dir(format!("/proc/{}/task", task.pid)).unwrap();
@@ -82,7 +83,7 @@ pub fn other_threads(task: &Task) -> Vec<i32> {
     list()
 }
 
-/// A process with a second thread; both spin. The thread takes the name, if any.
+/// A process with a second thread; both spin. The second thread takes the name, if any.
 pub fn with_thread(name: &'static str) -> impl FnOnce(&task::Shared) {
     move |shared| {
         std::thread::spawn(move || {

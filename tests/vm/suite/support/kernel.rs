@@ -72,7 +72,7 @@ pub fn involuntary_switches(tid: i32) -> u64 {
 }
 
 /// How often a process has read from files so far (proc_pid_io(5)); 0 where the kernel does not
-/// count that, as 6.12 as built here.
+/// count reads, like 6.12 as built here.
 pub fn reads(pid: i32) -> u64 {
     if !Path::new("/proc/self/io").exists() {
         return 0;
@@ -82,13 +82,13 @@ pub fn reads(pid: i32) -> u64 {
     syscr.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("/proc/{pid}/io: {io:?}"))
 }
 
-/// What the kernel says of each open file of a process (/proc/PID/fdinfo, proc(5)).
+/// What the kernel says about each open file of a process (/proc/PID/fdinfo, proc(5)).
 pub fn open_files(pid: i32) -> impl Iterator<Item = String> {
     let files = fs::read_dir(format!("/proc/{pid}/fdinfo")).unwrap();
     files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap_or_default())
 }
 
-/// Gives each CPU's kworker something to do and waits for all of them; how long that took
+/// Gives each CPU's kworker something to do and waits for all of them. Returns how long that took
 /// (mm/vmstat.c, vmstat_refresh()).
 pub fn run_kworkers() -> Duration {
     let begin = Instant::now();
@@ -96,8 +96,8 @@ pub fn run_kworkers() -> Duration {
     begin.elapsed()
 }
 
-/// Waits for `condition`, at most `limit`; false when it did not come true. What takes long to find out is
-/// looked at less often, so that it takes a fifth of the time.
+/// Waits for `condition`, at most `limit`; false if it did not come true. Checks a condition that takes
+/// long to check less often, so that the checks take a fifth of the time.
 pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let begin = Instant::now();
     loop {
@@ -114,11 +114,11 @@ pub fn wait(limit: Duration, mut condition: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// What is read no longer than this is of one moment.
+/// A reading that takes less than this counts as taken at one moment.
 const AT_ONCE: Duration = Duration::from_millis(20);
 
-/// What `read` says, and when it began. It reads again, for a while, where the host stalls or others have the
-/// CPU in between; the quickest reading counts.
+/// Returns when `read` began and what it returned. Reads again, for a while, if the host stalls or other
+/// tasks take the CPU in between; the quickest reading counts.
 pub fn at_once<T>(read: impl Fn() -> T) -> (Instant, T) {
     let mut quickest: Option<(Duration, Instant, T)> = None;
     wait(Duration::from_secs(3), || {
@@ -134,7 +134,7 @@ pub fn at_once<T>(read: impl Fn() -> T) -> (Instant, T) {
     (begin, all)
 }
 
-/// How many CPUs each of them uses while the test sleeps for `watch`.
+/// How many CPUs each of `by` uses while the test sleeps for `watch`.
 pub fn cpus_used<T>(by: &[T], used: impl Fn(&T) -> Duration, watch: Duration) -> Vec<f64> {
     let read = || by.iter().map(&used).collect::<Vec<_>>();
     let (begin, before) = at_once(read);

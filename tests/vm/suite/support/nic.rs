@@ -1,4 +1,4 @@
-//! Network cards: where their interrupts are, and traffic through them.
+//! Network cards: where their interrupts go, and traffic through them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -20,7 +20,7 @@ pub fn irq(args: &[&str]) -> Output {
     gthctl::output(Command::new(gthctl::binary()).arg("irq").args(args).stdin(Stdio::null()))
 }
 
-/// What it reports in JSON; it must succeed.
+/// What `gthctl irq` reports in JSON; it must succeed.
 #[track_caller]
 pub fn report(args: &[&str]) -> Value {
     let output = irq(&[args, &["-o", "json"]].concat());
@@ -48,12 +48,12 @@ pub fn affinity(irq: u32) -> String {
     kernel::read(&format!("/proc/irq/{irq}/smp_affinity_list"))
 }
 
-/// Where all IRQs of a NIC may go.
+/// The affinities of all IRQs of a NIC.
 pub fn affinities(nic: &str) -> BTreeMap<u32, String> {
     irqs_of(nic).into_iter().map(|(irq, _)| (irq, affinity(irq))).collect()
 }
 
-/// The interrupts that each CPU has taken of an IRQ.
+/// How many interrupts of an IRQ each CPU has taken.
 pub fn counts(irq: u32) -> Vec<u64> {
     let text = kernel::read("/proc/interrupts");
     let start = format!("{irq}:");
@@ -62,8 +62,8 @@ pub fn counts(irq: u32) -> Vec<u64> {
     numbers.map(|number| number.parse().unwrap()).collect()
 }
 
-/// The interrupts that each CPU takes of an IRQ during `work`, which is done again while that causes
-/// less than [`ENOUGH`]: where QEMU waits for the host, many packets cause one.
+/// How many interrupts of an IRQ each CPU takes during `work`. Repeats `work` while it has caused less
+/// than [`ENOUGH`]: where QEMU waits for the host, many packets cause one interrupt.
 pub fn taken(irq: u32, work: impl Fn()) -> Vec<u64> {
     let before = counts(irq);
     let mut taken = Vec::new();
@@ -77,11 +77,11 @@ pub fn taken(irq: u32, work: impl Fn()) -> Vec<u64> {
     taken
 }
 
-/// So many interrupts show where they come in.
+/// This many interrupts show which CPU takes them.
 const ENOUGH: u64 = 50;
 
-/// True if `cpu` took almost all of them: the first ones after a move may still come in where the
-/// IRQ was.
+/// True if `cpu` took almost all of them: after a move, the first ones may still come in on the IRQ's
+/// former CPU.
 pub fn on(taken: &[u64], cpu: usize) -> bool {
     let all: u64 = taken.iter().sum();
     all >= ENOUGH && taken[cpu] * 20 >= all * 19
@@ -123,7 +123,7 @@ impl Pair {
         pair
     }
 
-    /// Each answer is an interrupt of eth1's receive queue, unless several come at once.
+    /// Each answer causes an interrupt of eth1's receive queue, unless several come at once.
     pub fn ping(&self, count: usize) {
         let ping = "-q -i 0.005 -W 5 10.44.0.2 -c";
         succeeds(Command::new("ping").args(ping.split(' ')).arg(count.to_string()));
@@ -140,7 +140,7 @@ impl Drop for Pair {
     }
 }
 
-/// Another gthctl that moves interrupts and does not finish, until dropped.
+/// Holds the lock until dropped, like another gthctl that moves interrupts and does not finish.
 pub fn hold_irq_lock() -> Flock<File> {
     fs::create_dir_all("/run/gthctl/irq").unwrap();
     let mut options = OpenOptions::new();

@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 
 use crate::support::kernel;
 
-/// Addresses of N3, and the tunnel's end at the UPF (tests/vm/testbed/src/plane.rs).
+/// The N3 addresses, and the tunnel's endpoint at the UPF (tests/vm/testbed/src/plane.rs).
 pub const GNB: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 1);
 pub const UPF: Ipv4Addr = Ipv4Addr::new(10, 100, 0, 2);
 pub const UPLINK_TEID: u32 = 0x101;
@@ -36,7 +36,7 @@ pub const GTP5G_FUNCTIONS: [&str; 13] = [
     "gtp5g_xmit_skb_ipv4",
 ];
 
-/// Runs it in a thread in this network namespace (ip-netns(8)).
+/// Calls `run` in a thread in the network namespace `name` (ip-netns(8)).
 pub fn in_namespace<T: Send>(name: &str, run: impl FnOnce() -> T + Send) -> T {
     let inside = || {
         setns(File::open(format!("/run/netns/{name}")).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
@@ -53,8 +53,8 @@ fn received(device: &str) -> u64 {
     counts.unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Runs a ping of `count` probes through a tunnel, in this thread's network namespace. Each is
-/// answered, the last one perhaps after ping's end: ping waits for it only twice as long as the
+/// Runs a ping of `count` probes through a tunnel, in this thread's network namespace. Each must be
+/// answered, the last one perhaps after ping has ended: ping waits for it only twice as long as the
 /// slowest answer took, whatever `-W` says.
 pub fn answered(ping: &str, tunnel: &str, count: u64) {
     let before = received(tunnel);
@@ -69,19 +69,18 @@ pub fn answered(ping: &str, tunnel: &str, count: u64) {
 /// The data plane, until dropped.
 pub struct Plane {
     testbed: PathBuf,
-    /// Inserted for it.
+    /// The module inserted for it.
     module: Option<&'static str>,
 }
 
 impl Plane {
-    /// On the kernel's own driver.
+    /// The plane on the kernel's own driver.
     pub fn on_gtp() -> Self {
         Self::on("gtp", None)
     }
 
-    /// On the module that stands in for free5GC's gtp5g (tests/vm/modules/gtp5g.c), of which the
-    /// variant `btf` or `no-btf` is inserted. `None`, and a line that says why, where the
-    /// module could not be built.
+    /// The plane on the module that stands in for free5GC's gtp5g (tests/vm/modules/gtp5g.c). Inserts
+    /// its variant `btf` or `no-btf`. Returns `None` and prints why if the module could not be built.
     pub fn on_gtp5g(variant: &str) -> Option<Self> {
         insert_gtp5g(variant).then(|| Self::on("gtp5g", Some("gtp5g")))
     }
@@ -92,17 +91,17 @@ impl Plane {
         plane
     }
 
-    /// Sends probes from the UE to the data network; each is answered.
+    /// Sends probes from the UE to the data network; each must be answered.
     pub fn ping(&self, count: usize) {
         self.probe(count, "0.01");
     }
 
-    /// The same, so seldom that it lasts: 20 in a second.
+    /// Like [`Plane::ping`], but takes longer: it sends only 20 probes a second.
     pub fn ping_for_long(&self, count: usize) {
         self.probe(count, "0.05");
     }
 
-    /// Sends 20 probes in a second for as long as the test takes. `before` is how the command begins.
+    /// Sends 20 probes a second until stopped or dropped. The command begins with `before`.
     pub fn pinging(&self, before: &[&str]) -> Pinging {
         let mut command = before.to_vec();
         command.extend("ip netns exec ran ping -q -n -I uesimtun0 -i 0.05 10.200.0.2".split(' '));
@@ -131,13 +130,13 @@ impl Plane {
 /// A ping that ends when this is dropped.
 pub struct Pinging {
     ping: Child,
-    /// The packets that the tunnel had received before.
+    /// The packets that the tunnel had received before this ping.
     before: u64,
 }
 
 impl Pinging {
-    /// Ctrl-C. Each probe was answered, except one that may still be on its way. The answers of some may
-    /// come after ping's end.
+    /// Ends ping with Ctrl-C. Each probe must be answered, except one that may still be on its way. Some
+    /// answers may come after ping has ended.
     #[track_caller]
     pub fn stop(mut self) {
         kill(Pid::from_raw(self.ping.id() as i32), Signal::SIGINT).unwrap();
@@ -165,7 +164,7 @@ impl Drop for Pinging {
 impl Drop for Plane {
     fn drop(&mut self) {
         if let Some(module) = self.module {
-            // Its device goes with it, even while it is in use.
+            // This removes its device, too, even while the device is in use.
             let _ = Command::new("rmmod").arg(module).status();
         }
         let _ = Command::new(&self.testbed).arg("down").status();
@@ -177,13 +176,12 @@ pub fn insert_gtp5g(variant: &str) -> bool {
     insert(variant, "gtp5g")
 }
 
-/// Inserts a module of tests/vm/modules; false, and a line that says why, where it could not be
-/// built.
+/// Inserts a module of tests/vm/modules. Returns false and prints why if it could not be built.
 pub fn insert(variant: &str, name: &str) -> bool {
     insert_with(variant, name, &[])
 }
 
-/// The same with parameters of the module.
+/// Like [`insert`], with module parameters.
 pub fn insert_with(variant: &str, name: &str, parameters: &[&str]) -> bool {
     if let Ok(why) = std::env::var("TEST_MODULES_SKIPPED") {
         println!("skipped: {why}");
@@ -206,8 +204,7 @@ fn path(variable: &str) -> PathBuf {
     std::env::var_os(variable).expect("set by tests/vm/test").into()
 }
 
-/// A G-PDU (3GPP TS 29.281, 5) with an echo reply that nobody has asked for: the data
-/// network drops it.
+/// A G-PDU (3GPP TS 29.281, 5) with an unsolicited echo reply, which the data network drops.
 pub fn packet() -> Vec<u8> {
     let (ue, dn) = (Ipv4Addr::new(10, 60, 0, 1), Ipv4Addr::new(10, 200, 0, 2));
     let mut ip = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 1, 0, 0];

@@ -13,18 +13,18 @@ use crate::support::kernel;
 use crate::support::plane::{Plane, succeeds};
 use crate::support::task::{self, Shared, Task};
 
-/// An address behind the gtp device that no tunnel leads to: the driver is called, and
+/// An address behind the gtp device that no tunnel leads to: the driver is called and
 /// drops the packet.
 const NOWHERE: &str = "10.61.0.1:9";
 
-/// The plane on the kernel's driver, with a way for senders and no packets but theirs.
+/// The plane on the kernel's driver, with a route for senders and no packets but theirs.
 pub fn plane() -> Plane {
     let plane = Plane::on_gtp();
     succeeds(Command::new("ip").args(["-n", "upf", "route", "add", "10.61.0.0/24", "dev", "gtp0"]));
     plane
 }
 
-/// A softirq on that CPU handles what arrives at the UPF from the gNB.
+/// Makes a softirq on that CPU handle the packets that arrive at the UPF from the gNB.
 pub fn steer_uplink_to(cpu: usize) {
     write_in_upf(&format!("{:x}", 1 << cpu), "/sys/class/net/n3/queues/rx-0/rps_cpus");
 }
@@ -46,15 +46,15 @@ pub fn socket() -> UdpSocket {
     socket
 }
 
-/// A task that sends so many packets at each new order and otherwise sleeps. It always has a name
-/// of its own.
+/// A task that sends as many packets as each new order says and otherwise sleeps. It always has a
+/// name of its own.
 pub fn sender(comm: &str) -> Task {
     Task::fork(comm, |shared| {
         on_order(shared, || task::sleep_until(task::now() + 1_000_000));
     })
 }
 
-/// The same, but it never sleeps.
+/// Like [`sender`], but never sleeps.
 pub fn spinning_sender(comm: &str) -> Task {
     Task::fork(comm, |shared| {
         let mut halt = Halt::new();

@@ -21,10 +21,10 @@ const SLICES: &str = "slices are in force";
 /// The time within which all traces of a test must be gone, however busy the host is.
 const CLEAN: Duration = Duration::from_secs(30);
 
-/// What a scheduler takes up at its start only.
+/// What a scheduler reads only at its start.
 #[derive(Clone, Copy, Default, PartialEq)]
 struct Start {
-    /// The kernel's own one where there is none.
+    /// `None` for the kernel's own.
     watchdog: Option<Duration>,
     /// What its config begins with.
     config: &'static str,
@@ -39,7 +39,7 @@ fn idle() -> MutexGuard<'static, Option<(Gthctl, Start)>> {
 
 /// The scheduler while a test uses it.
 pub struct Lease {
-    /// Until the end.
+    /// `None` once the lease has ended.
     gthctl: Option<Gthctl>,
     start: Start,
     /// Whether the config is not the default one.
@@ -54,19 +54,19 @@ pub fn scheduler(policy: &str) -> Lease {
     lease(Start::default(), "", policy)
 }
 
-/// One that leaves the choice of an idle CPU to the kernel.
+/// A scheduler that leaves the choice of an idle CPU to the kernel.
 #[track_caller]
 pub fn with_builtin_idle(policy: &str) -> Lease {
     lease(Start { config: "builtin_idle: true\n", ..Start::default() }, "", policy)
 }
 
-/// The same with other slices; nothing else of a config takes effect while it runs.
+/// Like [`scheduler`], with other slices; nothing else in a config takes effect while it runs.
 #[track_caller]
 pub fn with_slices(config: &str, policy: &str) -> Lease {
     lease(Start::default(), config, policy)
 }
 
-/// The same; the kernel ends the scheduler when a task has waited that long.
+/// Like [`with_slices`], but the kernel ends the scheduler when a task has waited for `watchdog`.
 #[track_caller]
 pub fn watched(watchdog: Duration, config: &str, policy: &str) -> Lease {
     lease(Start { watchdog: Some(watchdog), ..Start::default() }, config, policy)
@@ -80,7 +80,7 @@ pub fn unload() {
     }
 }
 
-/// The scheduler, which the test ends.
+/// The scheduler, for a test that ends it itself.
 pub fn take() -> Gthctl {
     let mut lease = scheduler(NO_RULES);
     lease.gthctl.take().expect("until the end")
@@ -98,7 +98,7 @@ fn lease(how: Start, config: &str, policy: &str) -> Lease {
         None => start(how),
     };
     if gthctl.has_ended() {
-        // Not in a test, whose end would have told.
+        // It ended between tests: Lease::end() would have reported an end within one.
         gthctl = start(how);
     }
     gthctl.begin_to_hear();
@@ -114,8 +114,8 @@ fn lease(how: Start, config: &str, policy: &str) -> Lease {
     lease
 }
 
-/// A child ends with the thread that made it (PR_SET_PDEATHSIG), and each test has a thread of
-/// its own: one that does not end makes this one.
+/// A child is killed when the thread that forked it ends (PR_SET_PDEATHSIG), and each test has its
+/// own thread. So a thread that never ends starts this gthctl.
 fn start(how: Start) -> Gthctl {
     let (sender, receiver) = mpsc::channel();
     std::thread::spawn(move || {
@@ -203,7 +203,7 @@ impl Drop for Lease {
             return;
         }
         if std::thread::panicking() {
-            // Whatever the test has left goes with it.
+            // gthctl is dropped, and with it whatever the test has left.
             println!("gthctl has said:\n{}", self.stderr());
         } else {
             self.end();

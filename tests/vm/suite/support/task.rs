@@ -14,14 +14,14 @@ use nix::unistd::Pid;
 use crate::support::halt::{self, Halt};
 use crate::support::kernel;
 
-/// include/uapi/linux/sched.h; libc's is cut to 32 bits.
+/// From include/uapi/linux/sched.h; libc's constant is truncated to 32 bits.
 const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// Memory that a task and the test share.
 pub struct Shared {
     /// The longest time between two turns of a spinner, ns.
     pub longest_gap: AtomicU64,
-    /// A command to the task, which decides what it means.
+    /// A command to the task; the task defines its meaning.
     pub order: AtomicU32,
     /// Answers of the task.
     pub answer: AtomicU32,
@@ -89,12 +89,12 @@ impl Task {
         Self::start(comm, None, || clone3(set), spin)
     }
 
-    /// A spinner that starts in a cgroup, an open directory.
+    /// A spinner that starts in a cgroup, given as an open directory.
     pub fn spinner_in_cgroup(comm: &str, cgroup: &File) -> Self {
         Self::start_in_cgroup(comm, cgroup, spin)
     }
 
-    /// Like [`Task::fork`], started in a cgroup, an open directory.
+    /// Like [`Task::fork`], started in a cgroup, given as an open directory.
     pub fn start_in_cgroup(comm: &str, cgroup: &File, job: impl FnOnce(&Shared)) -> Self {
         let set = |args: &mut libc::clone_args| {
             args.flags = CLONE_INTO_CGROUP;
@@ -176,7 +176,7 @@ impl Task {
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
     }
 
-    /// At least so many of its recorded latencies, sorted; waits for them.
+    /// Waits for at least `count` latencies and returns the recorded ones, sorted.
     #[track_caller]
     pub fn samples(&self, count: usize) -> Vec<u64> {
         let there = || self.shared().noted() >= count;
@@ -191,7 +191,7 @@ impl Task {
         self.shared().order.store(order, Ordering::Relaxed);
     }
 
-    /// What the task answers, once it does.
+    /// Waits for the task's answer and returns it.
     pub fn answer(&self) -> u32 {
         let answer = || self.shared().answer.load(Ordering::Relaxed);
         assert!(kernel::wait(Duration::from_secs(5), || answer() != 0), "no answer");
@@ -210,7 +210,7 @@ impl Drop for Task {
     }
 }
 
-/// fork(2) with what `set` changes (clone3(2)).
+/// Like fork(2), with the arguments that `set` changes (clone3(2)).
 fn clone3(set: impl FnOnce(&mut libc::clone_args)) -> i32 {
     // SAFETY: all zeroes is a valid clone_args; without a stack the child gets
     // a copy of the caller's, as with fork.
@@ -222,14 +222,14 @@ fn clone3(set: impl FnOnce(&mut libc::clone_args)) -> i32 {
     }
 }
 
-/// Wakes up, all at once, whoever is in [`wait_to_be_woken`] on the same memory.
+/// Wakes up all tasks in [`wait_to_be_woken`] on the same memory at once.
 pub fn wake_all(waker: &Shared) {
     waker.woken_at.store(now(), Ordering::SeqCst);
     waker.answer.fetch_add(1, Ordering::SeqCst);
     futex(&waker.answer, libc::FUTEX_WAKE, i32::MAX as u32);
 }
 
-/// Sleeps until a waker wakes everybody up; returns how long that took, ns.
+/// Sleeps until a waker wakes everybody up; returns how long the wake-up took, ns.
 pub fn wait_to_be_woken(waker: &Shared) -> u64 {
     let seen = waker.answer.load(Ordering::SeqCst);
     while waker.answer.load(Ordering::SeqCst) == seen {
@@ -244,19 +244,19 @@ fn futex(word: &AtomicU32, op: i32, value: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), op, value, no_timeout) };
 }
 
-/// The value that `part` of the sorted ns do not exceed.
+/// The value that the fraction `part` of the sorted times (ns) does not exceed.
 pub fn part(sorted: &[u64], part: f64) -> Duration {
     assert!(sorted.len() > 50, "only {} samples", sorted.len());
     Duration::from_nanos(sorted[((sorted.len() - 1) as f64 * part) as usize])
 }
 
-/// The CPU time that each task gets in a time like `watch`, in seconds.
+/// The CPU time that each task gets within `watch`, in seconds.
 pub fn times(tasks: &[Task], watch: Duration) -> Vec<f64> {
     let parts = kernel::cpus_used(tasks, Task::cpu_time, watch);
     parts.into_iter().map(|part| part * watch.as_secs_f64()).collect()
 }
 
-/// As many spinners as asked for, all with the same name.
+/// `count` spinners, all with the same name.
 pub fn spinners(count: usize, comm: &str) -> Vec<Task> {
     (0..count).map(|_| Task::spinner(comm)).collect()
 }
@@ -268,7 +268,7 @@ pub fn set_name(comm: &str) {
     unsafe { libc::prctl(libc::PR_SET_NAME, comm.as_ptr()) };
 }
 
-/// Forks a process that does `job` and ends, or is killed, with the caller.
+/// Forks a process that does `job` and ends. It is killed if the caller ends first.
 /// Returns its PID.
 pub fn fork_below(job: impl FnOnce()) -> i32 {
     // SAFETY: the child only uses its own copy of the heap.
@@ -348,7 +348,7 @@ pub fn sleeps() -> i64 {
     }
 }
 
-/// Runs forever and records the longest time it did not run. Where it halts its CPU
+/// Runs forever and records the longest time it did not run. If it halts its CPU
 /// ([`Halt`]), that time is not known.
 pub fn spin(shared: &Shared) {
     let mut halt = Halt::new();
@@ -377,17 +377,17 @@ pub fn spin_until_order(shared: &Shared) {
     }
 }
 
-/// Runs for so many ns.
+/// Runs for `ns`.
 pub fn run_for(ns: u64) {
     run_by(libc::CLOCK_MONOTONIC, ns);
 }
 
-/// Uses so many ns of CPU time, however long that takes.
+/// Uses `ns` of CPU time, however long that takes.
 pub fn use_cpu(ns: u64) {
     run_by(libc::CLOCK_THREAD_CPUTIME_ID, ns);
 }
 
-/// Runs until a clock has advanced by so many ns.
+/// Runs until a clock has advanced by `ns`.
 fn run_by(id: libc::clockid_t, ns: u64) {
     let until = clock(id) + ns;
     let mut halt = None;
@@ -398,8 +398,8 @@ fn run_by(id: libc::clockid_t, ns: u64) {
     }
 }
 
-/// Uses `work` ns of CPU time, however long that takes, and sleeps `rest` ns, forever. These count from
-/// within the call: on a slow host a time so near would be over before it, without a sleep.
+/// Uses `work` ns of CPU time, however long that takes, and sleeps `rest` ns, forever. The sleep is
+/// relative: on a slow host, so near an absolute time would pass before the call, which would not sleep.
 pub fn use_and_rest(work: u64, rest: u64) -> impl FnOnce(&Shared) {
     move |_| {
         loop {

@@ -13,14 +13,14 @@ use serde_json::Value;
 use crate::support::gthctl;
 use crate::support::kernel;
 
-/// How long a trace may take to attach and to tell, beside other VMs.
+/// How long a trace may take to attach and to report while other VMs run.
 pub const SOON: Duration = Duration::from_secs(30);
 
 /// A `gthctl trace -o json`. Killed when dropped.
 pub struct Trace {
     pub child: Child,
     texts: Arc<Mutex<Vec<String>>>,
-    /// Of the first `texts`.
+    /// The first `texts`, parsed.
     lines: Mutex<Vec<Value>>,
     stderr: Arc<Mutex<String>>,
     readers: Vec<JoinHandle<()>>,
@@ -33,14 +33,14 @@ impl Trace {
         let trace = Self::start_waiting(args);
         assert!(trace.has_line(|line| line["kind"] == "function"), "{}", trace.stderr());
         println!("trace: attached in {:?}", begin.elapsed());
-        // It reports all of them at once.
+        // It reports all functions at once.
         if args[0] == "gtp" && !args.contains(&"--kprobe") {
             trace.assert_attached_as_asked_for(args);
         }
         trace
     }
 
-    /// Tracepoints are attached for the options that need them only.
+    /// Tracepoints are attached only for the options that need them.
     #[track_caller]
     fn assert_attached_as_asked_for(&self, args: &[&str]) {
         let files = kernel::open_files(self.child.id() as i32);
@@ -75,7 +75,8 @@ impl Trace {
         Self { child, texts, lines: Mutex::default(), stderr, readers }
     }
 
-    /// All lines so far. Each is parsed once, when somebody asks, as gthctl may write 60,000 and waits for its reader.
+    /// All lines so far. Each is parsed once and on demand, as gthctl may write 60,000 and waits for its
+    /// reader.
     pub fn lines(&self) -> MutexGuard<'_, Vec<Value>> {
         let mut lines = self.lines.lock().unwrap();
         let new = self.texts.lock().unwrap()[lines.len()..].to_vec();
@@ -87,7 +88,7 @@ impl Trace {
         has_one(|| self.lines(), wanted)
     }
 
-    /// As [`Trace::has_line`]; no line is parsed.
+    /// Like [`Trace::has_line`], but parses no line.
     pub fn has_text(&self, text: &str) -> bool {
         has_one(|| self.texts.lock().unwrap(), |line| line.contains(text))
     }
@@ -104,7 +105,7 @@ impl Trace {
         self.stderr().matches(what).count()
     }
 
-    /// Ctrl-C; all lines.
+    /// Ends it with Ctrl-C and returns all lines.
     pub fn stop(mut self) -> Vec<Value> {
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT).unwrap();
         let status = self.child.wait().unwrap();
@@ -114,7 +115,7 @@ impl Trace {
     }
 }
 
-/// Whether one of `lines` is wanted, within half a minute.
+/// Whether one of `lines` is `wanted`, within half a minute.
 fn has_one<'a, T: 'a>(
     lines: impl Fn() -> MutexGuard<'a, Vec<T>>,
     wanted: impl Fn(&T) -> bool,

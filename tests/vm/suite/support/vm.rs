@@ -12,13 +12,13 @@ pub struct Vm {
     /// Whether no other VM may run meanwhile.
     pub alone: bool,
     /// How long a round of the CPUs' turns takes in virtual time (docs/performance.md), us; 0 in real time.
-    /// Tests that measure times run in virtual time: what else the host does changes nothing there, and
-    /// CPUs that are all halted cost it nothing. The others run in real time, with the CPUs side by side.
+    /// Tests that measure times run in virtual time: other work on the host has no effect there, and CPUs
+    /// cost the host nothing while all are halted. The others run in real time, with the CPUs in parallel.
     pub turn: u32,
 }
 
-/// The order in which they are started, each when there is room for it: those that take longest come
-/// first.
+/// The order in which the VMs are started, each when there is room for it: those that take longest
+/// come first.
 pub const ORDER: [Vm; 10] =
     [SHARED, OWN, SHARES, STALLS, VIRTUAL, PACKETS, TIMING, TICKLESS, ISOLATED, LARGE];
 
@@ -29,8 +29,8 @@ pub const SHARED: Vm =
 /// For tests that measure no time and have their own scheduler, or none.
 pub const OWN: Vm = Vm { name: "own", ..SHARED };
 
-/// For those of them that are about packets. In one VM all of them would take longer than those of
-/// [`SHARED`], beside which they run.
+/// Like [`OWN`], for tests about packets. In one VM, all these tests would take longer than those of
+/// [`SHARED`], which run at the same time.
 pub const PACKETS: Vm = Vm { name: "packets", ..SHARED };
 
 /// For tests that measure the tasks' shares of the CPUs. A halted CPU counts as used.
@@ -45,10 +45,10 @@ pub const TIMING: Vm = Vm { name: "timing", smp: "2,sockets=1,cores=2", ..STALLS
 /// For tests that compare short times with each other, or with what tasks do in them.
 pub const VIRTUAL: Vm = Vm { name: "virtual", turn: 100, ..TIMING };
 
-/// For a test that the kernel takes no scheduler where CPUs are isolated.
+/// For a test that the kernel refuses a scheduler where CPUs are isolated.
 pub const ISOLATED: Vm = Vm { name: "isolated", parameters: "isolcpus=1", turn: 0, ..TIMING };
 
-/// As [`TIMING`], with another CPU, where the last two need no tick.
+/// Like [`TIMING`], with one more CPU; the last two CPUs need no tick.
 pub const TICKLESS: Vm =
     Vm { name: "tickless", smp: "3,sockets=1,cores=3", parameters: "nohz_full=1-2", ..TIMING };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-or-later */
 /*
- * How the choice of a CPU at a wake-up depends on the number of CPUs: the scheduler's own code
- * (bpf/sched), run many times on records and masks of CPUs that need not be there. The kernel
- * must know as many as possible ones, or its masks do not hold them. Its masks of idle CPUs are
- * the real ones and need a sched_ext scheduler that is loaded meanwhile; CPUs that are not there are never idle.
+ * Measures how the choice of a CPU at a wake-up depends on the number of CPUs. It runs the scheduler's
+ * own code (bpf/sched) many times on records and masks of CPUs that need not exist. The kernel must
+ * have as many possible CPUs, or its masks do not hold them. Its masks of idle CPUs are the real ones
+ * and need a sched_ext scheduler to be loaded meanwhile; CPUs that do not exist are never idle.
  */
 #include "vmlinux_min.h"
 #include <bpf/bpf_helpers.h>
@@ -19,18 +19,18 @@ char LICENSE[] SEC("license") = "GPL";
 struct gth_wakeups {
 	u32 calls;
 	u32 rank;		/* of the task that wakes up */
-	u32 generation;		/* whose masks: even ones lack the CPUs that are there */
+	u32 generation;		/* selects the masks: even ones lack the CPUs that exist */
 	u32 ticked;		/* priority tasks have run for a tick on the CPUs that run them */
-	u32 turn;		/* counts up: each wake-up has another previous CPU */
+	u32 turn;		/* counts up, to give each wake-up another previous CPU */
 	u32 chosen;		/* wake-ups that got a CPU */
-	u64 ns;			/* that all of them took */
-	u8 ranks[GTH_MAX_CPUS];	/* of what runs on each CPU */
+	u64 ns;			/* the time that all of them took */
+	u8 ranks[GTH_MAX_CPUS];	/* the rank of what runs on each CPU */
 };
 
 struct gth_wakeups wakeups SEC(".bss.wakeups");
 
 enum {
-	REAL_CPUS = 2,	/* that are there: one runs this, the other one is idle */
+	REAL_CPUS = 2,	/* CPUs that exist: one runs this, the other one is idle */
 };
 
 static __always_inline s32 add_mask(u32 index, u32 first, u32 end)
@@ -80,7 +80,7 @@ int kick(void *ctx)
 	return 0;
 }
 
-/* What runs on a CPU, as user space says. */
+/* Sets what runs on a CPU to what user space says. */
 static __always_inline void occupy_anew(u32 cpu)
 {
 	cpu_of(cpu)->rank = wakeups.ranks[cpu & (GTH_MAX_CPUS - 1)];
@@ -97,7 +97,7 @@ __noinline int occupy_all(void)
 	return 0;
 }
 
-/* The CPU for a task that was on @prev, or NO_CPU: what gth_select_cpu() asks. */
+/* The CPU for a task that was on @prev, or NO_CPU, chosen as in gth_select_cpu(). */
 __noinline s32 cpu_for(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 prev)
 {
 	const struct gth_tables *t = live_tables(wakeups.generation);

@@ -9,9 +9,9 @@ use nix::unistd::Pid;
 
 use crate::process;
 
-/// The priority of SCHED_FIFO tasks, of 1 to 99.
+/// The priority of SCHED_FIFO tasks, in the range 1 to 99.
 pub const FIFO_PRIORITY: i32 = 50;
-/// The strongest.
+/// The strongest nice value.
 const NICE: i32 = -20;
 
 /// How a task is favoured.
@@ -26,7 +26,7 @@ pub enum Boost {
 }
 
 impl Boost {
-    /// Gives it to a thread, or to the calling one: 0.
+    /// Gives the boost to a thread; 0 means the calling one.
     fn give(self, thread: libc::pid_t) -> io::Result<()> {
         match self {
             Self::None => Ok(()),
@@ -43,7 +43,7 @@ impl Boost {
         }
     }
 
-    /// Makes `command` start with it.
+    /// Makes `command` start with the boost.
     pub fn from_start(self, command: &mut Command) {
         // SAFETY: it makes one system call, allowed between fork and exec.
         unsafe {
@@ -70,7 +70,7 @@ impl Boosted {
         Ok(threads)
     }
 
-    /// Once the process has ended.
+    /// Forgets the threads, once the process has ended.
     pub fn forget(&mut self) {
         self.1.clear();
     }

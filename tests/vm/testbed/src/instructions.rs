@@ -77,9 +77,9 @@ type Counts<'a> = BTreeMap<&'a str, f64>;
 struct Trip<'a> {
     waker: u32,
     counts: Counts<'a>,
-    /// The waker has asked another CPU to go on. It does not count any more.
+    /// The waker has asked another CPU to go on. From then on its instructions do not count.
     handed_on: bool,
-    /// The other CPU has taken the interrupt, and counts.
+    /// The other CPU has taken the interrupt. From then on its instructions count.
     taken: bool,
 }
 
@@ -98,7 +98,8 @@ impl<'a> Trip<'a> {
         }
     }
 
-    /// None if another CPU than that of nr-gnb was asked, or its task ran there already.
+    /// `None` if the CPU that was asked is not that of nr-gnb, or nr-gnb's task was running there
+    /// already.
     fn end(self, cpu: u32) -> Option<Counts<'a>> {
         (cpu != self.waker && self.taken).then_some(self.counts)
     }
@@ -128,7 +129,7 @@ fn total(counts: &Counts<'_>) -> f64 {
 
 /// The trips of one log.
 struct Measured<'a> {
-    /// Of the usual ones.
+    /// The mean of the usual trips.
     mean: Counts<'a>,
     usual: usize,
     all: usize,
@@ -158,7 +159,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// `ours` beside `theirs`: first what differs most.
+/// `ours` beside `theirs`, with the largest differences first.
 fn table(ours: &Counts<'_>, theirs: &Counts<'_>) -> String {
     let of = |counts: &Counts<'_>, function: &str| counts.get(function).copied().unwrap_or(0.0);
     let functions: BTreeSet<&str> = ours.keys().chain(theirs.keys()).copied().collect();
@@ -180,7 +181,7 @@ fn table(ours: &Counts<'_>, theirs: &Counts<'_>) -> String {
     text
 }
 
-/// The table of two directories with a log and the symbols of its kernel.
+/// Compares two directories, each with a log and the symbols of its kernel, in a table.
 ///
 /// # Errors
 ///
@@ -235,7 +236,7 @@ ffffffff81000060 T bpf_prog_get_assoc_struct_ops
     #[test]
     fn what_the_two_cpus_do_one_after_the_other() {
         let symbols = Symbols::parse(SYMBOLS);
-        // Beside it, what each CPU does while the trip waits for the other one.
+        // This includes what each CPU does while the trip waits for the other one.
         let whole = [
             (1, 0x42),
             (0, 0x00),

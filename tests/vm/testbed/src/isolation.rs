@@ -36,8 +36,8 @@ impl Isolation {
 
     /// Makes `command` start there.
     pub fn from_start(&self, command: &mut Command) {
-        // SAFETY: it opens and writes a file, as between fork and exec is allowed to a
-        // process of one thread.
+        // SAFETY: it opens and writes a file, which a process of one thread may do between fork and
+        // exec.
         unsafe {
             command.pre_exec(|| fs::write(procs(), "0"));
         }

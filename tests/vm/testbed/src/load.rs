@@ -73,7 +73,8 @@ impl Load {
     pub fn spread(amount: Amount, time: Duration) -> Result<Self> {
         let mut command = Command::new("stress-ng");
         command.args(["--quiet", "--metrics", "--yaml", METRICS]);
-        // One method: they take unlike times, and a short run would only reach a few.
+        // One method: the methods take different times, and a short run would reach only a few of
+        // them.
         command.args(["--cpu-method", "int64"]);
         // 0 would mean one for each CPU.
         let workers =
@@ -90,7 +91,7 @@ impl Load {
         Ok(Self(child))
     }
 
-    /// Of stress-ng, whose children are the tasks.
+    /// The PID of stress-ng, whose children are the tasks.
     pub fn id(&self) -> u32 {
         self.0.id()
     }

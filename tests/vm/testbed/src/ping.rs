@@ -22,7 +22,8 @@ pub struct Replies {
 /// Probes sent before the measured ones: they fill neighbour tables and caches.
 const WARM_UP: usize = 20;
 
-/// Like [`run`], after some unmeasured probes; also returns the host's part, if known.
+/// Like [`run`], after some unmeasured probes. Also returns how long the virtual CPUs ran and
+/// waited, if known.
 pub fn measure(
     count: usize,
     interval_ms: u32,
@@ -33,7 +34,7 @@ pub fn measure(
     Ok((replies?, host))
 }
 
-/// Sends `count` probes every `interval_ms` from the UE to the N6 address.
+/// Sends `count` probes from the UE to the N6 address, one every `interval_ms`.
 pub fn run(count: usize, interval_ms: u32, engaged: &Engaged) -> Result<Replies> {
     // A file in memory: a pipe would wake a reader for each line.
     let file = Path::new("/tmp/testbed-ping.txt");

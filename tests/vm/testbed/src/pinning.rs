@@ -13,7 +13,7 @@ use crate::process;
 /// Every thread of one process on one CPU, until dropped.
 pub struct Pinning {
     one: CpuSet,
-    /// The threads' affinities before.
+    /// The affinity of the threads before.
     all: CpuSet,
     threads: Vec<libc::pid_t>,
 }

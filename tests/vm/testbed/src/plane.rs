@@ -40,8 +40,8 @@ const DOWNLINK_TEID: u32 = 0x202;
 const PID_FILE: &str = "/run/nr-gnb.pid";
 const LOG_FILE: &str = "/run/nr-gnb.log";
 
-/// The CPU of the data plane's own, for those that give it one (benches/vm/dedicated.yaml). Of two
-/// it is the last one.
+/// The data plane's own CPU, for schedulers that give it one (benches/vm/dedicated.yaml). It is the
+/// last of two.
 pub const CPU: usize = 1;
 
 /// What carries the tunnel in [`UPF`].
@@ -113,7 +113,7 @@ pub fn up(driver: Driver) -> Result<()> {
 }
 
 /// Restarts `nr-gnb` beside [`Driver::Gtp`], each time at another phase of the kernel's ticks and
-/// on another CPU: tasks that have met on one CPU may stay together.
+/// on another CPU: tasks that were once on the same CPU may stay together.
 pub fn restart(time: usize) -> Result<()> {
     stop_gnb()?;
     thread::sleep(Duration::from_micros(1370 * time as u64));

@@ -11,21 +11,21 @@ use crate::stats::median;
 use crate::trace::{Event, Tracing};
 use crate::{boost, ping, plane, rtt};
 
-/// How much is traced, of each row.
+/// How much to trace of each row.
 pub struct Plan {
-    /// Of the data plane's processes.
+    /// Restarts of the data plane's processes.
     pub restarts: usize,
-    /// Of each restart: as many without tracing, then as many with it; and once more as many
-    /// while the runs of BPF programs are counted.
+    /// Probes of each restart: this many without tracing, then this many with it. After the last
+    /// restart, this many more while the runs of BPF programs are counted.
     pub probes: usize,
     pub interval_ms: u32,
-    /// stress-ng's part.
+    /// The load that stress-ng makes.
     pub amount: Amount,
     /// Kernel functions whose calls are shown as well.
     pub functions: Vec<String>,
 }
 
-/// Its name, and whether an event is the one that begins it.
+/// The name of a stage, and whether an event begins it.
 type Stage = (&'static str, fn(&Event) -> bool);
 
 /// The stages of a round trip, in order; it begins with the first.
@@ -59,7 +59,7 @@ impl Trip {
         begins.filter_map(|begin| Self::first(&events[begin..])).collect()
     }
 
-    /// The one that begins with the first event.
+    /// The round trip that begins with the first event.
     fn first(events: &[Event]) -> Option<Self> {
         let mut at = 0;
         let mut stages = [0; STAGES.len()];
@@ -102,7 +102,7 @@ pub struct Profile {
     trips: Vec<Trip>,
     /// ping's result without tracing, in ms: a mean for each restart.
     untraced: Vec<f64>,
-    /// The BPF programs that ran during `counted` probes, for whatever task.
+    /// The BPF programs that ran during `counted` probes, for any task.
     programs: Vec<Program>,
     counted: usize,
 }
@@ -190,7 +190,7 @@ pub fn table(profiles: &[Profile]) -> String {
     table
 }
 
-/// The BPF programs of each row: runs for a probe, and the ns that one takes.
+/// The BPF programs of each row: runs per probe, and ns per run.
 pub fn bpf(profiles: &[Profile]) -> String {
     let columns: Vec<Vec<String>> = profiles
         .iter()
@@ -207,7 +207,7 @@ pub fn bpf(profiles: &[Profile]) -> String {
     beside(&columns)
 }
 
-/// A round trip of each close to its median, side by side.
+/// For each row, a round trip close to its median, side by side.
 pub fn sequences(profiles: &[Profile]) -> String {
     let columns: Vec<Vec<String>> = profiles
         .iter()
@@ -264,7 +264,7 @@ mod tests {
     fn whole_round_trips_only() {
         let mut events = trace(0, &["sched_waking: comm=nr-gnb pid=7"]);
         events.extend(trace(100, &TRIP));
-        // A lost one, and one that the end of the trace cuts off.
+        // A lost trip, and one that the end of the trace cuts off.
         events.extend(trace(1000, &TRIP[..5]));
         events.extend(trace(2000, &TRIP));
         events.extend(trace(3000, &TRIP[..9]));

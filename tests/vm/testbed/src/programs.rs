@@ -45,7 +45,8 @@ pub fn all() -> Vec<Program> {
     ProgInfoIter::default().map(program).collect()
 }
 
-/// What each program has run since `before`, the most time first, without those that did not run.
+/// How much each program has run since `before`, the most time first. Programs that did not run are
+/// left out.
 pub fn since(before: &[Program]) -> Vec<Program> {
     let mut programs = all();
     for program in &mut programs {

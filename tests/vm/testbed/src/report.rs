@@ -14,7 +14,7 @@ pub struct Row {
     pub sent: usize,
     pub rtt_ms: Vec<f64>,
     pub error: Option<String>,
-    /// The host's part in it, where known.
+    /// How long the virtual CPUs ran and waited meanwhile, where known.
     #[serde(serialize_with = "as_percent", rename = "host_wait_percent")]
     pub host: Option<Usage>,
 }

@@ -7,7 +7,7 @@ use crate::load::{Amount, Load};
 use crate::scheduler::{Engaged, Scheduler};
 use crate::{ping, report};
 
-/// What a row measures, and how it is called in the table.
+/// What a row measures, and what it is called in the table.
 #[derive(Clone, Debug)]
 pub struct Row {
     pub name: String,
@@ -15,12 +15,12 @@ pub struct Row {
     pub load: bool,
 }
 
-/// How much is measured.
+/// How much to measure.
 pub struct Plan {
     pub probes: usize,
     pub interval_ms: u32,
     pub rounds: usize,
-    /// stress-ng's part.
+    /// The load that stress-ng makes.
     pub amount: Amount,
 }
 

@@ -23,7 +23,7 @@ pub enum Scheduler {
     Scx(Program),
 }
 
-/// A scheduler that schedules, nr-gnb among its priority tasks; until dropped.
+/// A scheduler in force, with nr-gnb among its priority tasks, until dropped.
 pub struct Engaged {
     boost: Boost,
     boosted: Boosted,
@@ -56,7 +56,7 @@ impl Engaged {
         })
     }
 
-    /// The same, with the data plane's processes started anew (see [`plane::restart`]).
+    /// Restarts the data plane's processes under the same scheduler (see [`plane::restart`]).
     pub fn restarted(mut self, time: usize) -> Result<Self> {
         plane::restart(time)?;
         let gnb = plane::gnb_pid()?;
@@ -71,7 +71,8 @@ impl Engaged {
         Ok(self)
     }
 
-    /// Makes `command` start as a priority task; a sched_ext scheduler knows its own.
+    /// Makes `command` start as a priority task. A sched_ext scheduler finds its priority tasks
+    /// itself.
     pub fn favour(&self, command: &mut Command) {
         if let Some(pinning) = &self.pinning {
             pinning.from_start(command);
@@ -90,12 +91,12 @@ impl Engaged {
         self.scx.as_ref()
     }
 
-    /// An error when it no longer schedules.
+    /// An error if it no longer schedules.
     pub fn check(&self) -> Result<()> {
         self.scx.as_ref().map_or_else(scx::check_disabled, Scx::check)
     }
 
-    /// An error when it has not scheduled all the time.
+    /// An error if it has not scheduled all the time.
     pub fn end(self) -> Result<()> {
         match self.scx {
             Some(scx) => scx.stop(),

@@ -17,7 +17,8 @@ use crate::arguments::absolute;
 const LOG_FILE: &str = "/tmp/testbed-scheduler.log";
 const STATE: &str = "/sys/kernel/sched_ext/state";
 const OPS: &str = "/sys/kernel/sched_ext/root/ops";
-/// Under emulation, and once more when the machine is under load; some schedulers are large.
+/// Loading is slow under emulation, and slower when the machine is under load; some schedulers are
+/// large.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A program that loads a scheduler and ends it on SIGINT.
@@ -48,7 +49,7 @@ pub struct Scx {
 }
 
 impl Scx {
-    /// Starts it and waits until the kernel says that its scheduler schedules.
+    /// Starts it and waits until the kernel reports its scheduler as enabled.
     pub fn start(program: &Program) -> Result<Self> {
         let log = File::create(LOG_FILE)?;
         let start = Instant::now();

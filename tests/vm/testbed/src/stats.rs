@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// In the samples' unit.
+/// The figures, in the samples' unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Summary {
     pub min: f64,

@@ -33,7 +33,7 @@ const RETURN: &str = "return_";
 pub struct Tracing;
 
 impl Tracing {
-    /// Also of calls of `functions`.
+    /// Also records calls of `functions`.
     pub fn start(functions: &[String]) -> Result<Self> {
         let tracing = Self;
         write("tracing_on", "0")?;
@@ -88,14 +88,14 @@ fn add(file: &str, line: &str) -> Result<()> {
 pub struct Event {
     pub ns: u64,
     pub cpu: usize,
-    /// Whose CPU it was.
+    /// The task that the CPU was running.
     pub task: String,
     pub name: String,
     fields: String,
 }
 
 impl Event {
-    /// Of a line such as
+    /// Parses a line such as
     /// `  bash-147     [001] d..2.   4758648064: ipi_send_cpu: cpu=0 callback=0x0`.
     fn parse(line: &str) -> Option<Self> {
         let (head, event) = line.split_once(": ")?;
@@ -120,12 +120,12 @@ impl Event {
         words.find(|word| value(word) == Some(0)).map_or("", |word| &word[name.len() + 1..])
     }
 
-    /// True if it is `name` with this value of the field.
+    /// True if it is `name` and its `field` has this value.
     pub fn is(&self, name: &str, field: &str, value: &str) -> bool {
         self.name == name && self.field(field) == value
     }
 
-    /// In a few words.
+    /// The event in a few words.
     pub fn text(&self) -> String {
         let field = |name| self.field(name);
         let number = |name| field(name).trim_start_matches('0').parse().unwrap_or(0_usize);
@@ -161,7 +161,7 @@ impl Event {
 pub mod tests {
     use super::*;
 
-    /// An event of a line of the trace.
+    /// The event in a line of the trace.
     pub fn event(line: &str) -> Event {
         Event::parse(line).unwrap_or_else(|| panic!("no event: {line}"))
     }

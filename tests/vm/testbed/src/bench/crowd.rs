@@ -15,12 +15,12 @@ use crate::scheduler::Engaged;
 /// A process whose threads spin; ended when dropped.
 pub struct Crowd {
     child: Child,
-    /// They begin when it is closed.
+    /// The threads begin to spin when it is closed.
     gate: Option<ChildStdin>,
 }
 
 impl Crowd {
-    /// Makes `count` threads that wait to begin, of the program `name` that executes this one.
+    /// Starts this program under the name `name`, with `count` threads that wait to begin.
     pub fn gather(name: &str, count: usize, favoured_by: Option<&Engaged>) -> Result<Self> {
         let mut command = Command::new(alias(&std::env::current_exe()?, name)?);
         command.args(["spin", &count.to_string()]).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -39,7 +39,7 @@ impl Crowd {
         self.gate = None;
     }
 
-    /// CPU time of all of them so far.
+    /// The CPU time of all threads so far.
     pub fn cpu_time(&self) -> Result<Duration> {
         process::cpu_time(self.child.id())
     }
@@ -61,7 +61,7 @@ pub fn spin(count: usize) -> Result<()> {
             while GATE.load(Relaxed) == 0 {
                 futex(&GATE, libc::FUTEX_WAIT, 0);
             }
-            // Without PAUSE: at each an emulated CPU ends its turn.
+            // Without PAUSE, at which an emulated CPU ends its turn.
             loop {
                 hint::black_box(());
             }
@@ -71,14 +71,14 @@ pub fn spin(count: usize) -> Result<()> {
     println!("ready");
     io::stdin().read_to_end(&mut Vec::new())?;
     GATE.store(1, Relaxed);
-    // In one call: threads that already spin keep no other waiting.
+    // One call wakes all of them, so that threads that already spin keep none waiting.
     futex(&GATE, libc::FUTEX_WAKE, i32::MAX as u32);
     loop {
         thread::park();
     }
 }
 
-/// futex(2); a waiter looks again, whatever it returns.
+/// Calls futex(2). A waiter checks the word again, whatever the call returns.
 fn futex(word: &AtomicU32, operation: libc::c_int, value: u32) {
     let operation = operation | libc::FUTEX_PRIVATE_FLAG;
     // SAFETY: the word outlives the call, and no timeout is given.

@@ -11,19 +11,20 @@ use crate::alias::alias;
 use crate::boost::{Boost, FIFO_PRIORITY};
 use crate::scheduler::Engaged;
 
-/// What is run.
+/// What to run.
 #[derive(Clone, Copy)]
 pub struct Run {
     /// Priority tasks, or normal ones.
     pub priority: bool,
     pub tasks: usize,
-    /// Between wake-ups of a task.
+    /// The time between wake-ups of a task.
     pub interval: Duration,
     pub duration: Duration,
 }
 
 impl Run {
-    /// What ends it: a time, which cyclictest takes in seconds, or so many wake-ups.
+    /// The option that ends it: after a time, which cyclictest takes in seconds, or after a number
+    /// of wake-ups.
     fn end(&self) -> String {
         match self.duration.as_secs() {
             0 => format!("--loops={}", self.duration.as_micros() / self.interval.as_micros()),
@@ -40,7 +41,7 @@ pub struct Cyclictest {
 
 impl Cyclictest {
     pub fn start(run: Run, engaged: &Engaged) -> Result<Self> {
-        // A normal one has a name that no policy has.
+        // A normal task has a name that no policy contains.
         let name = if run.priority { "cyclictest" } else { "normal" };
         let output = PathBuf::from(format!("/tmp/testbed-{name}.txt"));
         let mut command = Command::new(alias(&cyclictest()?, name)?);
@@ -64,7 +65,7 @@ impl Cyclictest {
         Ok(Self { child: command.spawn().context("cannot run cyclictest")?, output })
     }
 
-    /// Waits for its end; how late each wake-up was, in ns, without the first `skipped` of
+    /// Waits for its end. Returns how late each wake-up was, in ns, without the first `skipped` of
     /// each task.
     pub fn latencies(mut self, skipped: usize) -> Result<Vec<f64>> {
         let status = self.child.wait()?;
@@ -90,7 +91,7 @@ fn cyclictest() -> Result<PathBuf> {
     files.find(|path| path.exists()).context("no cyclictest")
 }
 
-/// Of a line such as `       0:      12:   76896`: task, wake-up, ns.
+/// The ns in a line such as `       0:      12:   76896`: task, wake-up, ns.
 fn late(line: &str, skipped: usize) -> Option<f64> {
     let mut fields = line.split(':').map(str::trim);
     let (task, wake_up, ns) = (fields.next()?, fields.next()?, fields.next()?);

@@ -24,7 +24,7 @@ enum Of {
     P99,
     /// The value of this name.
     Value(&'static str),
-    /// One by the value of this name, of which more is better.
+    /// The inverse of the value of this name, of which more is better.
     Inverse(&'static str),
 }
 
@@ -59,7 +59,7 @@ pub const NORMAL: Figure =
     samples("normal wake-up avg", "ns", Measure::WakeUp, "normal", Of::Average);
 pub const NORMAL_P99: Figure =
     samples("normal wake-up p99", "ns", Measure::WakeUp, "normal", Of::P99);
-/// In one of many settings.
+/// Measured in several settings.
 pub const CROWD: Figure = samples("wake-up avg in a crowd", "ns", Measure::Crowd, "", Of::Average);
 pub const MANY: Figure = samples("wake-up avg of many", "ns", Measure::Many, "", Of::Average);
 pub const BYTES: Figure =
@@ -73,7 +73,7 @@ pub const LOADING: Figure = Figure {
 pub const PIPE: Figure = value("sched pipe", "s", Measure::Pipe, Of::Value("s"));
 pub const HACKBENCH: Figure = value("hackbench", "s", Measure::Hackbench, Of::Value("s"));
 pub const BUILD: Figure = value("build", "s", Measure::Build, Of::Value("s"));
-/// Of a case of [`path`], on machines of so many CPUs.
+/// The figure of a case of [`path`]. Its setting is the number of CPUs.
 pub const fn path(case: &'static str) -> Figure {
     Figure { part: case, ..value(case, "ns", Measure::Path, Of::Value("ns")) }
 }
@@ -85,12 +85,12 @@ pub const SHARE: Figure = value(
 );
 
 impl Figure {
-    /// In another setting.
+    /// The same figure in another setting.
     pub const fn beside(self, setting: &'static str) -> Self {
         Self { setting, ..self }
     }
 
-    /// Without the setting that it is in as a rule.
+    /// The name, without the setting that the figure usually has.
     pub fn name(&self) -> String {
         self.name_in(self.setting)
     }

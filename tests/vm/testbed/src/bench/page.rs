@@ -13,7 +13,7 @@ use super::ratios::Ratio;
 use super::record::{Key, Measure, Part, Record, distinct, settings};
 use super::table::{bars, failures, range};
 
-/// Measures that are numbers: of which part, their title and what they are.
+/// Measures that are numbers: the measure, its part, a title, and what the numbers are.
 const NUMBERS: [(Measure, &str, &str, &str); 7] = [
     (
         Measure::Throughput,
@@ -52,7 +52,7 @@ const NUMBERS: [(Measure, &str, &str, &str); 7] = [
     ),
 ];
 
-/// All tables. `about` says on what was measured, `times` is what the suite told of how soon
+/// All tables. `about` says what was measured on; `times` is what the suite reported on how soon
 /// rules are in force.
 pub fn page(records: &[Record], ratios: &[Ratio], about: &str, times: &str) -> String {
     let mut page = format!(
@@ -170,19 +170,19 @@ fn parts<'a>(records: &[&'a Record], name: &str) -> Option<Vec<&'a Part>> {
     records.iter().map(|record| record.parts.iter().find(|part| part.part == name)).collect()
 }
 
-/// What one number of each part comes to, in a cell.
+/// A cell that sums up one number of each part.
 fn cell(parts: &[&Part], number: impl Fn(&Part) -> Option<f64>) -> String {
     let numbers: Option<Vec<f64>> = parts.iter().map(|part| number(part)).collect();
     numbers.and_then(|numbers| Spread::of(&numbers)).map_or(String::new(), range)
 }
 
-/// Of the probes of ping, percent.
+/// The share of ping's probes that were lost, in percent.
 fn loss(part: &Part) -> Option<f64> {
     let sent = part.values.get("sent")?;
     Some((sent - part.samples.len() as f64) * 100.0 / sent)
 }
 
-/// A row for each candidate, of samples times `scale`, in `unit`.
+/// A row for each candidate with its samples times `scale`, in `unit`.
 fn samples(records: &[&Record], name: &str, scale: f64, unit: &str) -> String {
     let mut table = format!(
         "| {unit} | avg | p50 | p99 | loss, % | restarts |\n|---|---:|---:|---:|---:|---:|\n"
@@ -202,7 +202,7 @@ fn samples(records: &[&Record], name: &str, scale: f64, unit: &str) -> String {
     table
 }
 
-/// A row for each candidate, of all values.
+/// A row for each candidate with all its values.
 fn values(records: &[&Record], name: &str) -> String {
     let all = records.iter().flat_map(|record| &record.parts).filter(|part| part.part == name);
     let names = distinct(all.flat_map(|part| part.values.keys()).map(String::as_str));
@@ -219,7 +219,7 @@ fn values(records: &[&Record], name: &str) -> String {
                 let _ =
                     writeln!(table, "| {candidate} | {} | {} |", cells.join(" | "), parts.len());
             }
-            // The kernel's own have no process.
+            // The kernel's own schedulers have no process.
             None if own.iter().all(|record| record.error.is_none()) => {}
             None => {
                 let _ = writeln!(table, "| {candidate} | failed {}|", "| ".repeat(names.len()));

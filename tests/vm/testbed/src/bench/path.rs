@@ -21,14 +21,15 @@ mod skeleton {
     include!(concat!(env!("OUT_DIR"), "/wakeup.skel.rs"));
 }
 
-/// Of a last-level cache.
+/// How many CPUs share a last-level cache.
 const LLC: usize = 16;
-/// Wake-ups in a run, which is short: a task that is preempted there may run on one CPU only.
+/// Wake-ups in a run. Runs are short because a task that is preempted in one can then run on one
+/// CPU only.
 const CALLS: u32 = 1_000;
 const RUNS: u32 = 100;
-/// With an idle CPU, of one wake-up each.
+/// Runs with an idle CPU, of one wake-up each.
 const IDLE_RUNS: u32 = 1_000;
-/// The idle CPU is idle again by then.
+/// How long the idle CPU takes to be idle again after a kick.
 const GOES_IDLE: Duration = Duration::from_micros(300);
 
 const STRONG: u8 = 0;
@@ -37,18 +38,18 @@ const NORMAL: u8 = gth_rank::GTH_RANK_NORMAL.0 as u8;
 /// A wake-up, and what runs on the CPUs.
 struct Case {
     name: &'static str,
-    /// Of the task that wakes up.
+    /// The rank of the task that wakes up.
     rank: u8,
-    /// Of what runs on the last CPU, and on the others.
+    /// The ranks of what runs on the last CPU, and on the others.
     last: u8,
     others: u8,
-    /// The others have run that for a tick.
+    /// Whether the others have run their tasks for a tick.
     ticked: bool,
-    /// One CPU is idle.
+    /// Whether one CPU is idle.
     idle: bool,
 }
 
-/// Their names.
+/// The names of the cases.
 pub fn cases() -> impl Iterator<Item = &'static str> {
     CASES.iter().map(|case| case.name)
 }
@@ -76,7 +77,8 @@ pub fn possible_cpus() -> Result<usize> {
     Ok(last.with_context(|| format!("possible CPUs: {list:?}"))? + 1)
 }
 
-/// A part for each case: ns of a wake-up, how many CPUs it looks at, and the share that got one.
+/// A part for each case: ns of a wake-up, how many CPUs it looks at, and the share of wake-ups that
+/// got one.
 pub fn measure(cpus: usize) -> Result<Vec<Part>> {
     let mut object = MaybeUninit::uninit();
     let mut machine = Machine { skel: load(&mut object, cpus)?, cpus };
@@ -85,7 +87,7 @@ pub fn measure(cpus: usize) -> Result<Vec<Part>> {
     CASES.iter().map(|case| machine.part(case)).collect()
 }
 
-/// A made-up one.
+/// A made-up machine.
 struct Machine<'a> {
     skel: WakeupSkel<'a>,
     cpus: usize,
@@ -125,7 +127,7 @@ impl Machine<'_> {
         })
     }
 
-    /// So many wake-ups: the ns that they took, and how many got a CPU.
+    /// Makes `calls` wake-ups. Returns the ns that they took, and how many got a CPU.
     fn wake_up(&mut self, calls: u32) -> Result<(u64, u64)> {
         self.wakeups()?.calls = calls;
         self.skel.progs.wake_up.test_run(ProgramInput::default())?;
@@ -169,7 +171,7 @@ fn load(object: &mut MaybeUninit<OpenObject>, cpus: usize) -> Result<WakeupSkel<
     Ok(skel)
 }
 
-/// Cores of two CPUs.
+/// Describes a machine whose cores have two CPUs each.
 fn describe(machine: &mut gth_machine, cpus: usize) {
     machine.nr_cpus = cpus as u32;
     machine.nr_possible = cpus as u32;

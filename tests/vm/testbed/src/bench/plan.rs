@@ -12,7 +12,7 @@ use super::record::Measure;
 #[derive(Clone, Debug)]
 pub struct Candidate {
     pub name: String,
-    /// Or why it is missing.
+    /// The scheduler, or why it is missing.
     pub scheduler: Result<Scheduler, String>,
 }
 
@@ -22,12 +22,12 @@ pub const FIFO: &str = "EEVDF, SCHED_FIFO";
 pub const PINNED: &str = "EEVDF, SCHED_FIFO pinned";
 pub const NICE: &str = "EEVDF, nice -20";
 pub const CPUSET: &str = "EEVDF, cpuset";
-/// gthctl's, by its configuration.
+/// gthctl's scheduler, by its configuration.
 pub const NO_POLICY: &str = "gthctl, no policy";
 pub const POLICY: &str = "gthctl, policy";
 pub const TRAFFIC: &str = "gthctl, policy by gtp";
 pub const DEDICATED: &str = "gthctl, dedicated CPU";
-/// The same policy, and a weight for when a burst of priority is used up.
+/// The same policy, with a weight for when a burst of priority is used up.
 pub const WEIGHT: &str = "gthctl, policy with weight";
 /// Other schedulers; a version follows their names.
 pub const BPFLAND: &str = "scx_bpfland";
@@ -38,11 +38,11 @@ pub const PEERS: [&str; 7] = [
     "scx_flash",
     "scx_p2dq",
     "Gthulhu",
-    // The last one: the kernel's watchdog may end it.
+    // Must be the last one, which `LASTING` leaves out: the kernel's watchdog may end it.
     "scx_rustland",
 ];
-/// The verifier takes 17 s of virtual time for its programs, three minutes of the host's: it is
-/// measured in the first boot only.
+/// The verifier takes 17 s of virtual time for this scheduler's programs, which is three minutes on
+/// the host, so it is measured in the first boot only.
 const SLOW_TO_LOAD: &str = "scx_lavd";
 const LASTING: &[&str] = PEERS.split_last().expect("it is not empty").1;
 
@@ -89,7 +89,7 @@ pub const IDLE: &str = "idle";
 pub const LOAD: &str = "2x";
 pub const LOADS: [&str; 4] = ["1x", LOAD, "4x", "mixed"];
 
-/// A load of [`LOADS`] on so many CPUs, or none.
+/// A load of [`LOADS`] for `cpus` CPUs, or none.
 pub fn amount(load: &str, cpus: usize) -> Amount {
     let amount = |spinners, pipes, forks| Amount { spinners, pipes, forks };
     match load {
@@ -101,18 +101,18 @@ pub fn amount(load: &str, cpus: usize) -> Amount {
     }
 }
 
-/// A measurement: of which candidates, and after which restarts.
+/// A measurement, with its candidates and the restarts after which it is taken.
 #[derive(Clone, Copy, Debug)]
 pub struct Step {
     pub measure: Measure,
     /// Distinguishes it from the measure's other steps.
     setting: &'static str,
-    /// What runs meanwhile, besides what the measure starts itself.
+    /// The load that runs meanwhile, besides what the measure starts itself.
     pub load: &'static str,
-    /// Of [`Measure::Crowd`] and [`Measure::Many`].
+    /// The number of tasks of [`Measure::Crowd`] and [`Measure::Many`].
     pub tasks: usize,
     candidates: &'static [&'static [&'static str]],
-    /// Measured once in so many restarts.
+    /// It is measured once in this many restarts.
     every: usize,
     /// The one boot in which it is measured, if not in each.
     boot: Option<usize>,
@@ -128,17 +128,17 @@ impl Step {
         Self { measure, setting: load, load, tasks: 0, candidates, every, boot: None }
     }
 
-    /// With as many tasks as the setting's name says.
+    /// The step with as many tasks as the setting's name says.
     const fn tasks(self, setting: &'static str, tasks: usize) -> Self {
         Self { setting, tasks, ..self }
     }
 
-    /// In this boot only.
+    /// The step, measured in this boot only.
     const fn in_boot(self, boot: usize) -> Self {
         Self { boot: Some(boot), ..self }
     }
 
-    /// Of a measure that starts its load itself.
+    /// The step for a measure that starts its load itself.
     const fn unloaded(self) -> Self {
         Self { load: IDLE, ..self }
     }
@@ -186,7 +186,7 @@ impl Plan {
         }
     }
 
-    /// A step's setting on so many CPUs.
+    /// A step's setting on `cpus` CPUs.
     pub fn setting(self, step: &Step, cpus: usize) -> String {
         match self {
             Self::MoreCpus | Self::ManyCpus | Self::Path => format!("{cpus} CPUs"),
@@ -197,19 +197,19 @@ impl Plan {
 
 /// Candidates that share a list of steps.
 const QUICK_ONES: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
-/// In what none of the others differs from one of these.
+/// For measures in which each of the other candidates behaves like one of these.
 const SCHEDULERS: &[&[&str]] = &[&[EEVDF, NO_POLICY, POLICY]];
 /// Candidates with close bars.
 const CLOSE: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 const OTHERS: &[&[&str]] = &[&[NICE], &PEERS];
-/// A stream of the pinned waits for the kernel's own tasks on that CPU, which do not run.
+/// Without PINNED: its stream waits for the kernel's own tasks on that CPU, which do not run.
 const SENDERS: &[&[&str]] = &[&[EEVDF, FIFO, CPUSET, NO_POLICY, POLICY, TRAFFIC, DEDICATED]];
 const OTHER_SENDERS: &[&[&str]] = &[&[NICE], &PEERS];
 const WEIGHTED: &[&[&str]] = &[&[WEIGHT]];
 /// Candidates whose round trips are compared with every load.
 const LOADED: &[&[&str]] = &[&[FIFO, PINNED, CPUSET, POLICY, TRAFFIC, DEDICATED]];
 const LOADED_OTHERS: &[&[&str]] = &[&[EEVDF], LASTING];
-/// What one CPU alone costs, too.
+/// These also show what one CPU alone costs.
 const UNLOADED: &[&[&str]] = &[&[EEVDF, FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
 const ALL_PEERS: &[&[&str]] = &[&PEERS];
 const OTHER_WORKERS: &[&[&str]] = &[&[FIFO], &PEERS];
@@ -219,9 +219,9 @@ const PAIR: &[&[&str]] = &[&[FIFO, POLICY]];
 const USABLE: &[&[&str]] = &[&[EEVDF, FIFO, POLICY, WEIGHT]];
 const SCHED_EXT: &[&[&str]] = &[&[NO_POLICY, POLICY, TRAFFIC, DEDICATED], &PEERS];
 const ONE: &[&[&str]] = &[&[NO_POLICY]];
-/// Those that have a bar on more CPUs.
+/// Candidates that have a bar on more CPUs.
 const FEW: &[&[&str]] = &[&[FIFO, PINNED, CPUSET, POLICY, DEDICATED]];
-/// Those that a ceiling compares.
+/// Candidates that a ceiling compares.
 const CHECKED_TRIPS: &[&[&str]] = &[&[FIFO, CPUSET, POLICY, TRAFFIC, DEDICATED]];
 const CHECKED_WAKE_UPS: &[&[&str]] = &[&[EEVDF, FIFO, NO_POLICY, POLICY]];
 
@@ -246,8 +246,8 @@ const CHECK: [Step; 5] = [
     HACKBENCH,
 ];
 
-/// Steps with the same load follow each other. What has no bar is measured after fewer restarts or
-/// in one boot, as is what takes long.
+/// Steps with the same load follow each other. Measures that have no bar or take long are taken
+/// after fewer restarts or in one boot.
 const FULL: [Step; 35] = [
     Step::of(Measure::Rtt, LOAD, CLOSE, 1),
     Step::of(Measure::Rtt, LOAD, OTHERS, 2),

@@ -20,7 +20,7 @@ struct Curve<'a> {
 pub fn plot(records: &[Record]) -> Result<String> {
     let curves = curves(records);
     let all = || curves.iter().flat_map(|curve| &curve.quantiles).copied();
-    // Without a curve there is no least, and the axis would have no end.
+    // Without a curve there is no least value, and the axis would have no end.
     let least = all().fold(f64::INFINITY, f64::min).clamp(1e-3, 1.0);
     let most = all().fold(least * 10.0, f64::max);
     let mut svg = String::new();

@@ -107,7 +107,7 @@ fn overhead() -> Vec<Bar> {
     ]
 }
 
-/// The choice of a CPU, by the number of CPUs.
+/// Bars for the choice of a CPU, by the number of CPUs.
 fn paths() -> Vec<Bar> {
     let bar = |case| Bar {
         of: (figure::path(case).beside("1024 CPUs"), NO_POLICY),
@@ -118,7 +118,7 @@ fn paths() -> Vec<Bar> {
 }
 
 impl Bar {
-    /// Both figures, if they differ.
+    /// Names both figures, if they differ.
     fn name(&self) -> String {
         let ((figure, of), (other, than)) = (self.of, self.than);
         if figure == other {
@@ -150,7 +150,7 @@ impl Bar {
 /// The results of the candidates that a bar names.
 struct Side<'a> {
     is_planned: bool,
-    /// The one of them with the lowest mean.
+    /// The candidate among them with the lowest mean.
     best: Option<(Spread, &'a str)>,
 }
 
@@ -177,11 +177,11 @@ fn side<'a>(records: &'a [Record], figure: Figure, name: &str) -> Side<'a> {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Ratio {
     pub name: String,
-    /// Which of several the other one is.
+    /// Which candidate the other one is, if the bar allows several.
     pub best: Option<String>,
     /// The bar.
     pub most: f64,
-    /// Both have a result or an error.
+    /// Whether both have a result or an error.
     #[serde(skip)]
     pub is_planned: bool,
     /// `None` if something failed.
@@ -210,8 +210,8 @@ pub fn ratios(records: &[Record]) -> Vec<Ratio> {
 /// The ceiling of each ratio of the means, by its name.
 pub type Ceilings = BTreeMap<String, f64>;
 
-/// The ratios that exceed their ceiling or were not measured, in words, and where gthctl lost probes:
-/// no mean tells of those.
+/// Describes the ratios that exceed their ceiling or were not measured, and the records in which
+/// gthctl lost probes, which no mean shows.
 pub fn exceeded(records: &[Record], ceilings: &Ceilings) -> Result<Vec<String>> {
     let ratios = ratios(records);
     let mut exceeded: Vec<String> = records.iter().filter_map(lost).collect();
@@ -230,7 +230,7 @@ pub fn exceeded(records: &[Record], ceilings: &Ceilings) -> Result<Vec<String>> 
     Ok(exceeded)
 }
 
-/// Which of gthctl's probes came back, in words, if one did not.
+/// Says how many of gthctl's probes came back, if any did not.
 fn lost(record: &Record) -> Option<String> {
     let Key { measure, setting, candidate, boot, restart } = &record.key;
     if *measure != Measure::Rtt || !is_gthctl(candidate) {
@@ -326,7 +326,7 @@ mod tests {
         assert_eq!(ratio.measured.map(|measured| measured.mean), Some(0.5));
     }
 
-    /// Whether one of the plans, on so many CPUs, measures both sides of the bar.
+    /// Asserts that one of the plans, on so many CPUs, measures both sides of the bar.
     #[track_caller]
     fn assert_measured(plans: &[(Plan, usize)], bar: &Bar) {
         let is_measured = |(figure, name): (Figure, &str)| {

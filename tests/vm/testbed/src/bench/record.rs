@@ -18,11 +18,11 @@ pub enum Measure {
     Throughput,
     /// How late cyclictest wakes up.
     WakeUp,
-    /// The load's progress meanwhile.
+    /// The load's progress while priority and normal tasks wake up.
     Work,
-    /// The same of a priority task among many runnable normal ones.
+    /// How late a priority task wakes up among many runnable normal ones.
     Crowd,
-    /// The same of many priority tasks.
+    /// How late many priority tasks wake up.
     Many,
     /// Two tasks that wake each other through pipes (perf bench sched pipe).
     Pipe,
@@ -106,7 +106,7 @@ pub fn distinct<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     distinct
 }
 
-/// Reads a file of records. Its last line may be cut, by the end of the VM that wrote it.
+/// Reads a file of records. Its last line may be cut off by the end of the VM that wrote it.
 pub fn read(path: &Path) -> Result<Vec<Record>> {
     let text =
         fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -17,16 +17,16 @@ use super::plan::{Candidate, Plan, Step, amount};
 use super::record::{Key, Log, Measure, Part, Record};
 use super::{figure, ops, overhead, path, throughput, usable, wakeup, work};
 
-/// How much is measured.
+/// How much to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Of the data plane's processes, for each candidate and load.
+    /// Restarts of the data plane's processes, for each candidate and load.
     pub restarts: usize,
-    /// Of ping, after each restart, besides those that [stand apart](figure::APART).
+    /// Probes of ping after each restart, besides those that [stand apart](figure::APART).
     pub probes: usize,
-    /// Between them.
+    /// The time between probes.
     pub interval: Duration,
-    /// Of a measurement that takes a time.
+    /// The duration of a measurement that runs for a set time.
     pub duration: Duration,
 }
 
@@ -37,19 +37,20 @@ pub struct Run<'a> {
     /// Which machine, from 1.
     pub boot: usize,
     pub cpus: usize,
-    /// Where the load's tasks run, and the data plane, if not in the root.
+    /// The cgroups in which the load's tasks and the data plane run, if not in the root.
     pub pods: Option<Pods>,
-    /// Only steps whose names contain one of these, as `Rtt/2x/EEVDF`; all without any.
+    /// Runs only the steps whose names, such as `Rtt/2x/EEVDF`, contain one of these; all if it is
+    /// empty.
     pub only: &'a [String],
 }
 
-/// In virtual time the load's tasks have settled by then.
+/// How long the load's tasks take to settle, in virtual time.
 const SPREAD: Duration = Duration::from_millis(400);
 /// Probes sent before the measured ones: they fill neighbour tables.
 const WARM_UP: usize = 5;
 
 impl Run<'_> {
-    /// Takes every measurement. The records hold the error of one that fails.
+    /// Takes every measurement. If one fails, its record holds the error.
     pub fn all(&self, candidates: &[Candidate], path: &Path) -> Result<()> {
         // This process only sleeps and starts others, which are normal tasks. It must get its turn
         // whatever the load.
@@ -146,7 +147,7 @@ impl Turn<'_> {
         Ok(())
     }
 
-    /// Goes on without the scheduler, until the next load.
+    /// Continues without the scheduler, until the next load.
     fn lose(&mut self, error: &anyhow::Error) {
         eprintln!("bench: {}: {error:#}", self.candidate.name);
         self.lost.get_or_insert(format!("{error:#}"));
@@ -172,7 +173,8 @@ impl Turn<'_> {
                 key.measure, key.setting, key.candidate
             );
             let measured = parts(step, engaged, self.run.extent, self.run.cpus);
-            // The reason for its end says more than what failed without it.
+            // Why the scheduler or the load ended says more than the failures that followed from
+            // it.
             if let Err(error) = engaged.check().and_then(|()| load.map_or(Ok(()), Load::check)) {
                 self.lose(&error);
             } else {
@@ -202,9 +204,9 @@ fn parts(step: &Step, engaged: &Engaged, extent: Extent, cpus: usize) -> Result<
 }
 
 /// The first two probes stand apart ([`figure::APART`]): ping's start makes them late, whatever the
-/// scheduler does. ping takes about a tick of CPU time until the first one. Where it has no priority,
-/// its turn may end after it has taken the time and before it sends. In the second one the kernel may
-/// free what the start has left, in ping's own context (rcu_core(), kernel/rcu/tree.c).
+/// scheduler does. ping uses about a tick of CPU time before the first one. Without priority, its
+/// turn may end after it has taken the time and before it sends. During the second one, the kernel
+/// may free what the start has left, in ping's own context (rcu_core(), kernel/rcu/tree.c).
 fn round_trips(engaged: &Engaged, extent: Extent) -> Result<Vec<Part>> {
     let interval = extent.interval.as_millis() as u32;
     ping::run(WARM_UP, interval, engaged)?;

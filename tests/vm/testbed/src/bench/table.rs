@@ -91,8 +91,8 @@ pub fn failures(records: &[Record]) -> String {
     text
 }
 
-/// An error in a table, or below one; of paths in the error the last part, without where a
-/// program was built.
+/// An error as text in a table, or below one. Only the last part of each path is kept, without
+/// where a program was built.
 pub fn in_line(error: &str) -> String {
     let words = error.split_whitespace().map(|word| match word.rsplit_once('/') {
         Some((path, last)) if path.starts_with('/') => last,

@@ -12,12 +12,12 @@ use crate::{netns, plane};
 
 use super::record::Part;
 
-/// What iperf3 transfers: its shortest time is a second.
+/// How much iperf3 transfers. A time limit would be a second at least.
 const BYTES: &str = "4M";
-/// Real-time tasks on one CPU may keep the kernel's own from their packets.
+/// Real-time tasks on one CPU may keep the kernel's own tasks from handling their packets.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Both ends of iperf3 stand for machines of their own: they are priority tasks too.
+/// Both ends of iperf3 stand for machines of their own, so they are priority tasks too.
 pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
     let iperf3 = |namespace: &str, arguments: &[&str]| -> Result<Command> {
         let mut command = Command::new("iperf3");

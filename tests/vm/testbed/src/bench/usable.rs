@@ -11,14 +11,14 @@ use crate::scheduler::Engaged;
 use super::crowd::Crowd;
 use super::record::Part;
 
-/// Of each of the two.
+/// How long each of the two measurements takes.
 const TIME: Duration = Duration::from_secs(1);
 
-/// For the spinning tasks to get CPUs.
+/// How long the spinning tasks get to spread over the CPUs.
 const SPREAD: Duration = Duration::from_millis(200);
 
-/// As many priority tasks as there are CPUs spin: what share of the CPUs as many normal ones
-/// get that spin as well, and how many programs a normal task starts one after another.
+/// Lets as many priority tasks spin as there are CPUs. Measures what share of the CPUs as many
+/// spinning normal tasks get, and how many programs a normal task starts one after another.
 pub fn measure(engaged: &Engaged) -> Result<Vec<Part>> {
     let cpus = thread::available_parallelism()?.get();
     let mut spinners = Crowd::gather("priority-spin", cpus, Some(engaged))?;

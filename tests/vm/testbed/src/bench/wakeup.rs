@@ -14,9 +14,9 @@ use super::cyclictest::{Cyclictest, Run};
 use super::record::Part;
 
 const INTERVAL: Duration = Duration::from_millis(1);
-/// Of many tasks: all of them together leave the CPUs time.
+/// The interval of many tasks, long enough that all of them together leave CPU time.
 const LONG_INTERVAL: Duration = Duration::from_millis(10);
-/// For cyclictest to begin, and then for the crowd to do so.
+/// The time for cyclictest to begin, and then for the crowd.
 const START: Duration = Duration::from_millis(400);
 
 /// A priority task and a normal one at once, and what the scheduler's process costs.
@@ -48,8 +48,8 @@ pub fn of_both(engaged: &Engaged, duration: Duration) -> Result<Vec<Part>> {
 /// A priority task among `tasks` normal ones that are runnable all the time.
 pub fn in_crowd(engaged: &Engaged, tasks: usize, duration: Duration) -> Result<Vec<Part>> {
     let mut crowd = Crowd::gather("crowd", tasks, None)?;
-    // It begins first: a task that starts in the crowd starts late if it has no priority before
-    // its execve(2).
+    // cyclictest begins first: a task that starts in the crowd starts late if it has no priority
+    // before its execve(2).
     let whole = START + duration;
     let run = Run { priority: true, tasks: 1, interval: INTERVAL, duration: whole };
     let cyclictest = Cyclictest::start(run, engaged)?;

@@ -12,7 +12,7 @@ use super::plan::{LOAD, amount};
 use super::record::Part;
 use super::wakeup;
 
-/// Its own load, as stress-ng counts only until its end.
+/// Starts its own load, as stress-ng counts only until its end.
 pub fn measure(engaged: &Engaged, duration: Duration) -> Result<Vec<Part>> {
     let cpus = thread::available_parallelism()?.get();
     let load = Load::spread(amount(LOAD, cpus), Duration::ZERO)?;

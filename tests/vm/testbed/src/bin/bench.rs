@@ -186,7 +186,7 @@ fn candidates(options: &Measure) -> Result<Vec<Candidate>> {
 }
 
 impl Gthctl {
-    /// With one of its policies, or with none.
+    /// The scheduler with one of its policies, or with none.
     fn scheduler(&self, policy: Option<&str>) -> Result<Scheduler> {
         let policy = policy.map(|name| self.policies.join(name).with_extension("yaml"));
         let program = Program::gthctl(&self.gthctl, &self.config, policy.as_deref())?;

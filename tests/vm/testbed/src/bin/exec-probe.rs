@@ -1,10 +1,10 @@
-//! Says when its main began and when it was on one of some CPUs: the VM suite
+//! Reports when its main() began and when it first ran on one of the given CPUs. The VM suite
 //! executes it to see how soon a rule is in force.
 //!
 //! usage: exec-probe FILE OFFSET FIRST_CPU LAST_CPU
 //!
-//! Four u64 go into the file there: the two times, CLOCK_MONOTONIC in ns, 0: not
-//! within a second; the CPU where main began; for how long in between the host stalled, ns.
+//! It writes four u64 to FILE at OFFSET: the two times (CLOCK_MONOTONIC, ns; 0 means not within a
+//! second), the CPU where main() began, and for how long the host stalled in between (ns).
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 
-/// What it may take to go on without a stall, ns.
+/// A shorter time between two rounds of the loop is no stall, ns.
 const LEAST: u64 = 10_000_000;
 
 fn main() -> Result<()> {
@@ -33,7 +33,7 @@ fn main() -> Result<()> {
             there = time;
         }
     }
-    // Its CPU time goes on while the host stalls, and not while another task runs.
+    // Its CPU time advances while the host stalls, but not while another task runs.
     let stalled = (cpu_used() - used + gaps).saturating_sub(time - began).min(gaps);
     let times = [began, there, first_cpu, stalled].map(u64::to_ne_bytes).concat();
     let file = OpenOptions::new().write(true).open(file).context("the file")?;

@@ -1,8 +1,8 @@
 //! A gNB with one UE behind it: packets from the UE's interface go to the UPF in
 //! GTP-U, and back.
 //!
-//! As in UERANSIM, the busy thread is not the process's first one: a rule that
-//! looks at thread-group leaders only misses it. Both are called nr-gnb.
+//! As in UERANSIM, the busy thread is not the process's first one, so a rule that only looks at
+//! thread-group leaders misses it. Both are called nr-gnb.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -67,12 +67,12 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<()> {
-    // Blocked before the worker starts, so that only this thread takes them.
+    // Blocks the signals before the worker starts, so that only this thread takes them.
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGINT);
     signals.add(Signal::SIGTERM);
     signals.thread_block()?;
-    // A page read back from the shared checkout would cost a packet milliseconds.
+    // Reading a page back from the shared checkout would delay a packet by milliseconds.
     mlockall(MlockAllFlags::MCL_CURRENT | MlockAllFlags::MCL_FUTURE)?;
 
     let udp = UdpSocket::bind((options.gnb, gtp::PORT)).context("cannot bind to N3")?;
@@ -183,7 +183,7 @@ impl Tunnel {
         }
     }
 
-    /// Sends and counts; a full or refusing network costs this packet only.
+    /// Sends and counts. If the network is full or refuses it, only this packet is lost.
     fn send(&self, datagram: &[u8], to: SocketAddr, counter: &AtomicU64) {
         let counter =
             if self.udp.send_to(datagram, to).is_ok() { counter } else { &self.counters.dropped };
