@@ -50,8 +50,8 @@ struct limit {
 	u32 listed;		/* it has a place in limits.of */
 	u64 throttled_at;	/* now_ns() */
 	u64 throttled_ns;	/* like throttled_usec in cpu.stat, but also counts while it lasts */
-	u64 nr_throttled;	/* as in cpu.stat */
-	u64 nr_periods;		/* periods in which it ran; as in cpu.stat */
+	u64 nr_periods;		/* ended periods in which it ran; as in cpu.stat */
+	u64 nr_throttled;	/* those in which it used up its quota */
 };
 
 /*

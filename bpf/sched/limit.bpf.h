@@ -129,8 +129,6 @@ static __always_inline void throttle(struct limit *limit)
 	/* A refill before this did not see the flag. One from here on does. */
 	if (*(volatile s64 *)&limit->left > 0)
 		limit->throttled = false;
-	else
-		limit->nr_throttled++;
 }
 
 /* Counts the time since the group was throttled, or since the last count. */

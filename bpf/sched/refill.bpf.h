@@ -204,8 +204,10 @@ __noinline u64 refill_group(u32 index, u64 now)
 		return limit->period_end;
 	periods = now > limit->period_end ? (now - limit->period_end) / limit->period + 1 : 1;
 	most = limit->quota + limit->burst;
-	if (limit->left < limit->at_start)
+	if (limit->left < limit->at_start) {
 		limit->nr_periods++;
+		limit->nr_throttled += limit->throttled;
+	}
 	if (__sync_fetch_and_add(&limit->left, limit->quota * periods) + limit->quota * periods > most &&
 	    (s64)limit->left > (s64)most)
 		limit->left = most;

@@ -8,7 +8,7 @@ use crate::sched::Scheduler;
 /// The cgroups that have used up their quota since the scheduler was loaded, sorted by path.
 pub fn cgroups(scheduler: &Scheduler<'_>) -> Result<Vec<ThrottledCgroup>> {
     let mut limited = scheduler.limited_cgroups()?;
-    limited.retain(|limit| limit.nr_throttled > 0);
+    limited.retain(|limit| limit.throttled || limit.nr_throttled > 0);
     let paths = cgroupfs::paths(limited.iter().map(|limit| limit.id));
     let mut throttled: Vec<_> = limited
         .iter()

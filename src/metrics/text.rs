@@ -219,7 +219,7 @@ fn cgroups(out: &mut Out<'_>, cgroups: &[ThrottledCgroup]) -> fmt::Result {
     out.gauges("cgroup_throttled", help, each(|cgroup| f64::from(u8::from(cgroup.throttled))))?;
     let help = "Periods in which the cgroup ran";
     out.counters("cgroup_periods", help, each(|cgroup| cgroup.nr_periods as f64))?;
-    let help = "How often the cgroup used up its quota";
+    let help = "Periods in which the cgroup used up its quota";
     out.counters("cgroup_throttled_periods", help, each(|cgroup| cgroup.nr_throttled as f64))?;
     let help = "How long the cgroup had no quota left";
     let throttled = each(|cgroup| cgroup.throttled_usec as f64 / 1e6);

@@ -14,9 +14,9 @@ pub struct Limited {
     /// CPU time in each period, in nanoseconds.
     pub quota_ns: u64,
     pub period_ns: u64,
-    /// Periods in which it ran.
+    /// Ended periods in which it ran.
     pub nr_periods: u64,
-    /// How often it used up its quota.
+    /// Those of them in which it used up its quota.
     pub nr_throttled: u64,
     /// How long it had no quota left, in nanoseconds, up to the end of its last period. The
     /// kernel's count grows only when the cgroup may run again.
