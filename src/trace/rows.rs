@@ -47,6 +47,14 @@ pub struct Row {
     pub home: Home,
 }
 
+impl Row {
+    /// Whether a call began or ended in this interval. The last call of a task may end in an interval
+    /// in which none begins.
+    pub fn is_active(&self) -> bool {
+        self.packets_per_second > 0.0 || self.times.packets() > 0
+    }
+}
+
 #[cfg(test)]
 impl Row {
     /// A row for tests: `packets` that entered the data plane.
@@ -270,14 +278,14 @@ mod tests {
             times[20..][..ended_in.len()].copy_from_slice(ended_in);
             let count = Count { times: times.into(), ..Count::of_packets(7, began) };
             let row = reporter.rows(vec![count], SECOND, SECOND).remove(0);
-            (row.times.packets(), row.p50_ns)
+            (row.is_active(), row.times.packets(), row.p50_ns)
         };
-        let long = calls(1, &[0, 1]).1;
-        assert_eq!(calls(2, &[0, 1]), (0, long));
-        let (ended, short) = calls(2, &[1, 1]);
-        assert_eq!(ended, 1);
+        let long = calls(1, &[0, 1]).2;
+        assert_eq!(calls(2, &[0, 1]), (true, 0, long));
+        let (is_active, ended, short) = calls(2, &[1, 1]);
+        assert_eq!((is_active, ended), (true, 1));
         assert!(short < long, "{short:?} {long:?}");
-        assert_eq!(calls(2, &[1, 1]).0, 0);
+        assert!(!calls(2, &[1, 1]).0);
     }
 
     /// As in a quiet trace, which makes its rows when it ends.

@@ -378,7 +378,7 @@ impl Session<'_> {
             Output::Lines | Output::Quiet => Vec::new(),
         };
         let sockets = self.sockets.as_mut().map(Sockets::look).transpose()?.unwrap_or_default();
-        let active = rows.iter().filter(|row| row.packets_per_second > 0.0);
+        let active = rows.iter().filter(|row| row.is_active());
         let mut text = String::new();
         match self.options.output {
             Output::Table => text = self.table(rows, &cpus, &sockets, sections),
