@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use ::gthctl::base::cpulist::CpuList;
 use nix::fcntl::{Flock, FlockArg};
 use serde_json::Value;
 
@@ -62,9 +63,25 @@ pub fn counts(irq: u32) -> Vec<u64> {
     numbers.map(|number| number.parse().unwrap()).collect()
 }
 
-/// How many interrupts of an IRQ each CPU takes during `work`. Repeats `work` while it has caused less
-/// than [`ENOUGH`]: where QEMU waits for the host, many packets cause one interrupt.
+/// Whether the kernel sends an IRQ to one of its CPUs. After a change, the next interrupt still comes in on
+/// the former CPU and moves the IRQ. If the move before that has not ended, later ones do, too
+/// (assign_vector_locked(), arch/x86/kernel/apic/vector.c).
+fn has_moved(irq: u32) -> bool {
+    let cpus = |list: String| list.parse::<CpuList>().unwrap();
+    let effective = kernel::read(&format!("/proc/irq/{irq}/effective_affinity_list"));
+    cpus(effective).without(&cpus(affinity(irq))).is_empty()
+}
+
+/// How many interrupts of an IRQ each CPU takes during `work`, once `work` has made the kernel move the IRQ
+/// where it should be. Repeats `work` while it has caused less than [`ENOUGH`]: where QEMU waits for the
+/// host, many packets cause one interrupt.
 pub fn taken(irq: u32, work: impl Fn()) -> Vec<u64> {
+    for _ in 0..10 {
+        if has_moved(irq) {
+            break;
+        }
+        work();
+    }
     let before = counts(irq);
     let mut taken = Vec::new();
     for _ in 0..10 {
@@ -80,8 +97,7 @@ pub fn taken(irq: u32, work: impl Fn()) -> Vec<u64> {
 /// This many interrupts show which CPU takes them.
 const ENOUGH: u64 = 50;
 
-/// True if `cpu` took almost all of them: after a move, the first ones may still come in on the IRQ's
-/// former CPU.
+/// True if `cpu` took almost all of them.
 pub fn on(taken: &[u64], cpu: usize) -> bool {
     let all: u64 = taken.iter().sum();
     all >= ENOUGH && taken[cpu] * 20 >= all * 19
