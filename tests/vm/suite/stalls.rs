@@ -586,8 +586,8 @@ fn tasks_that_a_tight_limit_holds_back_are_no_stall() {
         before.throttled && after.nr_throttled == before.nr_throttled
     }));
     assert!(grown > 150_000, "{grown} us in 200 ms in which it was held back throughout");
-    // Each new nice value enqueues the tasks again. Their waits begin no sooner or later for the kernel's
-    // watchdog (clr_task_runnable(), kernel/sched/ext).
+    // Each new nice value enqueues the tasks again, but the kernel's watchdog does not start its count again
+    // (hold_back(), bpf/sched/refill.bpf.h).
     let begin = Instant::now();
     let threads = other_threads(&crowd.tasks()[0]);
     for nice in [1, 0].into_iter().cycle().take_while(|_| begin.elapsed() < watched) {
