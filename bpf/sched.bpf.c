@@ -110,7 +110,6 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 	struct task_ctx *tctx = task_of(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct plan *plan = plan_on(bpf_get_smp_processor_id());
-	bool pinned, is_new;
 	enum gth_path path;
 	u64 match;
 	u32 holder;
@@ -120,23 +119,23 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 		dsq_insert(p, DSQ_LOCAL, tunables.slice_ns, enq_flags);
 		return;
 	}
-	pinned = is_pinned(p);
-	if (pinned) /* gth_select_cpu() was not called */
+	plan->pinned = is_pinned(p);
+	if (plan->pinned) /* gth_select_cpu() was not called */
 		note_handed_on(p, tctx, enq_flags & ENQ_WAKEUP);
 	match = *(volatile u64 *)&tctx->match;
-	is_new = !is_current(tctx, match);
+	plan->is_new = !is_current(tctx, match);
 	charge_kept(p, tctx, cpu);
-	if (is_new)
+	if (plan->is_new)
 		match = match_anew(p, tctx);
 	make_plan(p, tctx, cpu, match, plan);
-	if (pinned && is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP))
+	if (plan->pinned && is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP))
 		note_work(); /* the kernel passes no WF_SYNC here */
 	note_queueing(tctx, enq_flags);
 	tctx->rank = plan->rank;
 	plan->last = enq_flags & ENQ_LAST;
 	plan->none_idle = !plan->last && !(enq_flags & ENQ_WAKEUP) && !plan->place.exclusive &&
 			  tctx->queued_at - cpu_of(cpu)->none_idle_at < NONE_IDLE_NS;
-	if (pinned) /* it waits for this CPU, no matter which CPUs its rule gives it */
+	if (plan->pinned) /* it waits for this CPU, no matter which CPUs its rule gives it */
 		plan->pool = cpu_pool(live_tables(plan->place.generation), cpu);
 	/* With affinity_override it may wait in virtual time order, see wait_for_cpu(). */
 	set_clock(p, tctx, plan->affinity_override ? GTH_RANK_NORMAL : plan->rank, plan->pool, cpu);
@@ -154,11 +153,11 @@ void BPF_PROG(gth_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (plan->affinity_override)
 		count_rarely(is_percpu_kthread(p) ? GTH_COUNT_RESERVED_KTHREAD : GTH_COUNT_RESERVED_PINNED);
-	to = local_cpu(p, tctx, plan, cpu, pinned, is_new, enq_flags, &path);
+	to = local_cpu(p, tctx, plan, cpu, enq_flags, &path);
 	if (to >= 0)
 		go_to(p, plan, to, path, enq_flags);
 	else
-		wait_for_cpu(p, tctx, plan, cpu, pinned, enq_flags);
+		wait_for_cpu(p, tctx, plan, cpu, enq_flags);
 }
 
 /* ---- a CPU needs something to run ---- */
@@ -177,7 +176,7 @@ static __always_inline void dispatch(s32 cpu, struct task_struct *prev, bool mat
 	if (last.rank != GTH_RANK_IDLE && (c->endless ? take_beside_endless(pool, cpu) : becomes_endless(&last, cpu)))
 		return;
 	guarded = owes_a_turn(last.rank, pool, cpu);
-	if (look_for_stale(c, cpu, pool))
+	if (now_ns() - c->looked_at >= LOOK_NS && look_for_stale(cpu, pool))
 		return;
 	if (!guarded && (take_priority(&last, pool, cpu) || balance(cpu, pool)))
 		return;
@@ -316,31 +315,31 @@ void BPF_PROG(gth_tick, struct task_struct *p)
 	s32 cpu = scx_bpf_task_cpu(p);
 	u32 pool = cpu_pool(live_tables(tunables.generation), cpu);
 	struct cpu_ctx *c = cpu_of(cpu);
-	struct waiting waiting = count_waiting(pool, cpu);
+	struct waiting waiting;
 
+	if (!tctx)
+		return;
+	waiting = count_waiting(pool, cpu);
 	pool_of(pool)->waiting = waiting.shared;
 	c->waiting = share_of(&waiting, pool);
 	renew_notes(&waiting, pool, cpu);
-	if (tctx)
-		note_confined(p, tctx, &waiting, pool, cpu);
+	note_confined(p, tctx, &waiting, pool, cpu);
 	if (is_priority(c->rank)) {
 		if (!c->held)
 			set_held(cpu, true);
 		if (cpu == bpf_get_smp_processor_id()) /* not for a CPU without a tick: sched_tick_remote() */
 			requeue_victim(c);
 	}
-	if (tctx)
-		keep_share(tctx->group);
-	if (tctx && (c->endless || is_limited(tctx)))
+	keep_share(tctx->group);
+	if (c->endless || is_limited(tctx))
 		charge(p, tctx, cpu, GTH_TURN_GOES_ON);
-	if ((tctx && (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP)) || is_overdue(c)) {
+	if (tctx->need_resched || !is_matched(tctx) || held_by(p, tctx) != NO_GROUP || is_overdue(c)) {
 		c->overdue = false;
 		task_set_slice(p, 0);
 		return;
 	}
-	if (waiting.priority && prio_key_rank(prio_head_key(pool, cpu)) < c->rank && !is_protected(c))
-		task_set_slice(p, 0);
-	if ((c->endless && (waiting.own || waiting.shared || waiting.priority || waits_locally(cpu))) ||
+	if ((waiting.priority && prio_key_rank(prio_head_key(pool, cpu)) < c->rank && !is_protected(c)) ||
+	    (c->endless && (waiting.own || waiting.shared || waiting.priority || waits_locally(cpu))) ||
 	    *(volatile u32 *)&limits.released)
 		task_set_slice(p, 0);
 	if (can_kick() && !pool_is_exclusive(pool))
@@ -648,6 +647,7 @@ int report_task(struct bpf_iter__task *ctx)
 	if (!tctx || !s)
 		return 0;
 	match_task(p, request.tables, request.tables == GTH_TABLES_TRIAL ? 0 : tunables.generation, SCRATCH_ITER);
+	conclude(request.tables, SCRATCH_ITER);
 	v = &s->verdict;
 	v->tid = p->pid;
 	v->tgid = p->tgid;

@@ -11,6 +11,12 @@
 #include "marks/context.bpf.h"
 #include "marks/mark.bpf.h"
 
+/* Whether what this CPU does now is the current task's own work. */
+__noinline int is_task_at_work(void)
+{
+	return context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
+}
+
 /*
  * Whether the current task hands on packets that the condition counts. Only a task that handles packets
  * itself and has the condition's mark does. The context is checked last because this takes longest.
@@ -20,12 +26,12 @@ static __always_inline bool hands_on(struct gth_marks *waker, const struct gth_t
 	const struct gth_mark *mark = mark_of(waker, traffic);
 
 	return traffic->woken && mark->condition == traffic->id && mark->function != GTH_BY_WAKEUP &&
-	       mark->until > marks_now() && context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
+	       mark->until > marks_now() && is_task_at_work();
 }
 
 /* Counts a packet for @p in condition @number if the current task, whose marks are @waker, hands it on. */
-static __noinline void count_handed_on_in(struct task_struct *p, struct task_ctx *tctx, struct gth_marks *waker,
-					  u32 number)
+__noinline int count_handed_on_in(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull,
+				  struct gth_marks *waker __arg_nonnull, u32 number)
 {
 	const struct gth_tables *t = live_tables(tunables.generation);
 	const struct gth_traffic *traffic = &t->traffic[number & (GTH_MAX_TRAFFIC - 1)];
@@ -33,6 +39,7 @@ static __noinline void count_handed_on_in(struct task_struct *p, struct task_ctx
 
 	if (hands_on(waker, traffic) && know_task(&packet, tctx))
 		count_packet(&packet, traffic);
+	return 0;
 }
 
 /* Counts a packet for @p, which the current task wakes up. */

@@ -130,6 +130,27 @@ __noinline u64 catch_up(const struct task_ctx *tctx __arg_nonnull, s32 cpu, u64 
 	return ran_vtime * ((u64)behind * 64 / CATCH_UP_NS) / 64;
 }
 
+/* For set_clock(): the task lags or leads by more than one slice, which may be too much. */
+__noinline int bound_distance(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u32 pool,
+			      s32 cpu)
+{
+	u64 now = pool_of(pool)->vtime_now;
+	u64 lag = tunables.slice_ns, lead;
+
+	if ((s64)(tctx->vtime - now) < 0) {
+		now = clock_for(p, pool, cpu);
+		if ((s64)(tctx->vtime - (now - lag)) < 0)
+			tctx->vtime = now - lag;
+		return 0;
+	}
+	lead = in_a_round(most_ahead(), pool, cpu);
+	if (lead < lag)
+		lead = lag;
+	if ((s64)(tctx->vtime - now) > (s64)lead)
+		tctx->vtime = now + lead;
+	return 0;
+}
+
 /*
  * Puts the task on @pool's clock. A task that changes pools keeps its distance from the
  * clock. It may lag by one slice (a sleeper's credit) and lead by what one slice costs
@@ -141,26 +162,14 @@ static __always_inline void set_clock(struct task_struct *p, struct task_ctx *tc
 {
 	u64 now = pool_of(pool)->vtime_now;
 	u64 lag = tunables.slice_ns;
-	u64 lead = most_ahead();
 
 	if (tctx->pool == NO_POOL)
 		tctx->vtime = now;
 	else if (tctx->pool != pool)
 		tctx->vtime += now - pool_of(tctx->pool)->vtime_now;
 	tctx->pool = pool;
-	if (is_priority(rank))
-		return;
-	if ((s64)(tctx->vtime - (now - lag)) < 0) {
-		now = clock_for(p, pool, cpu);
-		if ((s64)(tctx->vtime - (now - lag)) < 0)
-			tctx->vtime = now - lag;
-	} else if ((s64)(tctx->vtime - now) > (s64)lag) {
-		lead = in_a_round(lead, pool, cpu);
-		if (lead < lag)
-			lead = lag;
-		if ((s64)(tctx->vtime - now) > (s64)lead)
-			tctx->vtime = now + lead;
-	}
+	if (!is_priority(rank) && tctx->vtime - now + lag > 2 * lag) /* more than a slice away */
+		bound_distance(p, tctx, pool, cpu);
 }
 
 /* The slice of a normal task: the more tasks waited in its pool at the last tick, the shorter it is. */

@@ -233,16 +233,14 @@ __noinline int take_stale(u64 dsq, s32 cpu)
 /*
  * Takes such a task at most every other time, so that queue order holds for the rest. Also looks
  * into one other LLC: real-time tasks may occupy all CPUs there that a waiting task may use, and
- * balance() goes by the load.
+ * balance() goes by the load. Called when LOOK_NS have passed since the last look.
  */
-static __always_inline bool look_for_stale(struct cpu_ctx *c, s32 cpu, u32 pool)
+__noinline int look_for_stale(s32 cpu, u32 pool)
 {
 	bool far = machine.nr_llcs > 1 && !pool_is_exclusive(pool);
-	u64 now = now_ns();
+	struct cpu_ctx *c = cpu_of(cpu);
 
-	if (now - c->looked_at < LOOK_NS)
-		return false;
-	c->looked_at = now;
+	c->looked_at = now_ns();
 	c->took_stale = !c->took_stale && (take_stale(pool_dsq(pool), cpu) || take_stale(cpu_dsq(cpu), cpu) ||
 					  (far && take_stale(pool_dsq(c->next_llc), cpu)));
 	return c->took_stale;
@@ -308,7 +306,7 @@ static __always_inline u64 first_key(u64 own_key, u64 shared_key)
  * Takes the task with that key, or the first one of the other DSQ if another CPU has taken it
  * meanwhile. At least one of the DSQs has a task.
  */
-static __always_inline bool take_first(u64 own_key, u64 shared_key, u32 pool, s32 cpu)
+__noinline int take_first(u64 own_key, u64 shared_key, u32 pool, s32 cpu)
 {
 	bool own = own_key != NO_KEY, shared = shared_key != NO_KEY;
 	bool own_first = own && first_key(own_key, shared_key) == own_key;
@@ -320,15 +318,21 @@ static __always_inline bool take_first(u64 own_key, u64 shared_key, u32 pool, s3
 	return own && take_rarely(cpu_dsq(cpu), GTH_PATH_PINNED);
 }
 
-/* Whether the task that ran last is earlier than one with this key. */
+/* The key with which a normal task of this match word would wait in the pool. */
+__noinline u64 key_of(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, u64 match, u32 pool,
+		      s32 cpu)
+{
+	const struct gth_rule *rule = rule_in(match);
+
+	set_clock(p, tctx, GTH_RANK_NORMAL, pool, cpu);
+	return tctx->vtime - (rule ? rule->credit_ns : 0);
+}
+
+/* Whether the task that ran last, a normal one, is earlier than one with this key. */
 static __always_inline bool last_is_earlier(const struct last *last, u64 key, u32 pool, s32 cpu)
 {
-	const struct gth_rule *rule = rule_in(last->match);
-
-	if (!last->tctx || last->rank == GTH_RANK_IDLE)
-		return false;
-	set_clock(last->p, last->tctx, last->rank, pool, cpu);
-	return is_earlier(last->tctx->vtime - (rule ? rule->credit_ns : 0), key);
+	return last->p && last->tctx && last->rank != GTH_RANK_IDLE &&
+	       is_earlier(key_of(last->p, last->tctx, last->match, pool, cpu), key);
 }
 
 /*

@@ -61,6 +61,29 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 	return p->scx.dsq_vtime + distance;
 }
 
+/* Where go_live() moves a task. In memory, where the verifier does not tell the ways there apart. */
+struct {
+	u64 dsq;
+	u64 key;
+	s32 cpu;	/* its local DSQ; NO_CPU: `dsq` */
+} drained;
+
+/* Fills in `drained` for a task that waits in one of a pool's DSQs. */
+static __noinline void find_place(struct task_struct *p, u32 pool, bool is_prio)
+{
+	struct home home = home_of(p, tunables.generation, pool_is_exclusive(pool));
+
+	drained.cpu = home.cpu;
+	drained.dsq = is_prio ? prio_dsq(home.pool) : pool_dsq(home.pool);
+	drained.key = p->scx.dsq_vtime;
+	if (home.cpu >= 0 || home.pool == pool)
+		return;
+	if (is_prio)
+		note_arrival(&pool_of(home.pool)->priority_came_at);
+	else
+		drained.key = change_clock(p, home.pool);
+}
+
 /*
  * Moves the tasks of one of a pool's DSQs to where the live policy wants them. Notes if one
  * went into another DSQ, which an idle CPU may have to look into.
@@ -68,29 +91,19 @@ static __always_inline u64 change_clock(struct task_struct *p, u32 pool)
 static __noinline void drain_pool(u32 pool, bool is_prio)
 {
 	u64 dsq = is_prio ? prio_dsq(pool) : pool_dsq(pool);
-	u32 generation = tunables.generation;
 	struct task_struct *p;
 
 	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
 		return;
 	bpf_rcu_read_lock();
 	bpf_for_each(scx_dsq, p, dsq, 0) {
-		struct home home;
-		u64 to, key;
-
-		home = home_of(p, generation, pool_is_exclusive(pool));
-		if (home.cpu >= 0) {
-			dsq_move_to(THIS_ITERATION, p, DSQ_LOCAL_ON(home.cpu));
-			continue;
+		find_place(p, pool, is_prio);
+		if (drained.cpu >= 0) {
+			dsq_move_to(THIS_ITERATION, p, DSQ_LOCAL_ON(drained.cpu));
+		} else if (drained.dsq != dsq) {
+			dsq_move_to_vtime(THIS_ITERATION, p, drained.dsq, drained.key);
+			request.moved = true;
 		}
-		to = is_prio ? prio_dsq(home.pool) : pool_dsq(home.pool);
-		if (to == dsq)
-			continue;
-		key = is_prio ? p->scx.dsq_vtime : change_clock(p, home.pool);
-		if (is_prio)
-			note_arrival(&pool_of(home.pool)->priority_came_at);
-		dsq_move_to_vtime(THIS_ITERATION, p, to, key);
-		request.moved = true;
 	}
 	bpf_rcu_read_unlock();
 }
@@ -127,11 +140,9 @@ static __always_inline void drain_all(void)
 	u32 i;
 
 	request.moved = false;
-	bpf_for(i, 0, machine.nr_llcs + 2 * GTH_MAX_RESERVED) {
-		if (is_live_exclusive(i))
-			continue;
-		drain_pool(i, false);
-		drain_pool(i, true);
+	bpf_for(i, 0, 2 * (machine.nr_llcs + 2 * GTH_MAX_RESERVED)) {
+		if (!is_live_exclusive(i / 2))
+			drain_pool(i / 2, i % 2);
 	}
 	bpf_for(i, 0, machine.nr_cpus) {
 		drain_cpu(i);

@@ -102,15 +102,18 @@ static __always_inline bool must_run(struct task_struct *p)
 	       (p->pending.signal.sig[0] & SIGKILL_BIT) || (p->signal->flags & SIGNAL_GROUP_EXIT);
 }
 
+/* For held_by(), where there is a limit. */
+__noinline u32 holder_of(struct task_struct *p __arg_trusted, u32 group)
+{
+	u32 index = throttled_above(group);
+
+	return index == NO_GROUP || must_run(p) ? NO_GROUP : index;
+}
+
 /* The group whose limit holds the task back now, or NO_GROUP. */
 static __always_inline u32 held_by(struct task_struct *p, const struct task_ctx *tctx)
 {
-	u32 index;
-
-	if (!any_limit() || tctx->unlimited)
-		return NO_GROUP;
-	index = throttled_above(tctx->group);
-	return index == NO_GROUP || must_run(p) ? NO_GROUP : index;
+	return any_limit() && !tctx->unlimited ? holder_of(p, tctx->group) : NO_GROUP;
 }
 
 static __always_inline bool is_limited(const struct task_ctx *tctx)

@@ -28,27 +28,46 @@ static __always_inline void add_rules(struct gth_rules *to, const struct gth_rul
 	to->word[1] |= rules->word[1];
 }
 
+/* One step of an automaton: adds the rules that it accepts after it to the hits, and returns its new state. */
+static __always_inline u32 step(const struct gth_tables *t, const struct gth_dfa *dfa, u32 state, u32 class,
+				struct gth_rules *hits)
+{
+	state = t->trans[(dfa->trans_base + state * dfa->stride + class) & (GTH_MAX_TRANS - 1)];
+	add_rules(hits, &t->accept[(dfa->state_base + state) & (GTH_MAX_STATES - 1)]);
+	return state;
+}
+
+/* For match_text(): one automaton, which stands for some of the patterns. */
+__noinline int match_patterns(u32 index, u32 slot, u32 kind, u32 number)
+{
+	const struct gth_tables *t = tables_at(index);
+	const struct gth_dfa *dfa = &t->dfas[number & (GTH_MAX_DFAS - 1)];
+	struct scratch *s = scratch_of(slot);
+	u32 state = dfa->start, i;
+	struct gth_rules *hits;
+
+	if (!s || kind >= GTH_NR_PATTERNS)
+		return 0;
+	hits = &s->verdict.hits[kind];
+	bpf_for(i, s->from, s->to)
+		state = step(t, dfa, state, dfa->class[(u8)char_at(s, i)], hits);
+	step(t, dfa, state, dfa->stride - 1, hits); /* the end of the text */
+	return 0;
+}
+
 /* Adds to the hits the rules whose pattern of this kind is found in the text. */
 __noinline int match_text(u32 index, u32 slot, u32 kind, u32 start, u32 end)
 {
 	const struct gth_tables *t = tables_at(index);
 	struct scratch *s = scratch_of(slot);
-	u32 d, i;
+	u32 d;
 
 	if (!s || kind >= GTH_NR_PATTERNS)
 		return 0;
-	bpf_for(d, t->dfa_at[kind], t->dfa_at[kind + 1]) {
-		const struct gth_dfa *dfa = &t->dfas[d & (GTH_MAX_DFAS - 1)];
-		u32 state = dfa->start;
-
-		bpf_for(i, start, end + 1) {
-			u32 class = i < end ? dfa->class[(u8)char_at(s, i)] : dfa->stride - 1;
-			u32 next = dfa->trans_base + state * dfa->stride + class;
-
-			state = t->trans[next & (GTH_MAX_TRANS - 1)];
-			add_rules(&s->verdict.hits[kind], &t->accept[(dfa->state_base + state) & (GTH_MAX_STATES - 1)]);
-		}
-	}
+	s->from = start;
+	s->to = end;
+	bpf_for(d, t->dfa_at[kind], t->dfa_at[kind + 1])
+		match_patterns(index, slot, kind, d);
 	return 0;
 }
 
@@ -76,29 +95,35 @@ static __noinline void read_ids(struct scratch *s)
 	s->netns = BPF_CORE_READ(p, nsproxy, net_ns, ns.inum);
 }
 
-/* Numeric conditions, rule by rule. */
-__noinline int match_numbers(u32 index, u32 slot)
+/* Numeric conditions of one rule. */
+__noinline int match_numbers_of(u32 index, u32 slot, u32 number)
 {
 	const struct gth_tables *t = tables_at(index);
+	const struct gth_rule *rule = &t->rules[number & (GTH_MAX_RULES - 1)];
+	u32 word = (number / 64) & (GTH_RULE_WORDS - 1);
+	u64 bit = 1ULL << (number % 64);
 	struct scratch *s = scratch_of(slot);
 	struct gth_rules *hits;
-	u32 i;
 
 	if (!s)
 		return 0;
 	hits = s->verdict.hits;
-	bpf_for(i, 0, t->nr_rules) {
-		const struct gth_rule *rule = &t->rules[i & (GTH_MAX_RULES - 1)];
-		u32 word = (i / 64) & (GTH_RULE_WORDS - 1);
-		u64 bit = 1ULL << (i % 64);
+	if ((t->has[GTH_COND_PID].word[word] & bit) && pid_matches(rule, s->task))
+		hits[GTH_COND_PID].word[word] |= bit;
+	if (s->uid == rule->uid)
+		hits[GTH_COND_USER].word[word] |= bit;
+	if (s->netns && s->netns == rule->netns)
+		hits[GTH_COND_NETNS].word[word] |= bit;
+	return 0;
+}
 
-		if ((t->has[GTH_COND_PID].word[word] & bit) && pid_matches(rule, s->task))
-			hits[GTH_COND_PID].word[word] |= bit;
-		if (s->uid == rule->uid)
-			hits[GTH_COND_USER].word[word] |= bit;
-		if (s->netns && s->netns == rule->netns)
-			hits[GTH_COND_NETNS].word[word] |= bit;
-	}
+/* Numeric conditions, rule by rule. */
+__noinline int match_numbers(u32 index, u32 slot)
+{
+	u32 i;
+
+	bpf_for(i, 0, tables_at(index)->nr_rules)
+		match_numbers_of(index, slot, i);
 	return 0;
 }
 
@@ -110,30 +135,24 @@ static __always_inline void name_of(struct task_struct *p, char *comm)
 	bpf_probe_read_kernel(comm, GTH_COMM_LEN, tctx ? (void *)tctx->comm : (void *)p->comm);
 }
 
-/*
- * Finds the rules that hold by the task's marks, and ends expired marks. Has its own
- * stack frame, because its callers are in the longest call chain.
- */
-static __noinline void read_marks(const struct gth_tables *t, struct scratch *s, struct gth_marks *m)
+/* Notes the rules that hold by one of the task's marks, or ends this mark if it has expired. */
+__noinline int read_mark(u32 index, u32 slot, u32 number, struct gth_marks *m __arg_nonnull)
 {
-	u64 now = marks_now();
-	u32 i;
+	const struct gth_traffic *traffic = &tables_at(index)->traffic[number & (GTH_MAX_TRAFFIC - 1)];
+	struct gth_mark *mark = mark_of(m, traffic);
+	u64 until = *(volatile u64 *)&mark->until;
+	struct scratch *s = scratch_of(slot);
 
-	bpf_for(i, 0, t->nr_traffic) {
-		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
-		struct gth_mark *mark = mark_of(m, traffic);
-		u64 until = *(volatile u64 *)&mark->until;
-
-		if (mark->condition != traffic->id || !until)
-			continue;
-		if (until <= now) {
-			end_mark(traffic, mark, until);
-			continue;
-		}
-		add_rules(&s->marked, &traffic->rules);
-		if (!s->marked_until || until < s->marked_until)
-			s->marked_until = until;
+	if (!s || mark->condition != traffic->id || !until)
+		return 0;
+	if (until <= marks_now()) {
+		end_mark(traffic, mark, until);
+		return 0;
 	}
+	add_rules(&s->marked, &traffic->rules);
+	if (!s->marked_until || until < s->marked_until)
+		s->marked_until = until;
+	return 0;
 }
 
 /* Makes @p the task that match_conditions() looks at. */
@@ -143,6 +162,7 @@ __noinline int look_at(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 	struct task_struct *leader = p->group_leader;
 	struct scratch *s = scratch_of(slot);
 	struct gth_marks *m;
+	u32 i;
 
 	if (!s)
 		return 0;
@@ -156,47 +176,56 @@ __noinline int look_at(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 	if (!t->nr_traffic)
 		return 0;
 	m = bpf_task_storage_get(&marks, p, NULL, 0);
-	if (m)
-		read_marks(t, s, m);
+	if (!m)
+		return 0;
+	bpf_for(i, 0, t->nr_traffic)
+		read_mark(index, slot, i, m);
 	return 0;
 }
 
 /*
- * Decides on the task's marks. A mark that the task's packets asked for begins if all other
+ * Decides on one of the task's marks. A mark that the task's packets asked for begins if all other
  * conditions of one of its rules hold. A mark ends if they hold for none of its rules any more: its
  * place is for others. Only for the task's own match, not for a report or a trial.
  */
-static __noinline void settle_marks(const struct gth_tables *t, struct scratch *s, struct task_struct *p)
+__noinline int settle_mark(u32 index, u32 slot, u32 number, struct gth_marks *m __arg_nonnull)
+{
+	const struct gth_traffic *traffic = &tables_at(index)->traffic[number & (GTH_MAX_TRAFFIC - 1)];
+	struct gth_mark *mark = mark_of(m, traffic);
+	u64 until = *(volatile u64 *)&mark->until;
+	struct scratch *s = scratch_of(slot);
+	bool due = mark->due;
+
+	if (!s || mark->condition != traffic->id || !(due || until))
+		return 0;
+	mark->due = false;
+	if (!rules_meet(&s->by_traffic, &traffic->rules)) {
+		if (until)
+			end_mark(traffic, mark, until);
+		return 0;
+	}
+	if (!due)
+		return 0;
+	begin_mark(traffic, mark, marks_now());
+	if (!mark->until)
+		return 0;
+	add_rules(&s->marked, &traffic->rules);
+	if (!s->marked_until || mark->until < s->marked_until)
+		s->marked_until = mark->until;
+	return 0;
+}
+
+/* Decides on all of the task's marks. */
+__noinline int settle_marks(struct task_struct *p __arg_trusted, u32 index, u32 slot)
 {
 	struct gth_marks *m = bpf_task_storage_get(&marks, p, NULL, 0);
-	u64 now = marks_now();
 	u32 i;
 
 	if (!m)
-		return;
-	bpf_for(i, 0, t->nr_traffic) {
-		const struct gth_traffic *traffic = &t->traffic[i & (GTH_MAX_TRAFFIC - 1)];
-		struct gth_mark *mark = mark_of(m, traffic);
-		u64 until = *(volatile u64 *)&mark->until;
-		bool due = mark->due;
-
-		if (mark->condition != traffic->id || !(due || until))
-			continue;
-		mark->due = false;
-		if (!rules_meet(&s->by_traffic, &traffic->rules)) {
-			if (until)
-				end_mark(traffic, mark, until);
-			continue;
-		}
-		if (!due)
-			continue;
-		begin_mark(traffic, mark, now);
-		if (!mark->until)
-			continue;
-		add_rules(&s->marked, &traffic->rules);
-		if (!s->marked_until || mark->until < s->marked_until)
-			s->marked_until = mark->until;
-	}
+		return 0;
+	bpf_for(i, 0, tables_at(index)->nr_traffic)
+		settle_mark(index, slot, i, m);
+	return 0;
 }
 
 /* Takes the task's marks into account: the last of the conditions. */
@@ -224,15 +253,15 @@ __noinline int match_conditions(u32 index, u32 slot)
 		return 0;
 	v = &s->verdict;
 	__builtin_memset(v->hits, 0, sizeof(v->hits));
-	if (any_rule(&t->has[GTH_COND_COMM]) || any_rule(&t->has[GTH_COND_THREAD])) {
+	if (any_rule(&t->has[GTH_COND_COMM]) | any_rule(&t->has[GTH_COND_THREAD])) {
 		end = comm_text(s, s->comm);
 		match_text(index, slot, GTH_COND_COMM, 0, end);
 		match_text(index, slot, GTH_COND_THREAD, 0, end);
 		if (s->leader_comm[0])
 			match_text(index, slot, GTH_COND_COMM, 0, comm_text(s, s->leader_comm));
 	}
-	if (any_rule(&t->has[GTH_COND_CGROUP]) || any_rule(&t->has[GTH_COND_UNIT]) ||
-	    any_rule(&t->has[GTH_COND_CONTAINER]) || any_rule(&t->has[GTH_COND_POD])) {
+	if (any_rule(&t->has[GTH_COND_CGROUP]) | any_rule(&t->has[GTH_COND_UNIT]) |
+	    any_rule(&t->has[GTH_COND_CONTAINER]) | any_rule(&t->has[GTH_COND_POD])) {
 		start = cgroup_path(slot);
 		if (start) {
 			bpf_for(i, GTH_COND_CGROUP, GTH_COND_POD + 1)
@@ -244,7 +273,7 @@ __noinline int match_conditions(u32 index, u32 slot)
 		if (start)
 			match_text(index, slot, GTH_COND_EXE, start, GTH_PATH_LEN);
 	}
-	if (any_rule(&t->has[GTH_COND_PID]) || any_rule(&t->has[GTH_COND_USER]) ||
+	if (any_rule(&t->has[GTH_COND_PID]) | any_rule(&t->has[GTH_COND_USER]) |
 	    any_rule(&t->has[GTH_COND_NETNS])) {
 		read_ids(s);
 		match_numbers(index, slot);
@@ -263,44 +292,48 @@ __noinline int match_conditions(u32 index, u32 slot)
 }
 
 /*
- * Adds the rules that a task falls under as a child: those that its parent meets or
- * itself inherits. Looks back to the first ancestor already matched under this
- * generation.
+ * Adds the rules that a parent's children fall under: those that the parent meets or itself inherits. Returns
+ * whether these are all: then there is no need to look at the parent's own parents.
+ */
+__noinline int add_lineage(struct task_struct *parent __arg_trusted, u32 index, u32 generation, u32 slot)
+{
+	const struct gth_tables *t = tables_at(index);
+	struct task_ctx *tctx = task_of(parent);
+	struct scratch *s = scratch_of(slot);
+	struct gth_rules *found;
+	bool known;
+
+	if (!s)
+		return true;
+	found = &s->verdict.inherited;
+	known = tctx && t->lineage && tctx->lineage == t->lineage;
+	if (known && generation && match_generation(tctx->match) == generation) {
+		add_rules(found, &tctx->passed_on);
+		return true;
+	}
+	look_at(parent, index, slot);
+	match_conditions(index, slot);
+	hold_by_marks(t, s);
+	found->word[0] |= s->verdict.holds.word[0] & t->children.word[0];
+	found->word[1] |= s->verdict.holds.word[1] & t->children.word[1];
+	if (known)
+		add_rules(found, &tctx->inherited);
+	return known;
+}
+
+/*
+ * Adds the rules that a task falls under as a child. Looks back to the first ancestor already matched
+ * under this generation.
  */
 __noinline int find_lineage(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
 {
-	const struct gth_rules *children = &tables_at(index)->children;
-	struct scratch *s = scratch_of(slot);
 	struct task_struct *parent = p;
-	struct gth_rules *found;
-	u32 lineage = tables_at(index)->lineage;
-	bool known;
 	u32 i;
 
-	if (!s)
-		return 0;
-	found = &s->verdict.inherited;
 	bpf_for(i, 0, GTH_MAX_LINEAGE) {
-		struct task_ctx *tctx;
-
 		parent = parent->real_parent;
-		if (!parent || !parent->pid)
+		if (!parent || !parent->pid || add_lineage(parent, index, generation, slot))
 			break;
-		tctx = task_of(parent);
-		known = tctx && lineage && tctx->lineage == lineage;
-		if (known && generation && match_generation(tctx->match) == generation) {
-			add_rules(found, &tctx->passed_on);
-			break;
-		}
-		look_at(parent, index, slot);
-		match_conditions(index, slot);
-		hold_by_marks(tables_at(index), s);
-		found->word[0] |= s->verdict.holds.word[0] & children->word[0];
-		found->word[1] |= s->verdict.holds.word[1] & children->word[1];
-		if (known) {
-			add_rules(found, &tctx->inherited);
-			break;
-		}
 	}
 	return 0;
 }
@@ -332,10 +365,10 @@ static __always_inline struct task_ctx *known_lineage(struct task_struct *p, u32
 }
 
 /*
- * Matches a task against the tables at @index, into a scratch's verdict. Uses the
- * lineage in the task's record if it belongs to the tables' rules; match_now() keeps it
- * there, so that it outlives the parents. @generation: that of the tables; 0: they are
- * not live.
+ * Matches a task against the tables at @index, into a scratch's verdict, except for its marks:
+ * conclude() comes after it. Uses the lineage in the task's record if it belongs to the tables' rules;
+ * match_now() keeps it there, so that it outlives the parents. @generation: that of the tables; 0: they
+ * are not live.
  *
  * Global, like the other functions that are __noinline but not static: the verifier
  * checks it once, not for each caller's state.
@@ -358,9 +391,17 @@ __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 ge
 	}
 	look_at(p, index, slot);
 	match_conditions(index, slot);
-	if (slot == SCRATCH_SCHED && t->nr_traffic)
-		settle_marks(t, s, p);
-	hold_by_marks(t, s);
+	return 0;
+}
+
+/* Takes the task's marks into account, and names its rule. */
+__noinline int conclude(u32 index, u32 slot)
+{
+	struct scratch *s = scratch_of(slot);
+
+	if (!s)
+		return 0;
+	hold_by_marks(tables_at(index), s);
 	s->verdict.rule = first_rule(&s->verdict);
 	return 0;
 }
@@ -407,6 +448,9 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 	/* Reads the task only after its count of changes. */
 	memory_barrier();
 	match_task(p, generation & 1, generation, SCRATCH_SCHED);
+	if (live_tables(generation)->nr_traffic)
+		settle_marks(p, generation & 1, SCRATCH_SCHED);
+	conclude(generation & 1, SCRATCH_SCHED);
 	s = scratch_of(SCRATCH_SCHED);
 	if (!s)
 		return 0;
@@ -461,21 +505,22 @@ static __always_inline u64 match_anew(struct task_struct *p, struct task_ctx *tc
  * queued just before, it may go on running where it no longer should: the next tick
  * asks it again (gth_tick).
  */
-static __always_inline void match_again(struct task_struct *p)
+__noinline int match_again(struct task_struct *p __arg_trusted)
 {
 	struct task_ctx *tctx = task_of(p);
 
 	if (!tctx)
-		return;
+		return 0;
 	note_allocated(*(volatile u64 *)&tctx->match);
 	forget_match(tctx);
 	if (!live_tables(tunables.generation)->nr_rules)
-		return;
+		return 0;
 	tctx->need_resched = true;
 	if (p == bpf_get_current_task_btf())
 		ask_soon();
 	else if (scx_bpf_task_running(p) && !is_migration_disabled(p))
 		kick_preempt(scx_bpf_task_cpu(p));
+	return 0;
 }
 
 #endif

@@ -20,6 +20,8 @@ struct scratch {
 	char comm[GTH_COMM_LEN];
 	char leader_comm[GTH_COMM_LEN];	/* empty in a process's first thread */
 	char text[GTH_PATH_LEN + GTH_NAME_LEN];	/* the last name may begin at GTH_PATH_LEN - 1 */
+	u32 from;			/* the part of `text` that match_text() looks at */
+	u32 to;
 	char name[GTH_NAME_LEN];
 	u32 start;			/* where the path in `text` begins; 0: none */
 	struct gth_rules marked;	/* the rules whose traffic condition holds */

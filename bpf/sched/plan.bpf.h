@@ -20,6 +20,8 @@ struct plan {
 	u16 pool;
 	s32 cpu;		/* the task's current CPU, or else one of its pool's */
 	bool affinity_override;		/* all CPUs of its affinity are exclusive to others */
+	bool pinned;		/* it may use one CPU only; set by gth_enqueue(), before make_plan() */
+	bool is_new;		/* its match was outdated; likewise */
 	bool none_idle;		/* no CPU was idle just now */
 	bool last;		/* its CPU goes idle now */
 	bool lone_cpu;		/* its pool is exclusive and has no other CPU */
@@ -36,15 +38,16 @@ static __always_inline struct plan *plan_on(s32 here)
 }
 
 /* What a task ran by its priority is not a debt that it has to wait out once it has no priority. */
-static __always_inline void forgive(struct task_struct *p, struct task_ctx *tctx, s32 cpu)
+__noinline int forgive(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull, s32 cpu)
 {
 	u64 now;
 
 	if (tctx->pool == NO_POOL)
-		return;
+		return 0;
 	now = clock_for(p, tctx->pool, cpu);
 	if ((s64)(tctx->vtime - now) > 0)
 		tctx->vtime = now;
+	return 0;
 }
 
 /*

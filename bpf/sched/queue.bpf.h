@@ -163,7 +163,7 @@ static __always_inline bool goes_on_here(const struct plan *plan, s32 cpu)
  * left it to gth_enqueue().
  */
 static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
-				     s32 cpu, bool pinned, bool is_new, u64 enq_flags, enum gth_path *path)
+				     s32 cpu, u64 enq_flags, enum gth_path *path)
 {
 	s32 other;
 
@@ -171,10 +171,10 @@ static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tct
 	if (goes_on_here(plan, cpu))
 		return cpu;
 	*path = GTH_PATH_OVERTAKEN;
-	if (!is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP) && (pinned || is_new) &&
-	    overtakes(p, tctx, plan, cpu, pinned && may_hand_on(cpu)))
+	if (!is_priority(plan->rank) && (enq_flags & ENQ_WAKEUP) && (plan->pinned || plan->is_new) &&
+	    overtakes(p, tctx, plan, cpu, plan->pinned && may_hand_on(cpu)))
 		return cpu;
-	if (pinned)
+	if (plan->pinned)
 		return local_cpu_pinned(p, plan, cpu, enq_flags, path);
 	if (plan->affinity_override) {
 		*path = GTH_PATH_IDLE;
@@ -184,7 +184,7 @@ static __always_inline s32 local_cpu(struct task_struct *p, struct task_ctx *tct
 		return other;
 	}
 	*path = GTH_PATH_PREEMPT;
-	if (is_priority(plan->rank) && (is_new || (enq_flags & ENQ_REENQ) ||
+	if (is_priority(plan->rank) && (plan->is_new || (enq_flags & ENQ_REENQ) ||
 					(cpu_of(cpu)->gives_way && !(enq_flags & ENQ_WAKEUP)))) {
 		other = claim_in(p, cpu, plan->rank, plan->place.generation, plan->place.mask);
 		if (other >= 0)
@@ -232,10 +232,10 @@ __noinline int kick_for(struct task_struct *p __arg_trusted, const struct plan *
 
 /* Queues a task for a CPU of its pool, or for @cpu if it may use no other. */
 static __always_inline void wait_for_cpu(struct task_struct *p, struct task_ctx *tctx, const struct plan *plan,
-					 s32 cpu, bool pinned, u64 enq_flags)
+					 s32 cpu, u64 enq_flags)
 {
-	bool by_priority = is_priority(plan->rank) && (pinned || !plan->affinity_override);
-	bool one_cpu = pinned || plan->affinity_override;
+	bool by_priority = is_priority(plan->rank) && (plan->pinned || !plan->affinity_override);
+	bool one_cpu = plan->pinned || plan->affinity_override;
 	u64 dsq = one_cpu ? cpu_dsq(cpu) : pool_dsq(plan->pool);
 	u64 key = tctx->vtime - plan->credit;
 

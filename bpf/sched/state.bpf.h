@@ -79,7 +79,7 @@ static const u8 log2_of_byte[256] = {
 };
 
 /* The bucket of gth_stats.wakeup_ns for a latency: its binary logarithm. */
-static __always_inline u32 log2_bucket(u64 ns)
+__noinline u32 log2_bucket(u64 ns)
 {
 	if (ns < 1 << 8)
 		return log2_of_byte[ns];
@@ -225,7 +225,8 @@ static __always_inline u32 prio_key_rank(u64 key)
 
 /* ---- policy ---- */
 
-static __always_inline bool any_rule(const struct gth_rules *rules)
+/* Nonzero if there is one. A number, so that the verifier follows one path for several of them. */
+static __always_inline u64 any_rule(const struct gth_rules *rules)
 {
 	return rules->word[0] | rules->word[1];
 }

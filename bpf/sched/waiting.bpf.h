@@ -71,12 +71,13 @@ static __always_inline bool may_have_tasks(const u64 *came_at)
 }
 
 /* Called when no task was found there. The clocks of two CPUs may differ a little. */
-static __always_inline void note_none(u64 *came_at, u64 dsq)
+__noinline int note_none(u64 *came_at __arg_nonnull, u64 dsq)
 {
 	u64 latest = *(volatile u64 *)came_at;
 
 	if ((s64)(now_ns() - latest) > ARRIVAL_NS && scx_bpf_dsq_nr_queued(dsq) <= 0)
 		__sync_val_compare_and_swap(came_at, latest, 0);
+	return 0;
 }
 
 /* Like head_key(), but looks at the DSQ's note first. */

@@ -22,10 +22,9 @@ static __always_inline void note_wakeup_time(struct task_ctx *tctx)
  */
 __noinline int note_work(void)
 {
-	struct task_struct *current = bpf_get_current_task_btf();
-	struct task_ctx *waker = task_of(current);
+	struct task_ctx *waker = task_of(bpf_get_current_task_btf());
 
-	if (waker && waker->burst && context_of(current) == GTH_CONTEXT_TASK)
+	if (waker && waker->burst && is_task_at_work())
 		renew_burst(waker);
 	return 0;
 }
@@ -226,8 +225,7 @@ __noinline int overtakes(struct task_struct *p __arg_trusted, struct task_ctx *t
  */
 static __always_inline bool may_hand_on(s32 cpu)
 {
-	return cpu == bpf_get_smp_processor_id() &&
-	       context_of(bpf_get_current_task_btf()) == GTH_CONTEXT_TASK;
+	return cpu == bpf_get_smp_processor_id() && is_task_at_work();
 }
 
 /* The CPU whose task a waking normal task overtakes: the waking task's previous CPU, or the waker's. */
