@@ -5,16 +5,11 @@ use std::io::ErrorKind;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
-
-use nix::sys::signal::Signal;
-use serde_json::json;
 
 use crate::policy::{
-    HOT_ON_1, HOT_ON_2, SOCKET, SOON, apply_request, ask, assert_fails, beside, in_force,
+    HOT_ON_1, HOT_ON_2, SOCKET, apply_request, ask, assert_fails, beside, in_force,
 };
-use crate::support::gthctl::{self, Gthctl, policy, policy_from, report};
-use crate::support::kernel;
+use crate::support::gthctl::{self, Gthctl, policy, report};
 use crate::support::shared;
 use crate::support::vm::{self, Vm};
 
@@ -37,24 +32,6 @@ fn only_root_is_answered_while_it_runs() {
     shared::unload();
     let status = policy(&["status"]);
     assert_fails(&status, 10, "no gthctl run is active");
-    let files = gthctl::files("", HOT_ON_1);
-    fs::write(files.path().join("config.yaml"), "").unwrap();
-    let begin = Instant::now();
-    let mut gthctl = Gthctl::start_on(files, &[]);
-    let status = report(&["status"]);
-    println!("up and asked after {:?}", begin.elapsed());
-    assert_eq!((status.get("policy_file"), &status["rules"]), (None, &json!(0)));
-    let applied = policy_from(HOT_ON_1, &["apply", "-", "--yes"]);
-    assert_fails(&applied, 1, "has no policy file");
-    let diff = policy_from(HOT_ON_1, &["diff", "-"]);
-    assert_eq!(diff.code(), 11, "{}", diff.stderr);
-    assert!(diff.stdout.contains("exclusive CPUs: none -> 1"), "{}", diff.stdout);
-    gthctl.signal(Signal::SIGKILL);
-    assert!(kernel::wait(SOON, || gthctl.has_ended()));
-    assert!(Path::new(SOCKET).exists());
-    assert_fails(&policy(&["show"]), 10, "no gthctl run is active");
-
-    drop(gthctl);
     let gthctl = Gthctl::start(HOT_ON_1);
     let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(SOCKET), mode("/run/gthctl")), (0o600, 0o700));

@@ -87,10 +87,11 @@ fn slices_of_systemd_get_what_their_weights_and_quotas_say() {
     let db = slice("system.slice/db.service", "300").and_spinners(3);
     let session = slice("user.slice/user-1000.slice/session-1.scope", "100").and_spinners(4);
     let vm = slice("machine.slice/vm.scope", "100").and_spinners(4);
-    let quota = [("cpu.max", "10000 100000")];
-    let small = Cgroup::with("machine.slice/small.scope", &quota).and_spinners(2);
+    let quota = |name, quota| Cgroup::with(name, &[("cpu.max", quota)]);
+    let _container = quota("machine.slice/container.scope", "50000 100000");
+    let small = quota("machine.slice/container.scope/small", "10000 100000").and_spinners(2);
     let used = used_after_a_start(&[&web, &db, &session, &vm, &small]);
-    // The time that small.scope may not use goes to the rest of its slice.
+    // The time that `small` may not use goes to the rest of its slice.
     let total: f64 = used.iter().sum();
     let parts = [1.0, 3.0, 4.0, 8.0].map(|sixteenths| sixteenths / 16.0 * total);
     near(&used, &[parts[0], parts[1], parts[2], parts[3] - 0.1, 0.1], 12.0);
@@ -141,7 +142,7 @@ fn limits_hold() {
         (limited("quarter", "25000 100000", 1), limited("half", "50000 100000", 4));
     let _two = Cgroup::with("two", &[("cpu.max", "160000 80000")]);
     let (inner, most) = (limited("two/inner", "75000 100000", 4), limited("two/most", "max", 4));
-    let used = used_after_a_start(&[&quarter, &half, &inner, &most]);
+    let used = used(&[&quarter, &half, &inner, &most]);
     near(&used, &[0.25, 0.5, 0.75, 1.25], 5.0);
 }
 

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::placement::{SOON, all_on, with};
-use crate::support::gthctl::{self, Gthctl};
+use crate::support::gthctl::{self, Gthctl, NO_RULES};
 use crate::support::kernel;
 use crate::support::nic::{Restore, SAVED, irq, irq_of, irqs_of, report};
 use crate::support::vm::{self, Vm};
@@ -208,10 +208,11 @@ fn irqbalance_in_the_way_of_a_policy() {
     drop(daemon);
     assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
     assert!(kernel::wait(SOON, || gthctl::report(&["status"])["irqs"]["waiting"] == json!([])));
-    gthctl.stop();
+    gthctl.replace(NO_RULES);
+    assert!(kernel::wait(SOON, || !Path::new(SAVED).exists()));
 
     let daemon = Irqbalance::start(&[]);
-    let gthctl = Gthctl::start(&with("{nic: eth0, cpus: 2, irqbalance: ban}"));
+    gthctl.replace(&with("{nic: eth0, cpus: 2, irqbalance: ban}"));
     assert!(kernel::wait(2 * SOON, || all_on("eth0", "2")), "{}", gthctl.stderr());
     let irqs: Vec<u64> = irqs_of("eth0").into_iter().map(|(irq, _)| irq.into()).collect();
     assert_eq!(daemon.banned(), irqs);

@@ -12,6 +12,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
 use crate::placement::{all_on, with};
+use crate::policy::{HOT_ON_1, SOCKET, assert_fails};
 use crate::support::gthctl::{self, Gthctl, LOADED, NO_RULES, report};
 use crate::support::kernel;
 use crate::support::nic::{self, Restore, SAVED, affinities};
@@ -113,6 +114,11 @@ fn without_a_config_file_it_schedules_fairly_and_waits_for_one() {
     assert_eq!(gthctl.has_said(note), 1, "{}", gthctl.stderr());
     let status = report(&["status"]);
     assert_eq!((&status["rules"], status.get("policy_file")), (&0.into(), None));
+    let applied = gthctl::policy_from(HOT_ON_1, &["apply", "-", "--yes"]);
+    assert_fails(&applied, 1, "has no policy file");
+    let diff = gthctl::policy_from(HOT_ON_1, &["diff", "-"]);
+    assert_eq!(diff.code(), 11, "{}", diff.stderr);
+    assert!(diff.stdout.contains("exclusive CPUs: none -> 1"), "{}", diff.stdout);
     // Reading files again that do not exist is no mistake.
     gthctl.signal(Signal::SIGHUP);
     assert!(gthctl.says("reading config and policy again", 1));
@@ -328,6 +334,9 @@ fn kill_9_gives_tasks_back_leaves_interrupts_and_is_known_as_the_last_end() {
     let killed = format!("PID {} was killed, or crashed", first.pid());
     let spinners = task::spinners(kernel::cpus() * 2, "load");
     kill(first);
+    // Its socket is still there, and does not keep the next one from its own.
+    assert!(Path::new(SOCKET).exists());
+    assert_fails(&gthctl::policy(&["show"]), 10, "no gthctl run is active");
     assert_eq!(last_end(), ("error".into(), killed.clone()));
     are_the_kernels(&spinners);
     drop(spinners);
