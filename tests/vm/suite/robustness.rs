@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::allocated::{Node, becomes};
 use crate::support::kernel;
 use crate::support::shared::{self, Lease};
 use crate::support::task::{self, Task};
@@ -46,31 +47,41 @@ pub fn online(on: &str) {
     fs::write("/sys/devices/system/cpu/cpu3/online", on).unwrap();
 }
 
+/// gthctl then loads its scheduler again, with what it knows about the cpusets. Otherwise interrupts
+/// would come back to the pod's CPUs until gthctl has read the cpusets.
 #[test]
 fn a_cpu_goes_and_comes_back() {
     let _load = task::spinners(kernel::cpus(), "load");
-    let mut gthctl = shared::scheduler("strategies: [{command_regex: ^hot, priority: true}]");
-    let back = |gthctl: &mut Lease| {
+    let mut gthctl = shared::scheduler(
+        "strategies: [{command_regex: ^hot, priority: true}, \
+         {cgroup: /kubepods/podA, cpus: allocated, exclusive: true}]",
+    );
+    let mut node = Node::new("2", "0-1,3");
+    node.add(1);
+    assert!(becomes("2"));
+    let looked = "what the policy refers to has changed";
+    let looks = gthctl.has_said(looked);
+    for (on, cpus) in [("0", 3), ("1", 4)] {
+        let loaded = format!("scheduling {cpus} CPUs in 2 pools, 2 rules, CPUs 2 exclusive\n");
+        let loads = gthctl.has_said(&loaded);
+        online(on);
         // gthctl has a quarter of an emulated CPU to load with: the load and the host take the rest.
         let up = kernel::wait(Duration::from_secs(120), || {
-            gthctl.has_ended() || (kernel::state() == "enabled" && kernel::ops() == "gthctl")
+            gthctl.has_ended() || gthctl.has_said(&loaded) > loads
         });
         assert!(up && !gthctl.has_ended(), "{}", gthctl.stderr());
         // Long enough for a load under way to fail.
         std::thread::sleep(Duration::from_secs(1));
-        assert_eq!(kernel::state(), "enabled");
-    };
-    online("0");
-    std::thread::sleep(Duration::from_millis(500));
-    back(&mut gthctl);
-    online("1");
-    std::thread::sleep(Duration::from_millis(500));
-    back(&mut gthctl);
+        assert_eq!((kernel::state(), kernel::ops()), ("enabled".into(), "gthctl".into()));
+    }
+    assert!(becomes("2"));
+    assert_eq!(gthctl.has_said(looked), looks, "{}", gthctl.stderr());
     let fourth = Task::fork_on("fourth", Some(&[3]), task::spin);
     let runs = || fourth.cpu_time() > Duration::from_millis(50);
     assert!(kernel::wait(Duration::from_secs(10), runs));
     assert!(kernel::is_ext(fourth.pid));
     let said = gthctl.stderr();
     assert_eq!(said.matches("loading again").count(), 2, "{said}");
+    drop(node);
     gthctl.stop();
 }
