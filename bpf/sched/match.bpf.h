@@ -86,7 +86,10 @@ static __always_inline bool pid_matches(const struct gth_rule *rule, struct task
 	return start / machine.tick_ns == rule->start_ticks;
 }
 
-/* Reads the task's user and network namespace. Has its own stack frame, like read_marks(). */
+/*
+ * Reads the task's user and network namespace. Has its own stack frame, because its callers are in
+ * the longest call chain.
+ */
 static __noinline void read_ids(struct scratch *s)
 {
 	struct task_struct *p = s->task;
@@ -371,7 +374,8 @@ static __always_inline struct task_ctx *known_lineage(struct task_struct *p, u32
  * are not live.
  *
  * Global, like the other functions that are __noinline but not static: the verifier
- * checks it once, not for each caller's state.
+ * checks it once, not for each caller's state. From gth_enqueue() to match_patterns() there are
+ * 8 frames: Linux 6.12 allows no more (MAX_CALL_FRAMES, include/linux/bpf_verifier.h).
  */
 __noinline int match_task(struct task_struct *p __arg_trusted, u32 index, u32 generation, u32 slot)
 {
