@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,6 +12,7 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::Signal;
 
+use crate::metrics::STATS;
 use crate::placement::{all_on, with};
 use crate::policy::{HOT_ON_1, SOCKET, assert_fails};
 use crate::support::gthctl::{self, Gthctl, LOADED, NO_RULES, report};
@@ -333,9 +335,10 @@ fn kill_9_gives_tasks_back_leaves_interrupts_and_is_known_as_the_last_end() {
     let first = Gthctl::start(&place);
     let killed = format!("PID {} was killed, or crashed", first.pid());
     let spinners = task::spinners(kernel::cpus() * 2, "load");
+    assert!(kernel::wait(SOON, || Path::new(STATS).exists()), "{}", first.stderr());
     kill(first);
-    // Its socket is still there, and does not keep the next one from its own.
-    assert!(Path::new(SOCKET).exists());
+    // Its sockets are still there, and do not keep the next one from its own.
+    assert!(Path::new(SOCKET).exists() && Path::new(STATS).exists());
     assert_fails(&gthctl::policy(&["show"]), 10, "no gthctl run is active");
     assert_eq!(last_end(), ("error".into(), killed.clone()));
     are_the_kernels(&spinners);
@@ -351,6 +354,7 @@ fn kill_9_gives_tasks_back_leaves_interrupts_and_is_known_as_the_last_end() {
     let waited = waiting.wait_with_output().unwrap();
     assert!(waited.status.success());
     assert_eq!(String::from_utf8_lossy(&waited.stdout), "generation 1 is in force\n");
+    assert!(kernel::wait(SOON, || UnixStream::connect(STATS).is_ok()));
     assert_eq!(last_end(), ("note".into(), killed));
     assert_eq!((affinities("eth0"), Path::new(SAVED).exists()), (before.clone(), false));
 

@@ -111,7 +111,7 @@ fn a_file_is_replaced_and_stays_when_nothing_runs(gthctl: Gthctl) {
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
 }
 
-const STATS: &str = "/var/run/scx/root/stats";
+pub const STATS: &str = "/var/run/scx/root/stats";
 
 fn ask_stats(request: &str) -> Value {
     let mut stream = UnixStream::connect(STATS).unwrap();
@@ -127,10 +127,6 @@ fn ask_stats(request: &str) -> Value {
 #[test]
 fn the_tools_of_sched_ext_get_the_counters() {
     shared::unload();
-    // What one that was killed leaves: a socket on which nobody listens.
-    fs::create_dir_all(Path::new(STATS).parent().unwrap()).unwrap();
-    drop(UnixListener::bind(STATS).unwrap());
-    assert!(Path::new(STATS).exists());
     let gthctl = Gthctl::start(POLICY);
     assert!(kernel::wait(SOON, || UnixStream::connect(STATS).is_ok()), "{}", gthctl.stderr());
     assert!(ask_stats("stats")["tasks"].as_u64() > Some(0));
