@@ -50,7 +50,6 @@
 #include <bpf/bpf_tracing.h>
 #include "intf.h"
 #include "scx_compat.bpf.h"
-#define CONTEXT_RARE __noinline
 #include "sched/wakeup.bpf.h"
 #include "sched/queue.bpf.h"
 #include "sched/dispatch.bpf.h"

@@ -20,14 +20,6 @@ enum {
 	NMI_MASK = 0x00f00000,
 };
 
-/*
- * For a function that is called in softirqs only. A program that calls it in several places may
- * define this as __noinline, to have only one copy.
- */
-#ifndef CONTEXT_RARE
-#define CONTEXT_RARE __always_inline
-#endif
-
 #if defined(__TARGET_ARCH_arm64)
 #include "marks/context_arm64.bpf.h"
 #else

@@ -70,7 +70,7 @@ static __always_inline u64 left_stack(void)
 }
 
 /* Whether the softirq that runs is the current task's own. */
-static CONTEXT_RARE bool is_raised_by_task(void)
+static __always_inline bool is_raised_by_task(void)
 {
 	struct frame_record record = {};
 	u32 i;

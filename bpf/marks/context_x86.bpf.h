@@ -54,7 +54,7 @@ static __always_inline bool is_in_bh_enable(u64 address)
  * read as if they were saved registers, with one load each: bpf_probe_read_kernel() takes 70 more
  * instructions.
  */
-static CONTEXT_RARE bool is_raised_by_task(void)
+static __always_inline bool is_raised_by_task(void)
 {
 	const struct pt_regs *frame;
 	const void *top = NULL;

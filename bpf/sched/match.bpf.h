@@ -443,7 +443,7 @@ static __always_inline void note_allocated(u64 match)
 /* Finds the task's rule under the live generation and stores it in its record. */
 __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *tctx __arg_nonnull)
 {
-	u32 generation = tunables.generation;
+	u32 generation = tunables.generation, index = generation & 1;
 	const struct gth_rules *children = &live_tables(generation)->children;
 	u32 changes = *(volatile u32 *)&tctx->changes;
 	struct scratch *s;
@@ -451,10 +451,10 @@ __noinline int match_now(struct task_struct *p __arg_trusted, struct task_ctx *t
 
 	/* Reads the task only after its count of changes. */
 	memory_barrier();
-	match_task(p, generation & 1, generation, SCRATCH_SCHED);
+	match_task(p, index, generation, SCRATCH_SCHED);
 	if (live_tables(generation)->nr_traffic)
-		settle_marks(p, generation & 1, SCRATCH_SCHED);
-	conclude(generation & 1, SCRATCH_SCHED);
+		settle_marks(p, index, SCRATCH_SCHED);
+	conclude(index, SCRATCH_SCHED);
 	s = scratch_of(SCRATCH_SCHED);
 	if (!s)
 		return 0;
